@@ -1,0 +1,50 @@
+"""The machine and the software a record comes from: one part common to the job, one part a rank."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Software(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions that must agree over ranks."""
+
+    ddpbench: str
+    python: str
+    torch: str
+    torchvision: str | None = None
+    accelerate: str | None = None
+    dali: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    driver: str | None = None
+
+
+class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one rank runs."""
+
+    rank: int
+    host: str
+    pid: int
+    local_rank: int
+    node_rank: int
+    device: str  # the GPU's or the CPU's name
+    device_id: str  # the GPU's UUID; empty on the CPU
+    device_total_bytes: int | None = None
+    usable_cores: float = 1.0  # affinity, cgroup quota and SLURM, whichever is least; of the node
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """The fingerprint of a job. ``places`` has one entry a rank, in rank order."""
+
+    software: Software
+    world_size: int
+    nodes: int
+    launcher: str  # python, torchrun, accelerate, slurm (torchrun inside a SLURM job)
+    backend: str  # none, gloo, nccl
+    device_type: str  # cuda, cpu
+    places: list[RankPlace]
+    os: str = ""
+    cpu: str = ""
+    variables: dict[str, str] = {}  # those that change speed: OMP_NUM_THREADS, NCCL_*, TORCH_*, SLURM_JOB_ID ...
+    health: str = ""  # why health is unavailable, said once; empty when NVML answers

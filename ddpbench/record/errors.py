@@ -1,0 +1,61 @@
+"""What can go wrong, in one line each: the message, the hint, the status it leaves in a record, the exit code."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes in plain Python. Under torchrun every failure is 1, so the record's status carries the truth."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_TRUSTWORTHY = 3
+    GATE = 4
+    INCONCLUSIVE = 5
+    NOT_COMPARABLE = 6
+    HUNG = 124
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class BenchError(Exception):
+    """A failure with one line for the user and one hint. ``status`` is what the record of the run will say."""
+
+    status = "failed"
+    exit_code = Exit.FAILED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def lines(self) -> str:
+        """The text for stderr: ``ddpbench: error: ...`` and, where there is one, a ``hint:`` line."""
+        return f"ddpbench: error: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")
+
+
+class UsageError(BenchError):
+    """Asked for something that cannot be: an unknown name, a flag out of range, a device that is not there."""
+
+    status = "refused"
+    exit_code = Exit.USAGE
+
+
+class Hung(BenchError):
+    """A rank made no progress for longer than ``--hang-timeout``."""
+
+    status = "hung"
+    exit_code = Exit.HUNG
+
+
+class Interrupted(BenchError):
+    """A signal ended the run; the rounds that were finished are kept."""
+
+    status = "interrupted"
+
+    def __init__(self, signal_name: str, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.signal_name = signal_name
+        self.exit_code = exit_code

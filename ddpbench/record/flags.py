@@ -1,0 +1,80 @@
+"""A field of a Struct that is also a flag: the one place where a flag is spelled, explained and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a field is spelled on the command line and explained in ``--help``.
+
+    ``automatic`` is what an unset field (``None``) becomes, in words. ``sweep`` allows a comma list, which makes arms.
+    """
+
+    group: str
+    help: str
+    short: str = ""
+    automatic: str = ""
+    metavar: str = ""
+    sweep: bool = True
+
+
+@dataclass(frozen=True)
+class Field:
+    """One flagged field of a Struct as the command line sees it."""
+
+    name: str
+    default: Any
+    flag: Flag
+    choices: tuple[str, ...]
+    boolean: bool
+
+    @property
+    def spelling(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def negative(self) -> str:
+        return "--no-" + self.name.replace("_", "-")
+
+
+def flags(struct: type[msgspec.Struct]) -> Iterator[Field]:
+    """Every field of ``struct`` that carries a Flag, in the order of the class."""
+    hints = get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        annotation = hints[field.name]
+        flag = next((extra for extra in getattr(annotation, "__metadata__", ()) if isinstance(extra, Flag)), None)
+        if flag is not None:
+            leaves = list(_leaves(annotation))
+            choices = tuple(choice for leaf in leaves if get_origin(leaf) is Literal for choice in get_args(leaf))
+            yield Field(field.name, field.default, flag, choices, bool in leaves)
+
+
+def to_argv(values: msgspec.Struct) -> list[str]:
+    """The words for every flag of ``values`` that differs from its default."""
+    argv: list[str] = []
+    for field in flags(type(values)):
+        value = getattr(values, field.name)
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            argv.append(field.spelling if value else field.negative)
+        else:
+            argv += [field.spelling, str(value)]
+    return argv
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    """The plain types inside ``Annotated`` and unions; a ``Literal`` counts as one."""
+    if get_origin(annotation) is Annotated:
+        yield from _leaves(annotation.__origin__)
+    elif get_origin(annotation) is not Literal and get_args(annotation):
+        for part in get_args(annotation):
+            yield from _leaves(part)
+    else:
+        yield annotation

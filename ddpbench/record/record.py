@@ -1,0 +1,190 @@
+"""The record of one arm, and the job file that holds them: typed, validated on load, written whole and atomically."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ddpbench.record.config import Config
+from ddpbench.record.environment import Environment
+from ddpbench.record.errors import UsageError
+from ddpbench.record.trace import Trace
+from ddpbench.record.verdict import Check, Headline, Verdict
+
+SCHEMA = 1
+"""The newest schema this release writes. A reader refuses newer ones and says so."""
+
+Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an arm did not end well."""
+
+    message: str
+    hint: str = ""
+    rank: int | None = None
+    step: int | None = None
+    phase: str = ""
+
+
+class Attestation(msgspec.Struct, frozen=True, kw_only=True):
+    """What ran, as observed in warm-up; the name of the precision is only what was asked."""
+
+    parameters: list[str]  # dtypes of the parameters
+    gradients: list[str]
+    batch_norm: list[str]
+    first_layer: str  # dtype the first convolution or linear layer computed in
+    last_layer: str
+    tf32_matmul: bool
+    tf32_cudnn: bool
+    loss_scale: float | None = None
+    optimizer: str = ""  # class and implementation: "SGD fused"
+
+
+class Preparation(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened before the first timed step; never inside the figure."""
+
+    build_s: float
+    first_batch_s: float
+    first_step_s: float  # from asking the loader for the first batch to the end of the first step
+    warmup_steps: int
+    warmup_agreed: bool  # two windows agreed before the limit
+
+
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
+    """What this very device reaches, measured; the least over ranks. ``matmul_tflops`` is keyed by dtype."""
+
+    matmul_tflops: dict[str, float] = {}
+
+
+class LaunchGap(msgspec.Struct, frozen=True, kw_only=True):
+    """From a short profiler window after the last round: how long the GPU ran kernels in a step, and how long it idled."""
+
+    step_ms: float
+    kernel_ms: float
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True):
+    """Which data it was."""
+
+    loader: str
+    description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
+    images: int | None = None
+    recycled: bool = False  # the timed window read the same files more than once
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One timed round of all ranks. Throughput is images of all ranks over the slowest rank's wall seconds."""
+
+    index: int
+    traces: list[Trace]  # one a rank, in rank order; a sample above 64 ranks
+    images: int  # of all ranks
+    wall_s: float  # of the slowest rank
+    digests_agree: bool = True  # every rank ended the round with the same parameters
+
+    @property
+    def images_per_s(self) -> float:
+        return self.images / self.wall_s
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One arm of a job."""
+
+    config: Config  # every automatic field filled in
+    environment: Environment
+    status: Status = "running"
+    fault: Fault | None = None
+    parameters: int = 0  # trainable parameters of the model
+    flops_per_image: float | None = None  # forward and backward, 2 a multiply-add
+    data: Data | None = None
+    attestation: Attestation | None = None
+    preparation: Preparation | None = None
+    ceilings: Ceilings | None = None
+    launch_gap: LaunchGap | None = None
+    rounds: list[Round] = []
+    headline: Headline | None = None
+    checks: list[Check] = []
+    verdict: Verdict | None = None
+
+    @property
+    def world_size(self) -> int:
+        return self.environment.world_size
+
+    @property
+    def global_batch(self) -> int:
+        return (self.config.batch_size or 0) * self.world_size
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What one command produced: one Record an arm."""
+
+    schema: int = SCHEMA
+    started: str  # UTC, ISO 8601
+    command: list[str]  # exact, as typed
+    swept: list[str] = []  # the Config fields in which the arms differ
+    records: list[Record]
+
+
+def slug(text: str) -> str:
+    """``text`` in lower case with anything but letters and digits as single hyphens, for file names."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def reserve(folder: Path, stem: str) -> Path:
+    """Creates ``stem.json`` in ``folder``, or ``stem-2.json`` ..., exclusively, so that two runs never share a name.
+
+    Raises UsageError where the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 10_000):
+            path = folder / (f"{stem}.json" if attempt == 1 else f"{stem}-{attempt}.json")
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                return path
+            except FileExistsError:
+                continue
+    except OSError as problem:
+        raise UsageError(f"cannot write results in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
+    raise UsageError(f"no free name for '{stem}' in '{folder}'")
+
+
+def save(job: Job, path: Path) -> None:
+    """Writes the job whole: a temporary file in the same folder, flush, fsync, rename. Raises OSError; the old file stays."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(job))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def load(path: Path) -> Job:
+    """The job in ``path``. Raises UsageError naming the file and the line where it is cut off, no JSON, or too new."""
+    try:
+        text = path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read '{path}': {problem.strerror}") from problem
+    try:
+        schema = msgspec.json.decode(text, type=_Head).schema
+        if schema > SCHEMA:
+            raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
+        return msgspec.json.decode(text, type=Job)
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"'{path}' is no ddpbench record: {problem}") from problem
+    except msgspec.DecodeError as problem:
+        raise UsageError(f"'{path}' is cut off or no JSON, near line {text.count(b"\n") + 1}: {problem}") from problem
+
+
+class _Head(msgspec.Struct):
+    schema: int

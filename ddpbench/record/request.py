@@ -1,0 +1,35 @@
+"""What one command is asked for: the arms, and where their records and their report go."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ddpbench.record.config import RANKS, Config, Positive
+from ddpbench.record.flags import Flag
+
+OUTPUT = "Output"
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that change nothing in an arm: how it is started and where results go."""
+
+    gpus: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(RANKS, "start that many ranks through torchrun, as a child", metavar="N", automatic="none: the ranks are those of the launcher"),
+    ] = None
+    output_dir: Annotated[str, Flag(OUTPUT, "folder of the records", "-o", metavar="DIR")] = "results/runs"
+    json: Annotated[str | None, Flag(OUTPUT, "also write the record to PATH; '-' is stdout, and the report goes to stderr", metavar="PATH", automatic="none")] = None
+    force: Annotated[bool, Flag(OUTPUT, "overwrite the PATH of --json")] = False
+    quiet: Annotated[bool, Flag(OUTPUT, "print only the figure", "-q")] = False
+    verbose: Annotated[bool, Flag(OUTPUT, "print every check and every setting", "-v")] = False
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One command: its arms in the order they were asked for."""
+
+    arms: list[Config]
+    output: Output
+    command: list[str]  # exact, as typed
+    swept: list[str] = []  # the Config fields that a comma list varies

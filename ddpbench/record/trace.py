@@ -1,0 +1,74 @@
+"""What one rank saw in one timed round."""
+
+from __future__ import annotations
+
+import msgspec
+
+PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
+"""The phases of a step in the order they run. They are contiguous, so their sum is the step on the device's clock.
+
+data            from asking the loader until the host has the batch in hand
+host_to_device  until the compute stream has waited for the copy (and layout or dtype conversion) to end
+broadcast       DDP's broadcast of buffers before the forward: a wait for rank 0
+forward         model and loss
+backward        until the gradient that arrives last is there
+sync            gradient all-reduce that backward did not hide: a wait for other ranks
+optimizer       unscale, step, zero_grad
+"""
+
+WAITS_FOR_OTHERS = ("broadcast", "sync")
+"""The phases in which a rank waits for other ranks. A rank's own time is its step without them."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory of one rank in one round, in bytes; ``None`` where it cannot be read."""
+
+    allocated_bytes: int | None = None  # torch's allocator, peak since the end of warm-up
+    reserved_bytes: int | None = None  # torch's allocator, peak since the end of warm-up
+    process_bytes: int | None = None  # this process on the device, by NVML
+    device_used_bytes: int | None = None  # everybody on the device, by NVML
+    device_total_bytes: int | None = None
+    host_rss_bytes: int | None = None  # this rank
+    workers_rss_bytes: int | None = None  # its loader workers together
+    allocator_retries: int = 0  # in the round: the allocator had to free its cache and try again
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What NVML saw of one GPU during one round; ``None`` where it cannot be read."""
+
+    sm_mhz: float | None = None  # mean
+    sm_mhz_min: float | None = None
+    watts: float | None = None  # mean
+    celsius: float | None = None  # maximum
+    energy_j: float | None = None  # over the round
+    throttle_reasons: list[str] = []  # those seen at any sample: sw-power-cap, hw-thermal, sw-thermal, hw-power-brake
+    other_processes: int | None = None  # compute processes of others on the GPU
+    samples: int = 0
+
+
+class Numerics(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the round trained: its losses, skipped updates and parameters."""
+
+    first_loss: float
+    last_loss: float
+    nonfinite_step: int | None = None  # first step of the round whose loss was not finite
+    skipped_steps: list[int] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
+    loss_scale: float | None = None  # at the end of the round
+    parameters_before: int = 0  # checksum of all parameters before the round
+    parameters_after: int = 0  # and after it
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's round: the phases of every step, and what stood around them."""
+
+    rank: int
+    steps: int
+    images: int  # this rank's
+    wall_s: float  # from the synchronisation before the first step to the one after the last
+    phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock
+    host_data_ms: list[float]  # the host's own wait for the loader, a step
+    lead_ms: list[float]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
+    memory: Memory
+    numerics: Numerics
+    health: Health | None = None
+    retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty

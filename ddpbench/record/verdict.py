@@ -1,0 +1,58 @@
+"""What is said about a run: its figure, the checks on it, and the limit it hit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+VERDICTS = {
+    "straggler": "one rank is slow and the others wait for it",
+    "loader-steals-cpu": "the data loader takes the cores that the training needs",
+    "loader-steals-gpu": "the data loader takes GPU time from the training",
+    "noisy-neighbour": "other people's processes take the machine",
+    "data-bound": "the devices wait for data",
+    "host-to-device-bound": "copying batches to the device is the limit",
+    "launch-bound": "the host cannot issue kernels fast enough",
+    "sync-bound": "gradient all-reduce that backward does not hide is the limit",
+    "compute-bound": "the device is busy computing: healthy",
+    "inconclusive": "the rounds disagree too much for a confident verdict",
+}
+"""Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
+
+Effect = Literal["blocks", "warns", "informs"]
+
+
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """The figure: median images/s of all ranks over the rounds, with a t-interval on the logs of the round figures."""
+
+    images_per_s: float
+    low: float
+    high: float
+    rounds: int
+    round_cv: float  # coefficient of variation of the round figures, a fraction
+    launch_low: float  # the interval that also carries the variance between launches: for comparing across launches
+    launch_high: float
+    launch_sd: float  # of the log figure, a fraction
+    launch_source: str  # "assumed", "3 launches", "7 earlier runs"
+    confidence: float = 0.95
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One trust check that had something to say."""
+
+    name: str
+    effect: Effect
+    sentence: str
+    numbers: dict[str, float] = {}
+    hint: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Which limit the run hit."""
+
+    kind: str  # a key of VERDICTS
+    says: str  # the limit in words a non-expert understands, with its share
+    why: str  # the numbers
+    next: str = ""  # a command to copy, or one thing to do
+    rank: int | None = None  # the slow rank, where one rank is the limit
