@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from ddpbench.record.flags import Flag, to_argv
 
-
 TRAINING, DATA, RANKS, MEASURING = "Training", "Data", "Ranks", "Measuring"
 Positive = Meta(ge=1)
 Natural = Meta(ge=0)
@@ -73,11 +72,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rounds: Annotated[Annotated[int, Positive], Flag(MEASURING, "timed rounds", sweep=False)] = 5
     launches: Annotated[Annotated[int, Positive], Flag(MEASURING, "start the whole job this often and merge", sweep=False)] = 1
     time_limit: Annotated[
-        Annotated[float, Above0] | None, Flag(MEASURING, "seconds after which no new round starts", metavar="S", automatic="none", sweep=False)
+        Annotated[float, Above0] | None,
+        Flag(MEASURING, "seconds after which no new round starts", metavar="S", automatic="none", sweep=False),
     ] = None
     hang_timeout: Annotated[
         Annotated[float, Above0],
-        Flag(MEASURING, "seconds without progress until a hang is called; 2.5 times that for the first step, 10 times with --compile", metavar="S", sweep=False),
+        Flag(
+            MEASURING,
+            "seconds without progress until a hang is called; for the first step 2.5 times, compiled 10 times",
+            metavar="S",
+            sweep=False,
+        ),
     ] = 120.0
     profile: Annotated[bool, Flag(MEASURING, "keep a torch.profiler trace a rank beside the record", sweep=False)] = False
     strict: Annotated[bool, Flag(MEASURING, "exit 3 when a trust check warns or blocks", sweep=False)] = False

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Literal
+
+Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
+"""How an arm stands. One left at "running" by a dead launcher is shown as "cut off"."""
 
 
 class Exit(IntEnum):
@@ -23,8 +27,8 @@ class Exit(IntEnum):
 class BenchError(Exception):
     """A failure with one line for the user and one hint. ``status`` is what the record of the run will say."""
 
-    status = "failed"
-    exit_code = Exit.FAILED
+    status: Status = "failed"
+    exit_code: int = Exit.FAILED
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -39,21 +43,21 @@ class BenchError(Exception):
 class UsageError(BenchError):
     """Asked for something that cannot be: an unknown name, a flag out of range, a device that is not there."""
 
-    status = "refused"
-    exit_code = Exit.USAGE
+    status: Status = "refused"
+    exit_code: int = Exit.USAGE
 
 
 class Hung(BenchError):
     """A rank made no progress for longer than ``--hang-timeout``."""
 
-    status = "hung"
-    exit_code = Exit.HUNG
+    status: Status = "hung"
+    exit_code: int = Exit.HUNG
 
 
 class Interrupted(BenchError):
     """A signal ended the run; the rounds that were finished are kept."""
 
-    status = "interrupted"
+    status: Status = "interrupted"
 
     def __init__(self, signal_name: str, exit_code: int, message: str) -> None:
         super().__init__(message)

@@ -6,20 +6,17 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
-from ddpbench.record.errors import UsageError
+from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check, Headline, Verdict
 
 SCHEMA = 1
 """The newest schema this release writes. A reader refuses newer ones and says so."""
-
-Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +180,8 @@ def load(path: Path) -> Job:
     except msgspec.ValidationError as problem:
         raise UsageError(f"'{path}' is no ddpbench record: {problem}") from problem
     except msgspec.DecodeError as problem:
-        raise UsageError(f"'{path}' is cut off or no JSON, near line {text.count(b"\n") + 1}: {problem}") from problem
+        line = text.count(b"\n") + 1
+        raise UsageError(f"'{path}' is cut off or no JSON, near line {line}: {problem}") from problem
 
 
 class _Head(msgspec.Struct):

@@ -17,10 +17,15 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: Annotated[
         Annotated[int, Positive] | None,
-        Flag(RANKS, "start that many ranks through torchrun, as a child", metavar="N", automatic="none: the ranks are those of the launcher"),
+        Flag(
+            RANKS, "start that many ranks through torchrun, as a child", metavar="N", automatic="none: the ranks are those of the launcher"
+        ),
     ] = None
     output_dir: Annotated[str, Flag(OUTPUT, "folder of the records", "-o", metavar="DIR")] = "results/runs"
-    json: Annotated[str | None, Flag(OUTPUT, "also write the record to PATH; '-' is stdout, and the report goes to stderr", metavar="PATH", automatic="none")] = None
+    json: Annotated[
+        str | None,
+        Flag(OUTPUT, "also write the record to PATH; '-' is stdout, and the report goes to stderr", metavar="PATH", automatic="none"),
+    ] = None
     force: Annotated[bool, Flag(OUTPUT, "overwrite the PATH of --json")] = False
     quiet: Annotated[bool, Flag(OUTPUT, "print only the figure", "-q")] = False
     verbose: Annotated[bool, Flag(OUTPUT, "print every check and every setting", "-v")] = False

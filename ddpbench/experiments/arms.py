@@ -1,0 +1,156 @@
+"""The interleaver: several arms in one job, alternating, so that they share the launch's luck and the machine's mood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+import torch
+
+from ddpbench.data.open import open_loader
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.names import resolve
+from ddpbench.record.record import Attestation, Data, Preparation, Round
+from ddpbench.record.trace import Trace
+from ddpbench.training.flops import flops_per_image
+from ddpbench.training.profile import kernel_ms
+from ddpbench.training.session import Parked, Session
+from ddpbench.workloads import catalogue as workloads
+
+ROUND_S = 3.0
+LEAST_STEPS_CUDA = 10
+CPU_JOB_S = 55.0
+"""Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
+
+MOST_TRACES = 64
+"""Up to this many ranks every trace is kept; above, a sample of them."""
+
+PULLED_DOWN = {"hw-thermal", "sw-thermal", "hw-slowdown", "hw-power-brake"}
+"""Throttle reasons that make a round worth a second try. The software power cap is how a GPU at work looks."""
+
+
+def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
+    """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm."""
+    for turn in range(rounds):
+        order = range(arms) if turn % 2 == 0 else reversed(range(arms))
+        yield from ((arm, turn) for arm in order)
+
+
+def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | None]]:
+    """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
+
+    An arm whose numbers died is not continued. ``in_time(rounds done)`` is asked before every round, on every rank.
+    """
+    order = list(schedule(len(arms), rounds))
+    last_turn = dict(order)
+    for done, (index, turn) in enumerate(order):
+        arm = arms[index]
+        if arm.over:
+            continue
+        if not in_time(done):
+            break
+        for other in arms:
+            if other is not arm:
+                other.leave()
+        arm.enter()
+        measured = arm.round(turn)
+        if arm.over or turn == last_turn[index]:
+            arm.look_inside()
+        yield index, measured
+    for arm in arms:
+        arm.leave()
+
+
+class Arm:
+    """One Config's training through its turns. Between them it holds nothing on the device."""
+
+    def __init__(self, config: Config, arms: int, world: World, pulse: Pulse, trace_file: Path | None = None) -> None:
+        self.config = config
+        self.over = False  # its numbers are dead: more rounds would tell nothing
+        self.attestation: Attestation | None = None
+        self.preparation: Preparation | None = None
+        self.data: Data | None = None
+        self.parameters = 0
+        self.flops_per_image: float | None = None
+        self.kernel_ms: float | None = None  # a step, from the profiler window after the last round
+        self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
+        self._session: Session | None = None
+        self._parked: Parked | None = None
+        self._steps = 0
+
+    def enter(self) -> None:
+        """Puts the arm on the device and warms it up; nothing to do where it is there already."""
+        if self._session is not None:
+            return
+        self._pulse.enter("building the model")
+        begin = perf_counter()
+        spec = workloads.find(self.config.workload)
+        torch.manual_seed(self.config.seed)
+        image_size, build = self.config.image_size or spec.image_size, resolve(spec.model)
+        model = build(image_size, spec.classes)
+        self.parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        if self._world.seat.speaks and self.flops_per_image is None:
+            with torch.device("meta"):
+                self.flops_per_image = flops_per_image(build(image_size, spec.classes), image_size)
+        self._pulse.enter("opening the loader")
+        loader = open_loader(self.config, spec.dataset, spec.classes, self._world.rank, self._world.size, self._world.device.torch)
+        self.data = loader.data
+        self._session = Session(self.config, model, loader, self._world, self._pulse, self._parked)
+        if self._steps:
+            self._session.settle()
+        else:
+            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin)
+            self._steps = self._steps_a_round(self._world.most(step_s))
+
+    def leave(self) -> None:
+        """Parks the training on the host and frees the device."""
+        if self._session is not None:
+            self._parked = self._session.close()
+            self._session = None
+
+    def round(self, index: int) -> Round | None:
+        """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0. A throttled round is tried once more."""
+        assert self._session is not None, "a round between enter and leave"
+        trace = self._session.round(self._steps)
+        if self._world.most(float(_pulled_down(trace))):
+            trace = msgspec.structs.replace(self._session.round(self._steps), retried_for="throttle")
+        dead = trace.numerics.nonfinite_step is not None
+        self.over = bool(self._world.most(float(dead)))
+        self._pulse.enter("gathering the round")
+        traces = [msgspec.json.decode(message, type=Trace) for message in self._world.gather(msgspec.json.encode(trace))]
+        return collect(index, traces) if traces else None
+
+    def look_inside(self) -> None:
+        """The profiler's window, when no timed round comes after it: once it has run, every launch is slower."""
+        if self._session is not None and (self._world.device.cuda or self._trace_file):
+            self._pulse.enter("profiling")
+            self.kernel_ms = kernel_ms(self._session, self._trace_file)
+
+    def _steps_a_round(self, step_s: float) -> int:
+        if self.config.steps:
+            return self.config.steps
+        workers = 4 * (self.config.workers or 0) if self.data and self.data.images else 0
+        if self._world.device.cuda:
+            return max(LEAST_STEPS_CUDA, workers, round(ROUND_S / step_s))
+        affordable = int(CPU_JOB_S / self._arms / self.config.rounds / step_s)
+        return max(1, min(affordable, max(workers, round(ROUND_S / step_s))))
+
+
+def collect(index: int, traces: list[Trace]) -> Round:
+    """The round that ``traces``, one a rank, make."""
+    kept = traces if len(traces) <= MOST_TRACES else traces[:: -(-len(traces) // MOST_TRACES)]
+    return Round(
+        index=index,
+        traces=kept,
+        images=sum(trace.images for trace in traces),
+        wall_s=max(trace.wall_s for trace in traces),
+        digests_agree=len({trace.numerics.parameters_after for trace in traces}) == 1,
+    )
+
+
+def _pulled_down(trace: Trace) -> bool:
+    return trace.health is not None and bool(PULLED_DOWN & set(trace.health.throttle_reasons))

@@ -1,0 +1,195 @@
+"""How a run ends when it does not end by itself: said once for the whole launch, written into the record, in two seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from ddpbench.experiments.journal import Journal, close_file
+from ddpbench.machine import signals
+from ddpbench.machine.board import Blame
+from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_stack
+from ddpbench.machine.say import leave_outcome, print_error
+from ddpbench.machine.world import World
+from ddpbench.record.errors import BenchError, Exit, Hung, Interrupted
+from ddpbench.record.record import Fault, load
+
+GRACE_S = 1.0
+"""How long the others have to leave their stack, their fault or the record."""
+
+LOST_PEER = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re.IGNORECASE)
+"""What torch says on the ranks that a dead one leaves behind."""
+
+
+class Ending:
+    """Watches over one run on one rank: signals, hangs, a dead launcher, exceptions."""
+
+    def __init__(self, world: World, pulse: Pulse, journal: Journal | None, show: Callable[[], None]) -> None:
+        self._world, self._pulse, self._journal, self._show = world, pulse, journal, show
+        self._board = world.board
+        self._launcher = os.getppid()
+        self._lock = threading.Lock()  # a second signal waits until the first has ended the process
+        self._watchdog = Watchdog(pulse, self._tick, self._on_stall)
+
+    def watch(self) -> None:
+        """From now on this rank ends well, whatever happens."""
+        if self._journal:
+            self._board.pin("record", str(self._journal.path.resolve()))
+        signals.listen(self._on_signal)
+        self._watchdog.start()
+
+    def stop(self) -> None:
+        """The run ended by itself."""
+        self._watchdog.stop()
+
+    # what can happen
+
+    def _tick(self, mark: Mark) -> None:
+        """Every quarter of a second: tell the others where this rank is, and leave when the launcher is gone."""
+        if self._world.seat.launched and os.getppid() != self._launcher:
+            self._end(Interrupted("launcher", Exit.FAILED, "the launcher ended without a word"))
+        try:
+            self._board.beat(mark)
+        except RuntimeError:  # the store lives in the launcher or in rank 0
+            self._end(BenchError("the store that all ranks share is gone: its host ended"))
+
+    def _on_signal(self, received: signal.Signals) -> None:
+        self._board.leave()
+        time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
+        if self._board.blamed():
+            self._end_silently(Exit.FAILED)
+        if gone := self._board.gone(self._world.places):
+            self._end_killed(gone[0])
+        code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
+        error = Interrupted(received.name, code, f"interrupted by {received.name}{self._rounds()}")
+        if self._journal is None:
+            self._leave(code)
+        with self._lock:
+            self._journal.close("interrupted", Fault(message=error.message))
+            print_error(error)
+            self._show()
+            leave_outcome(self._world.seat, error, code)
+            self._leave(code)
+
+    def _on_stall(self, seconds: float) -> None:
+        """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
+        self._board.pin(f"stack/{self._world.rank}", main_thread_stack())
+        time.sleep(GRACE_S)
+        marks = {rank: mark for rank, (_, mark) in self._board.marks().items()}
+        late = min(marks, key=lambda rank: marks[rank].count)
+        together = all(mark.count == marks[late].count for mark in marks.values())
+        who = "every rank" if together and len(marks) > 1 else f"rank {late} ({self._world.places[late].host})"
+        mark = marks[late]
+        error = Hung(
+            f"hung on {who} at step {mark.step} ({mark.doing}): no progress for {seconds:.0f} s",
+            f"rank {late} stood in {self._board.read(f'stack/{late}') or 'code that does not let its watchdog run'}{self._kept()}",
+        )
+        self._end(error, Fault(message=error.message, hint=error.hint, rank=late, step=mark.step, phase=mark.doing))
+
+    def on_exception(self, problem: BaseException) -> NoReturn:
+        """This rank raised: the culprit, or the victim of a rank that is gone."""
+        if LOST_PEER.search(str(problem)):
+            time.sleep(GRACE_S)
+            if gone := self._board.gone(self._world.places):
+                self._end_killed(gone[0])
+        if self._board.blamed():
+            self._end_silently(Exit.FAILED)
+        mark, place = self._pulse.mark, self._world.places[self._world.rank]
+        where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
+        if isinstance(problem, BenchError):
+            error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
+        elif isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem):
+            error = BenchError(f"out of memory {where}: {self._memory()}", f"a smaller batch: -b N{self._kept()}")
+        else:
+            text = str(problem).strip().partition("\n")[0] or "no message"
+            error = BenchError(f"{type(problem).__name__} {where}: {text}", f"{_origin(problem)}{self._kept()}")
+        fault = Fault(message=error.message, hint=error.hint, rank=place.rank, step=mark.step, phase=mark.doing)
+        self._end(error, fault)
+
+    # how it ends
+
+    def _end_killed(self, rank: int) -> NoReturn:
+        """A rank ended without a word. Its process is not this one's child, so its signal can only be guessed."""
+        place = self._world.places[rank]
+        last = self._board.marks().get(rank)
+        step, doing = (last[1].step, last[1].doing) if last else (0, "starting")
+        error = BenchError(
+            f"killed (SIGKILL?) on rank {rank} ({place.host}) at step {step} ({doing}): it ended without a word",
+            f"the kernel's OOM killer? see dmesg{self._kept()}",
+        )
+        self._end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=step, phase=doing))
+
+    def _end(self, error: BenchError, fault: Fault | None = None) -> NoReturn:
+        """Blames, speaks if nobody has, and closes the record."""
+        with self._lock:
+            fault = fault or Fault(message=error.message, hint=error.hint)
+            speaks = False
+            with suppress(RuntimeError):  # the store may be gone with the launcher
+                self._board.leave()
+                self._board.blame(Blame(error.status, fault))
+                speaks = self._board.claim()
+            if speaks:
+                print_error(error)
+                leave_outcome(self._world.seat, error, error.exit_code)
+            self._close_record(Blame(error.status, fault), speaks)
+            self._leave(error.exit_code)
+
+    def _end_silently(self, code: int) -> NoReturn:
+        """Another rank has spoken; rank 0 still has the record to close."""
+        with self._lock:
+            if self._journal and (blame := self._board.blamed()):
+                self._journal.close(blame.status, blame.fault)
+            self._leave(code)
+
+    def _close_record(self, blame: Blame, speaks: bool) -> None:
+        if self._journal:
+            self._journal.close(blame.status, blame.fault)
+        elif speaks:
+            time.sleep(GRACE_S)  # rank 0 closes it, if there still is a rank 0
+            with suppress(BenchError, OSError, RuntimeError):
+                path = Path(self._board.read("record") or "")
+                if path.is_file() and any(record.status == "running" for record in load(path).records):
+                    close_file(path, blame.status, blame.fault)
+
+    def _leave(self, code: int) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(int(code))
+
+    # words
+
+    def _rounds(self) -> str:
+        if self._journal is None:
+            return ""
+        done = sum(len(record.rounds) for record in self._journal.job.records)
+        return f", {done} of {sum(record.config.rounds for record in self._journal.job.records)} rounds"
+
+    def _kept(self) -> str:
+        path = self._board.read("record")
+        return f"; finished rounds are in {os.path.relpath(path)}" if path else ""
+
+    def _memory(self) -> str:
+        device = self._world.device
+        if not device.cuda:
+            return f"{device.total_bytes / 2**30:.1f} GiB on this host"
+        peak = torch.cuda.max_memory_allocated(device.torch)
+        return f"peak {peak / 2**30:.1f} of {device.total_bytes / 2**30:.1f} GiB"
+
+
+def _origin(problem: BaseException) -> str:
+    """Where it was raised: the innermost frame."""
+    frame = problem.__traceback__
+    while frame and frame.tb_next:
+        frame = frame.tb_next
+    return f"raised in {frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "no traceback"

@@ -1,0 +1,87 @@
+"""The job on disk: rewritten whole after every round, and closed by whoever ends the run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ddpbench.analysis.history import earlier_figures
+from ddpbench.analysis.judge import judge
+from ddpbench.record.errors import Status
+from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
+from ddpbench.record.request import Request
+
+
+class Journal:
+    """Rank 0's file. Rounds come from the main thread, the end may come from a thread that saw a signal."""
+
+    def __init__(self, request: Request, records: list[Record]) -> None:
+        now = datetime.now(UTC)
+        self.job = Job(started=now.isoformat(timespec="seconds"), command=request.command, swept=request.swept, records=records)
+        self._folder = Path(request.output.output_dir)
+        self.path = reserve(self._folder, f"{now:%Y%m%dT%H%M%SZ}-{_stem(request)}")
+        self.unsaved = ""  # why the file is behind, once the disk refused
+        self._lock = threading.Lock()
+        self.save()
+
+    def save(self) -> None:
+        """Writes what is known. A full disk must not end the run: it is said at the end, and the old file stays whole."""
+        with self._lock:
+            try:
+                save(self.job, self.path)
+                self.unsaved = ""
+            except OSError as problem:
+                self.unsaved = f"cannot save {self.path}: {problem.strerror}"
+
+    def add(self, index: int, measured: Round, **learned: object) -> None:
+        """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
+        record = self.job.records[index]
+        record.rounds.append(measured)
+        for name, value in learned.items():
+            setattr(record, name, value)
+        self.save()
+
+    def close(self, status: Status, fault: Fault | None = None) -> None:
+        """Ends every arm that still runs, judges all, and saves."""
+        close_records(self.job.records, status, fault)
+        for record in self.job.records:
+            judge(record, earlier_figures(self._folder, record))
+        self.save()
+
+
+def close_records(records: Sequence[Record], status: Status, fault: Fault | None) -> None:
+    """Gives ``status`` to every record that is still running."""
+    for record in records:
+        if record.status == "running":
+            record.status, record.fault = status, fault
+
+
+def close_file(path: Path, status: Status, fault: Fault) -> None:
+    """Does what ``Journal.close`` does, from another process: rank 0 is gone."""
+    job = load(path)
+    close_records(job.records, status, fault)
+    for record in job.records:
+        judge(record)
+    save(job, path)
+
+
+def write_json(job: Job, target: str, force: bool) -> None:
+    """The record once more where ``--json`` wants it; ``-`` is stdout."""
+    from ddpbench.report.tables import to_json
+
+    if target == "-":
+        sys.stdout.write(to_json(job) + "\n")
+        sys.stdout.flush()
+    else:
+        with open(target, "w" if force else "x", encoding="utf-8") as file:
+            file.write(to_json(job) + "\n")
+
+
+def _stem(request: Request) -> str:
+    first = request.arms[0]
+    if request.swept:
+        return slug(f"{first.workload} {' '.join(request.swept)}")
+    return slug(f"{first.workload} {first.precision} {first.loader or ('torch' if first.data_dir else 'synthetic')}")

@@ -1,0 +1,127 @@
+"""Starting the ranks as a child: ``--gpus N`` through torchrun, and ``--launches N`` one after the other."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ddpbench.analysis.judge import across_launches
+from ddpbench.experiments.journal import write_json
+from ddpbench.machine.fingerprint import gpu_names
+from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, refuse
+from ddpbench.machine.seat import take_seat
+from ddpbench.record.errors import BenchError, Exit, UsageError
+from ddpbench.record.record import Job, load, reserve, save, slug
+from ddpbench.record.request import Request
+from ddpbench.report.console import make_console
+from ddpbench.report.terminal import render
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+def start_launches(request: Request) -> int:
+    """Runs the request in child processes, once or ``--launches`` times; exits by the worst record's status.
+
+    A launch that fails ends the series: its message has been printed, and its record kept.
+    """
+    try:
+        refuse_inside_a_launcher(request)
+        refuse_too_many(request)
+    except BenchError as error:
+        refuse(error)
+    outcomes = []
+    for number in range(request.arms[0].launches):
+        if request.arms[0].launches > 1:
+            print(f"launch {number + 1} of {request.arms[0].launches}", file=sys.stderr, flush=True)
+        outcomes.append(start(child_command(request)))
+        if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY):
+            return outcomes[-1].exit_code
+    if len(outcomes) > 1:
+        merge(request, [load(Path(outcome.record)) for outcome in outcomes])
+    return max(outcome.exit_code for outcome in outcomes)
+
+
+def child_command(request: Request) -> list[str]:
+    """The same request without the flags that are served here; several launches write one ``--json``, and it is ours."""
+    served = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
+    words = without(request.command[1:], served)
+    if request.output.gpus:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={request.output.gpus}"]
+        return [sys.executable, *torchrun, "-m", "ddpbench", *words]
+    return [sys.executable, "-m", "ddpbench", *words]
+
+
+def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """``words`` less the ``flags`` and their values, spelled ``--flag value`` or ``--flag=value``."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and word.partition("=")[0] not in flags:
+            kept.append(word)
+        skip = word in flags
+    return kept
+
+
+def start(command: Sequence[str]) -> Outcome:
+    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does."""
+    if "torch.distributed.run" in command:
+        print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
+        left = Path(folder) / "outcome.json"
+        child = subprocess.Popen(command, env={**os.environ, OUTCOME_VARIABLE: str(left)}, preexec_fn=die_with_parent)
+        for forwarded in FORWARDED:
+            signal.signal(forwarded, lambda number, _: child.send_signal(number))
+        code = child.wait()
+        try:
+            return msgspec.json.decode(left.read_bytes(), type=Outcome)
+        except (OSError, msgspec.MsgspecError):
+            return Outcome(code if code > 0 else Exit.FAILED)
+
+
+def die_with_parent() -> None:
+    """Asks Linux to end this process when its parent is gone, even by SIGKILL (prctl(2), PR_SET_PDEATHSIG is 1)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def merge(request: Request, jobs: Sequence[Job]) -> None:
+    """One record of all launches: the median figure, and the interval that launches really spread over."""
+    merged = jobs[-1]
+    merged.command = request.command
+    for index, record in enumerate(merged.records):
+        figures = [headline.images_per_s for job in jobs if (headline := job.records[index].headline)]
+        if record.headline and len(figures) == len(jobs):
+            record.headline = across_launches(record.headline, figures)
+    folder = Path(request.output.output_dir)
+    path = reserve(folder, f"{slug(merged.started)}-{slug(request.arms[0].workload)}-{len(jobs)}-launches")
+    save(merged, path)
+    output = request.output
+    render(merged, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
+    if output.json:
+        write_json(merged, output.json, output.force)
+
+
+def refuse_inside_a_launcher(request: Request) -> None:
+    """Raises UsageError where ranks would start ranks."""
+    if take_seat().launched:
+        flag = "--gpus" if request.output.gpus else "--launches"
+        raise UsageError(f"{flag} inside a launcher: every rank would start ranks of its own", "leave the launcher, or the flag, out")
+
+
+def refuse_too_many(request: Request) -> None:
+    """Raises UsageError for more ranks than GPUs, without importing torch."""
+    asked, present = request.output.gpus, len(gpu_names())
+    if asked and request.arms[0].device != "cpu" and asked > present and not request.arms[0].share_gpu:
+        has = f"{present} GPU{'s' * (present != 1)}" if present else "no GPU"
+        raise UsageError(
+            f"--gpus {asked}, but this machine has {has}",
+            "--device cpu trains on that many CPU ranks" if not present else f"--gpus {present}, or --share-gpu",
+        )

@@ -1,0 +1,93 @@
+"""Everything that can be refused is refused here: on every rank alike, before the ranks meet and anything heavy starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from ddpbench.data.open import check
+from ddpbench.experiments.settle import settle
+from ddpbench.machine.board import Notice
+from ddpbench.machine.device import Device, open_device
+from ddpbench.machine.fingerprint import environment, software
+from ddpbench.machine.host import usable_cores
+from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.world import World, meet
+from ddpbench.record.config import Config
+from ddpbench.record.environment import RankPlace
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Record
+from ddpbench.record.request import Output, Request
+from ddpbench.training.catalogue import PRECISIONS
+from ddpbench.training.precision import refuse_impossible
+from ddpbench.workloads import catalogue as workloads
+
+MEETING_PATIENCE = 2.5
+"""Times the hang timeout that ranks may take to come together."""
+
+COLLECTIVE_PATIENCE = 20
+"""Times the hang timeout that torch lets a collective take: ours must call the hang first, since NCCL's own watchdog aborts."""
+
+
+def prepare(request: Request) -> tuple[Request, World]:
+    """The request with every arm settled, and the world that runs it. Raises UsageError."""
+    first = request.arms[0]
+    seat = take_seat()
+    check_targets(request.output)
+    device = open_device(first.device, seat, first.share_gpu)
+    arms = [settled(config, device, seat) for config in request.arms]
+    return msgspec.structs.replace(request, arms=arms), join(seat, device, first)
+
+
+def settled(config: Config, device: Device, seat: Seat) -> Config:
+    """``config`` without an automatic field left, after all that can be checked alone: names, precision, data."""
+    config = settle(config, device.cuda, seat.local_world_size)
+    refuse_impossible(PRECISIONS[config.precision], device)
+    spec = workloads.find(config.workload)
+    check(config, spec.dataset, spec.classes, seat.world_size)
+    return config
+
+
+def check_targets(output: Output) -> None:
+    """Raises UsageError where results could not be written at the end."""
+    target = None if output.json in (None, "-") else Path(str(output.json))
+    if target and target.exists() and not output.force:
+        raise UsageError(f"'{target}' exists", "another PATH for --json, or --force")
+    if target and not _writable(target.absolute().parent):
+        raise UsageError(f"cannot write '{target}'", "another PATH for --json")
+    folder = Path(output.output_dir).absolute()
+    if not _writable(next(parent for parent in (folder, *folder.parents) if parent.exists())):
+        raise UsageError(f"cannot write results in '{output.output_dir}'", "choose another folder with -o DIR")
+
+
+def _writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)
+
+
+def join(seat: Seat, device: Device, config: Config) -> World:
+    """Meets the other ranks, each of which tells where it stands and what it runs."""
+    place = RankPlace(
+        rank=seat.rank,
+        host=seat.host,
+        pid=os.getpid(),
+        local_rank=seat.local_rank,
+        node_rank=seat.node_rank,
+        device=device.name,
+        device_id=device.id,
+        device_total_bytes=device.total_bytes,
+        usable_cores=usable_cores(),
+    )
+    patience_s = config.hang_timeout
+    notice = Notice(place, software(device.cuda))
+    return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
+
+
+def new_record(config: Config, world: World) -> Record:
+    """The record of an arm that has not begun."""
+    device_type = world.device.torch.type
+    stands = environment(
+        world.notices[0].software, world.places, world.seat.launcher, world.backend, device_type, world.device.why_no_health
+    )
+    return Record(config=config, environment=stands)

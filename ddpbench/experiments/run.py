@@ -1,0 +1,145 @@
+"""The main job: train on every rank, measure, record after every round, judge, report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+from ddpbench.experiments.arms import Arm, interleave
+from ddpbench.experiments.ending import Ending
+from ddpbench.experiments.journal import Journal, write_json
+from ddpbench.experiments.launches import start_launches
+from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
+from ddpbench.machine.ceilings import matmul_tflops
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.say import leave_outcome, print_error, refuse
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.progress import Progress, Silent
+from ddpbench.record.record import Ceilings, LaunchGap
+from ddpbench.record.request import Request
+from ddpbench.report.console import make_console
+from ddpbench.report.progress import listener
+from ddpbench.report.terminal import render
+from ddpbench.training.catalogue import PRECISIONS
+
+
+def run(request: Request) -> int:
+    """Runs the request on this rank, or starts the ranks that it asks for; returns the exit code."""
+    if request.output.gpus or request.arms[0].launches > 1:
+        return start_launches(request)
+    try:
+        request, world = prepare(request)
+        journal = Journal(request, [new_record(config, world) for config in request.arms]) if world.seat.speaks else None
+    except BenchError as error:
+        refuse(error)
+    progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
+    pulse = Pulse(MEETING_PATIENCE * request.arms[0].hang_timeout)
+    ending = Ending(world, pulse, journal, show=lambda: show(request, journal, progress))
+    ending.watch()
+    try:
+        train_all(request, world, pulse, journal, progress)
+        pulse.enter("saying goodbye")
+        world.barrier()
+    except BaseException as problem:
+        progress.close()
+        ending.on_exception(problem)
+    ending.stop()
+    world.close()
+    if journal is None:
+        return Exit.OK
+    journal.close("ok")
+    show(request, journal, progress)
+    code = exit_code(request, journal)
+    leave_outcome(world.seat, None, code, journal.path)
+    return code
+
+
+def train_all(request: Request, world: World, pulse: Pulse, journal: Journal | None, progress: Progress) -> None:
+    """Every round of every arm, interleaved; the record is on disk after each."""
+    begin, total = perf_counter(), len(request.arms) * request.arms[0].rounds
+
+    def in_time(done: int) -> bool:
+        """Whether one more round of the usual length ends before ``--time-limit``."""
+        limit_s, spent_s = request.arms[0].time_limit, perf_counter() - begin
+        return limit_s is None or not done or world.most(spent_s * (done + 1) / done) <= limit_s
+
+    progress.stage("measuring the ceilings of this device")
+    ceilings = measure_ceilings(request.arms, world, pulse)
+    progress.stage("warming up")
+    arms = [Arm(config, len(request.arms), world, pulse, trace_file(request, world, index)) for index, config in enumerate(request.arms)]
+    for done, (index, measured) in enumerate(interleave(arms, request.arms[0].rounds, in_time), 1):
+        if journal is None or measured is None:
+            continue
+        arm = arms[index]
+        gap = LaunchGap(step_ms=1e3 * measured.wall_s / measured.traces[0].steps, kernel_ms=arm.kernel_ms) if arm.kernel_ms else None
+        journal.add(
+            index,
+            measured,
+            parameters=arm.parameters,
+            flops_per_image=arm.flops_per_image,
+            data=arm.data,
+            attestation=arm.attestation,
+            preparation=arm.preparation,
+            ceilings=ceilings,
+            launch_gap=gap,
+        )
+        text = f"{label(request, index)}{measured.images_per_s:,.0f} images/s"
+        progress.round_done(done, total, text, (perf_counter() - begin) / done * (total - done))
+
+
+def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse) -> Ceilings:
+    """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
+    if not world.device.cuda:
+        return Ceilings()
+    pulse.enter("measuring ceilings")
+    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in arms})
+    reached = {dtype: -world.most(-matmul_tflops(world.device, dtype)) for dtype in dtypes}
+    world.device.release()
+    return Ceilings(matmul_tflops=reached)
+
+
+def trace_file(request: Request, world: World, index: int) -> Path | None:
+    """Where this rank keeps the profiler's trace of one arm, beside the record; ``None`` without ``--profile``."""
+    if not request.arms[0].profile:
+        return None
+    record = Path(world.board.read("record") or "run.json")
+    arm = f"-arm{index}" if request.swept else ""
+    return record.with_name(f"{record.stem}{arm}-rank{world.rank}.trace.json")
+
+
+def label(request: Request, index: int) -> str:
+    """What distinguishes an arm, for the line of progress."""
+    values = [str(getattr(request.arms[index], name)) for name in request.swept]
+    return " ".join(values) + "  " if values else ""
+
+
+def show(request: Request, journal: Journal | None, progress: Progress) -> None:
+    """The report, on stdout unless the record goes there."""
+    if journal is None:
+        return
+    progress.close()
+    output = request.output
+    console = make_console(sys.stderr if output.json == "-" else sys.stdout)
+    render(journal.job, console, journal.path, verbose=output.verbose, quiet=output.quiet)
+    try:
+        if output.json:
+            write_json(journal.job, output.json, output.force)
+    except OSError as problem:
+        journal.unsaved = f"cannot save {output.json}: {problem.strerror}"
+    if journal.unsaved:
+        print_error(BenchError(journal.unsaved, "the figures above are whole; free some space and run again to keep them"))
+
+
+def exit_code(request: Request, journal: Journal) -> int:
+    """0; 1 where the only arm is invalid or the record is not on disk; 3 where ``--strict`` meets a check that warns or blocks."""
+    records = journal.job.records
+    if journal.unsaved:
+        return Exit.FAILED
+    strict = any(check.effect in ("blocks", "warns") for record in records for check in record.checks)
+    if request.arms[0].strict and strict:
+        return Exit.NOT_TRUSTWORTHY
+    return Exit.FAILED if len(records) == 1 and records[0].status != "ok" else Exit.OK

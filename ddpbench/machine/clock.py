@@ -1,0 +1,117 @@
+"""Where a step's time goes: one stamp at the end of every phase, on the device's clock and on the host's.
+
+CUDA events are recorded on the stream and read after the round, so nothing here waits inside the loop. An event on an
+idle stream takes the time at which the host issued it, on a busy one the time at which the work before it ended: the
+span from the question for data to the batch in hand is therefore the time the *device* stood without data.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from time import perf_counter_ns
+from typing import Protocol
+
+import torch
+
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.trace import PHASES
+
+DATA, HOST_TO_DEVICE, BROADCAST, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PHASES))
+
+
+class Clock(Protocol):
+    """Stamps phases. ``begin`` before the first step, ``mark(phase)`` at the end of every phase, ``read`` after the last."""
+
+    def begin(self, steps: int) -> None: ...
+
+    def mark(self, phase: int) -> None: ...
+
+    def phases_ms(self) -> dict[str, list[float]]: ...
+
+    def host_data_ms(self) -> list[float]: ...
+
+    def lead_ms(self) -> list[float]: ...
+
+
+class HostClock:
+    """The host's clock, in nanoseconds; on a CPU rank it is the device's clock too."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._stamps: list[int] = []
+        self._slot = 0
+
+    def begin(self, steps: int) -> None:
+        """Makes room for ``steps`` steps and stamps the start of the first."""
+        self._stamps = [0] * (steps * len(PHASES) + 1)
+        self._slot = 1
+        self._stamps[0] = perf_counter_ns()
+
+    def mark(self, phase: int) -> None:
+        """The phase ends now. Phases come in order, each once a step; the last one ends the step."""
+        self._stamps[self._slot + phase] = perf_counter_ns()
+        self._pulse.passed(phase)
+        if phase == OPTIMIZER:
+            self._slot += len(PHASES)
+
+    def phases_ms(self) -> dict[str, list[float]]:
+        """Phase -> one duration a step. Contiguous: they sum to the time between the first and the last stamp."""
+        return _by_phase([(later - earlier) / 1e6 for earlier, later in pairwise(self._stamps)])
+
+    def host_data_ms(self) -> list[float]:
+        """The host's own wait for the loader, a step."""
+        return self.phases_ms()["data"]
+
+    def lead_ms(self) -> list[float]:
+        """Empty: a CPU rank does its own work."""
+        return []
+
+    def step_ends_ms(self) -> list[float]:
+        """When each step's last phase ended, since ``begin``."""
+        return [(stamp - self._stamps[0]) / 1e6 for stamp in self._stamps[len(PHASES) :: len(PHASES)]]
+
+
+class CudaClock:
+    """CUDA events on the compute stream, with the host's stamps beside them."""
+
+    def __init__(self, pulse: Pulse, device: torch.device) -> None:
+        self._host = HostClock(pulse)
+        self._stream = torch.cuda.current_stream(device)
+        self._events: list[torch.cuda.Event] = []
+        self._slot = 0
+        self._steps = 0
+
+    def begin(self, steps: int) -> None:
+        needed = steps * len(PHASES) + 1
+        self._events += [torch.cuda.Event(enable_timing=True) for _ in range(needed - len(self._events))]
+        self._steps, self._slot = steps, 1
+        self._events[0].record(self._stream)
+        self._host.begin(steps)
+
+    def mark(self, phase: int) -> None:
+        self._events[self._slot + phase].record(self._stream)
+        if phase == OPTIMIZER:
+            self._slot += len(PHASES)
+        self._host.mark(phase)
+
+    def phases_ms(self) -> dict[str, list[float]]:
+        used = self._events[: self._steps * len(PHASES) + 1]
+        return _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(used)])
+
+    def host_data_ms(self) -> list[float]:
+        return self._host.host_data_ms()
+
+    def lead_ms(self) -> list[float]:
+        """How long after the host had issued a step the device finished it: near 0 means that the device waits for the host."""
+        ends = self._events[len(PHASES) : self._steps * len(PHASES) + 1 : len(PHASES)]
+        issued = self._host.step_ends_ms()
+        return [round(self._events[0].elapsed_time(end) - host_ms, 4) for end, host_ms in zip(ends, issued, strict=True)]
+
+
+def open_clock(pulse: Pulse, device: torch.device) -> Clock:
+    """The clock of this device."""
+    return CudaClock(pulse, device) if device.type == "cuda" else HostClock(pulse)
+
+
+def _by_phase(durations: list[float]) -> dict[str, list[float]]:
+    return {phase: [round(ms, 4) for ms in durations[index :: len(PHASES)]] for index, phase in enumerate(PHASES)}

@@ -1,0 +1,85 @@
+"""The one door to the device a rank trains on: CUDA or the CPU."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from ddpbench.machine.host import cpu_name, host_memory_bytes, resident_bytes
+from ddpbench.machine.nvml import Gpu
+from ddpbench.machine.seat import Seat
+from ddpbench.record.errors import UsageError
+from ddpbench.record.trace import Memory
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device. ``index`` is its number on this host, ``gpu`` its NVML handle or ``None``, ``why_no_health`` the reason for that."""
+
+    torch: torch.device
+    name: str
+    id: str
+    total_bytes: int
+    gpu: Gpu | None = None
+    why_no_health: str = ""
+
+    @property
+    def cuda(self) -> bool:
+        return self.torch.type == "cuda"
+
+    def synchronize(self) -> None:
+        """Returns when everything issued to the device is done."""
+        if self.cuda:
+            torch.cuda.synchronize(self.torch)
+
+    def reset_peaks(self) -> None:
+        """Peak memory counts from here."""
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats(self.torch)
+
+    def release(self) -> None:
+        """Gives cached memory back, so that it is not charged to whoever comes next."""
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def allocator_retries(self) -> int:
+        return int(torch.cuda.memory_stats(self.torch).get("num_alloc_retries", 0)) if self.cuda else 0
+
+    def memory(self, worker_pids: list[int], retries_before: int) -> Memory:
+        """Peaks since ``reset_peaks`` and what the host holds now."""
+        workers = [resident for pid in worker_pids if (resident := resident_bytes(pid)) is not None]
+        host_rss_bytes, workers_rss_bytes = resident_bytes(os.getpid()), sum(workers) if workers else None
+        if not self.cuda:
+            return Memory(device_total_bytes=self.total_bytes, host_rss_bytes=host_rss_bytes, workers_rss_bytes=workers_rss_bytes)
+        return Memory(
+            allocated_bytes=torch.cuda.max_memory_allocated(self.torch),
+            reserved_bytes=torch.cuda.max_memory_reserved(self.torch),
+            process_bytes=self.gpu.own_bytes() if self.gpu else None,
+            device_used_bytes=self.gpu.used_bytes() if self.gpu else None,
+            device_total_bytes=self.total_bytes,
+            allocator_retries=self.allocator_retries() - retries_before,
+            host_rss_bytes=host_rss_bytes,
+            workers_rss_bytes=workers_rss_bytes,
+        )
+
+
+def open_device(asked: str, seat: Seat, share_gpu: bool) -> Device:
+    """The device of this rank; raises UsageError where it asks for a GPU that is not there or belongs to another rank."""
+    gpus = torch.cuda.device_count() if asked != "cpu" and torch.cuda.is_available() else 0
+    if asked == "cuda" and not gpus:
+        raise UsageError("no CUDA device is visible to torch", "'ddpbench env' tells what is missing; --device cpu trains on the processor")
+    if not gpus:
+        return Device(torch.device("cpu"), cpu_name(), "", host_memory_bytes())
+    if seat.local_world_size > gpus and not share_gpu:
+        raise UsageError(
+            f"{seat.local_world_size} ranks on {seat.host}, which has {gpus} GPU{'s' * (gpus > 1)}",
+            f"start {gpus} rank{'s' * (gpus > 1)} a node, or allow ranks to share with --share-gpu",
+        )
+    index = seat.local_rank % gpus
+    torch.cuda.set_device(index)
+    properties = torch.cuda.get_device_properties(index)
+    uuid = f"GPU-{properties.uuid}"
+    gpu, why = Gpu.find(uuid)
+    return Device(torch.device("cuda", index), properties.name, uuid, properties.total_memory, gpu, why)

@@ -1,0 +1,126 @@
+"""NVML: what a GPU says of its clocks, power, heat, memory and visitors. Where it does not answer, health is unavailable."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pynvml
+
+from ddpbench.record.trace import Health
+
+Reading = TypeVar("Reading")
+
+PERIOD_S = 0.2
+
+THROTTLES = {
+    0x4: "sw-power-cap",
+    0x8: "hw-slowdown",
+    0x20: "sw-thermal",
+    0x40: "hw-thermal",
+    0x80: "hw-power-brake",
+}
+"""Bits of NVML's clock event reasons that slow a GPU (nvml.h, nvmlClocksEventReasons)."""
+
+
+class Gpu:
+    """One GPU by its UUID. Every reading is ``None`` where the driver refuses it."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @classmethod
+    def find(cls, uuid: str) -> tuple[Gpu | None, str]:
+        """The GPU and, where there is none to be asked, why."""
+        try:
+            pynvml.nvmlInit()
+            return cls(pynvml.nvmlDeviceGetHandleByUUID(uuid)), ""
+        except pynvml.NVMLError as problem:
+            return None, str(problem)
+
+    def sm_mhz(self) -> float | None:
+        return _read(lambda: float(pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM)))
+
+    def watts(self) -> float | None:
+        return _read(lambda: float(pynvml.nvmlDeviceGetPowerUsage(self._handle)) / 1e3)
+
+    def celsius(self) -> float | None:
+        return _read(lambda: float(pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)))
+
+    def energy_j(self) -> float | None:
+        """Energy since the driver was loaded."""
+        return _read(lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3)
+
+    def throttles(self) -> list[str]:
+        bits = _read(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))) or 0
+        return [name for bit, name in THROTTLES.items() if bits & bit]
+
+    def processes(self) -> list[tuple[int, int | None]]:
+        """(pid, bytes) of every compute process; pids are those of NVML's name space, not always this container's."""
+        found = _read(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []
+        return [(int(process.pid), process.usedGpuMemory) for process in found]
+
+    def used_bytes(self) -> int | None:
+        return _read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
+
+    def own_bytes(self) -> int | None:
+        """Device memory of this process; where pids cannot be matched but it is alone, of the only process there."""
+        processes = self.processes()
+        mine: list[int | None] = [used for pid, used in processes if pid == os.getpid()] or (
+            [processes[0][1]] if len(processes) == 1 else []
+        )
+        return mine[0] if mine else None
+
+
+def _read(question: Callable[[], Reading]) -> Reading | None:
+    try:
+        return question()
+    except pynvml.NVMLError:
+        return None
+
+
+class HealthWatch:
+    """Samples one GPU from a thread while a round runs. ctypes lets go of the interpreter during a call."""
+
+    def __init__(self, gpu: Gpu | None, own_ranks: int) -> None:
+        self._gpu = gpu
+        self._own_ranks = own_ranks  # how many ranks of this job are on the GPU
+        self._stop = threading.Event()
+        self._samples: list[tuple[float | None, float | None, float | None, list[str]]] = []
+        self._thread: threading.Thread | None = None
+        self._energy_j: float | None = None
+
+    def start(self) -> None:
+        if self._gpu is None:
+            return
+        self._energy_j = self._gpu.energy_j()
+        self._thread = threading.Thread(target=self._sample, name="ddpbench-health", daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        assert self._gpu is not None
+        while not self._stop.wait(PERIOD_S):
+            self._samples.append((self._gpu.sm_mhz(), self._gpu.watts(), self._gpu.celsius(), self._gpu.throttles()))
+
+    def finish(self) -> Health | None:
+        """What was seen since ``start``; ``None`` without a GPU that answers."""
+        if self._gpu is None or self._thread is None:
+            return None
+        energy_j = self._gpu.energy_j()
+        self._stop.set()
+        self._thread.join()
+        clocks = [mhz for mhz, _, _, _ in self._samples if mhz is not None]
+        watts = [power for _, power, _, _ in self._samples if power is not None]
+        heat = [degrees for _, _, degrees, _ in self._samples if degrees is not None]
+        return Health(
+            sm_mhz=sum(clocks) / len(clocks) if clocks else None,
+            sm_mhz_min=min(clocks, default=None),
+            watts=sum(watts) / len(watts) if watts else None,
+            celsius=max(heat, default=None),
+            energy_j=energy_j - self._energy_j if energy_j is not None and self._energy_j is not None else None,
+            throttle_reasons=sorted({name for *_, names in self._samples for name in names}),
+            other_processes=max(0, len(self._gpu.processes()) - self._own_ranks),
+            samples=len(self._samples),
+        )

@@ -1,0 +1,99 @@
+"""Where this rank is, kept in plain attributes by the loop and read by the watchdog's thread.
+
+A mark costs the loop two attribute writes. Every rank passes the same marks in the same order, so the rank with the
+lowest count is the one that the others wait for.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpbench.record.trace import PHASES
+
+NEXT_PHASE = (*PHASES[1:], PHASES[0])
+"""What begins when a phase has passed: the step after the last phase begins with the first."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One rank's place in the run: marks passed, training steps done, and the name of what it is in."""
+
+    count: int
+    step: int
+    doing: str
+
+    def encode(self, beat: int) -> str:
+        return f"{beat}|{self.count}|{self.step}|{self.doing}"
+
+    @classmethod
+    def decode(cls, text: str) -> tuple[int, Mark]:
+        beat, count, step, doing = text.split("|", 3)
+        return int(beat), cls(int(count), int(step), doing)
+
+
+class Pulse:
+    """The place of this rank. ``patience_s`` is how long one place may last before the run counts as hung."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.count = 0
+        self.step = 0
+        self.doing = "starting"
+        self.patience_s = patience_s
+
+    def passed(self, phase: int) -> None:
+        """A phase of a step ended; the last one ends the step."""
+        self.count += 1
+        self.doing = NEXT_PHASE[phase]
+        if phase == len(PHASES) - 1:
+            self.step += 1
+
+    def enter(self, doing: str) -> None:
+        """Something outside the loop begins: building the model, gathering."""
+        self.count += 1
+        self.doing = doing
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.count, self.step, self.doing)
+
+
+def main_thread_stack(frames: int = 4) -> str:
+    """The innermost frames of the main thread, the innermost first, on one line."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "no Python frame"
+    stack = traceback.extract_stack(frame)[-frames:]
+    return " <- ".join(f"{entry.name} ({entry.filename.rsplit('/', 1)[-1]}:{entry.lineno})" for entry in reversed(stack))
+
+
+class Watchdog:
+    """A thread beside the loop: it calls ``tick(mark)`` every ``TICK_S``, and ``on_stall(seconds)`` once the mark stood still too long."""
+
+    TICK_S = 0.25
+
+    def __init__(self, pulse: Pulse, tick: Callable[[Mark], None], on_stall: Callable[[float], None]) -> None:
+        self._pulse, self._tick, self._on_stall = pulse, tick, on_stall
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="ddpbench-watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        last, still_s = -1, 0.0
+        while not self._stop.wait(self.TICK_S):
+            mark = self._pulse.mark
+            still_s = still_s + self.TICK_S if mark.count == last else 0.0
+            last = mark.count
+            self._tick(mark)
+            if still_s > self._pulse.patience_s:
+                self._on_stall(still_s)
+                return

@@ -1,0 +1,38 @@
+"""Seeing a signal while the main thread is stuck inside a collective.
+
+Python runs signal handlers between bytecodes, which a rank that waits in C never reaches. The wake-up file descriptor is
+written by the C handler itself, and a thread reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""Ctrl-C, a launcher's or SLURM's end, and the warning that SLURM sends ahead of a time limit."""
+
+
+def listen(on_signal: Callable[[signal.Signals], None]) -> None:
+    """Calls ``on_signal`` from a thread for every watched signal. Child processes get the defaults back."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for watched in WATCHED:
+        signal.signal(watched, lambda *_: None)  # the interpreter must not raise: the thread decides
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=_forget)
+
+    def read() -> None:
+        while data := os.read(reader, 1):
+            on_signal(signal.Signals(data[0]))
+
+    threading.Thread(target=read, name="ddpbench-signals", daemon=True).start()
+
+
+def _forget() -> None:
+    """A forked child must not write into its parent's pipe, and ends by a signal as any process does."""
+    signal.set_wakeup_fd(-1)
+    for watched in WATCHED:
+        signal.signal(watched, signal.SIG_DFL)

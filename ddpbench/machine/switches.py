@@ -1,0 +1,28 @@
+"""torch's global switches: set and read here alone, through the one API that torch 2.9 to 2.15 share.
+
+The older ``allow_tf32`` flags and the newer ``fp32_precision`` strings must not be mixed: torch 2.15 raises.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_MATMUL, _CONV = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+_SHIPPED = (_MATMUL.fp32_precision, _CONV.fp32_precision)
+
+
+def set_tf32(tf32: bool | None) -> None:
+    """TF32 on or off for matrix products and for cuDNN's convolutions; ``None`` is as torch ships them."""
+    matmul, conv = _SHIPPED if tf32 is None else (("tf32", "tf32") if tf32 else ("ieee", "ieee"))
+    _MATMUL.fp32_precision = matmul
+    _CONV.fp32_precision = conv
+
+
+def tf32() -> tuple[bool, bool]:
+    """(matrix products, cuDNN's convolutions) as they are set now."""
+    return _MATMUL.fp32_precision == "tf32", _CONV.fp32_precision == "tf32"
+
+
+def set_cudnn_benchmark() -> None:
+    """cuDNN tries its algorithms for each new shape, in warm-up."""
+    torch.backends.cudnn.benchmark = True

@@ -1,0 +1,126 @@
+"""The ranks together: meeting, refusing unequal ones, gathering off the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed as dist
+
+from ddpbench.machine.board import Board, Notice, open_store
+from ddpbench.machine.device import Device
+from ddpbench.machine.seat import Seat
+from ddpbench.record.environment import RankPlace
+from ddpbench.record.errors import UsageError
+
+
+@dataclass(frozen=True)
+class World:
+    """All ranks of a launch, after they have met. Everything here goes over the host's network, never over the GPU's."""
+
+    seat: Seat
+    device: Device
+    board: Board
+    notices: list[Notice]
+    backend: str  # none, gloo, nccl
+
+    @property
+    def rank(self) -> int:
+        return self.seat.rank
+
+    @property
+    def size(self) -> int:
+        return self.seat.world_size
+
+    @property
+    def distributed(self) -> bool:
+        """Whether there is a process group: every launcher makes one, also for a world of one."""
+        return self.backend != "none"
+
+    @property
+    def places(self) -> list[RankPlace]:
+        return [notice.place for notice in self.notices]
+
+    def barrier(self) -> None:
+        """Returns when every rank's device is done and every rank is here."""
+        self.device.synchronize()
+        if self.distributed:
+            dist.all_reduce(torch.zeros(1))
+
+    def most(self, value: float) -> float:
+        """The greatest ``value`` over the ranks, on every rank."""
+        if not self.distributed:
+            return value
+        tensor = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return float(tensor)
+
+    def gather(self, message: bytes) -> list[bytes]:
+        """Every rank's ``message`` in rank order, on rank 0; an empty list on the others."""
+        if not self.distributed:
+            return [message]
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(message)]))
+        longest = max(int(size) for size in sizes)
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        received = [torch.empty(longest, dtype=torch.uint8) for _ in sizes] if self.rank == 0 else None
+        dist.gather(padded, received)
+        return [bytes(part[: int(size)].numpy()) for part, size in zip(received or [], sizes, strict=bool(received))]
+
+    def close(self) -> None:
+        """Says goodbye on the board and takes the process group down."""
+        self.board.leave()
+        if self.distributed:
+            dist.destroy_process_group()
+
+
+def meet(seat: Seat, device: Device, notice: Notice, share_gpu: bool, meeting_s: float, collective_s: float) -> World:
+    """Joins the ranks.
+
+    Waits ``meeting_s`` for all of them, refuses mixed ones, and lets a collective of torch's take ``collective_s``, which must
+    be longer than the hang timeout: NCCL's own watchdog aborts the process and cannot be caught. Raises UsageError.
+    """
+    board = Board(open_store(seat, meeting_s, serve=True), seat)
+    board.arrive(notice)
+    notices = board.wait_for_all(meeting_s)
+    refuse_mixed(notices, share_gpu)
+    if not seat.launched:
+        return World(seat, device, board, notices, "none")
+    backend = "nccl" if device.cuda and not share_gpu else "gloo"  # NCCL refuses two ranks on one GPU
+    dist.init_process_group(
+        f"cpu:gloo,cuda:{backend}" if device.cuda else "gloo",
+        store=dist.PrefixStore("group", open_store(seat, meeting_s)),
+        rank=seat.rank,
+        world_size=seat.world_size,
+        timeout=timedelta(seconds=collective_s),
+        device_id=device.torch if backend == "nccl" else None,
+    )
+    return World(seat, device, board, notices, backend)
+
+
+def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:
+    """Raises UsageError with a two-row table where ranks differ in software or GPU model, or two are on one GPU."""
+    first = notices[0]
+    for other in notices[1:]:
+        ours = {"device": first.place.device, **_fields(first.software)}
+        theirs = {"device": other.place.device, **_fields(other.software)}
+        if different := [name for name in ours if ours[name] != theirs[name]]:
+            rows = [
+                f"  rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values[name]}" for name in different)
+                for place, values in ((first.place, ours), (other.place, theirs))
+            ]
+            raise UsageError("ranks differ:\n" + "\n".join(rows), "the same container or module on every node cures it")
+    taken: dict[str, int] = {}
+    for place in (notice.place for notice in notices):
+        if place.device_id and place.device_id in taken and not share_gpu:
+            raise UsageError(
+                f"ranks {taken[place.device_id]} and {place.rank} are on one GPU ({place.host}, {place.device_id})",
+                "one rank a GPU, or allow it with --share-gpu",
+            )
+        taken[place.device_id] = place.rank
+
+
+def _fields(software: object) -> dict[str, str | None]:
+    return {name: getattr(software, name) for name in software.__struct_fields__}  # type: ignore[attr-defined]

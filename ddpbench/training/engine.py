@@ -1,0 +1,132 @@
+"""Engines: how ranks train one model together. Each gives the loop the same four verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from inspect import signature
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+from ddpbench.training.catalogue import PrecisionSpec
+from ddpbench.training.precision import autocast, loss_scaler
+
+BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
+"""What DDP calls the broadcast of buffers before a forward: torch 2.15 renamed it."""
+
+COMM_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+
+
+class Engine(Protocol):
+    """``model`` is what the loop calls; the rest is what it does with the loss."""
+
+    model: nn.Module
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of the forward pass."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Gradients of ``loss``, averaged over ranks."""
+
+    def update(self) -> None:
+        """One step of the optimizer, or its skip by the scaler, and gradients set to none."""
+
+    def scaler_state(self) -> dict[str, Any]:
+        """The loss scaler's state; empty without one. Reads from the device: never inside the timed window."""
+
+    def load_scaler_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Torch:
+    """torch alone: DistributedDataParallel where there is a process group, the bare model where there is none."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> None:
+        self._optimizer = optimizer
+        self._spec = spec
+        self._device = world.device
+        self._scaler = loss_scaler(spec, world.device)
+        self.model = model
+        if world.distributed:
+            self.model = DistributedDataParallel(
+                model,
+                device_ids=[world.device.torch.index] if world.device.cuda else None,
+                bucket_cap_mb=config.bucket_cap_mb,
+                gradient_as_bucket_view=config.gradient_as_bucket_view,
+                static_graph=config.static_graph,
+                **{BROADCAST_FLAG: config.broadcast_buffers},  # type: ignore[arg-type]
+            )
+            if config.comm_hook != "none":
+                self.model.register_comm_hook(None, COMM_HOOKS[config.comm_hook])
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return autocast(self._spec, self._device)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._scaler.scale(loss).backward()
+
+    def update(self) -> None:
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def scaler_state(self) -> dict[str, Any]:
+        return self._scaler.state_dict()
+
+    def load_scaler_state(self, state: Mapping[str, Any]) -> None:
+        if state:
+            self._scaler.load_state_dict(dict(state))
+
+
+class Accelerate:
+    """Hugging Face Accelerate: its Accelerator wraps model and optimizer, and owns autocast and the scaler."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> None:
+        from accelerate import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
+        from accelerate.state import AcceleratorState
+
+        if spec.loss_scaling and not world.device.cuda:
+            raise UsageError(
+                f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "--engine ddp, or --precision amp-bf16"
+            )
+        AcceleratorState._reset_state(True)  # one per process otherwise: the next arm would get the last one's precision
+        ddp = DistributedDataParallelKwargs(
+            broadcast_buffers=config.broadcast_buffers,
+            bucket_cap_mb=config.bucket_cap_mb,
+            gradient_as_bucket_view=config.gradient_as_bucket_view,
+            static_graph=config.static_graph,
+            comm_hook=DDPCommunicationHookType("no" if config.comm_hook == "none" else config.comm_hook),
+        )
+        mixed = {None: "no", "float16": "fp16", "bfloat16": "bf16", "float32": "no"}[spec.autocast]
+        self._accelerator = Accelerator(mixed_precision=mixed, cpu=not world.device.cuda, kwargs_handlers=[ddp])
+        self.model, self._optimizer = self._accelerator.prepare(model, optimizer)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self._accelerator.autocast()
+        return context
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._accelerator.backward(loss)
+
+    def update(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def scaler_state(self) -> dict[str, Any]:
+        return self._accelerator.scaler.state_dict() if self._accelerator.scaler else {}
+
+    def load_scaler_state(self, state: Mapping[str, Any]) -> None:
+        if state and self._accelerator.scaler:
+            self._accelerator.scaler.load_state_dict(dict(state))
+
+
+def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> Engine:
+    """The engine that ``config`` asks for."""
+    kind = Accelerate if config.engine == "accelerate" else Torch
+    return kind(model, optimizer, config, spec, world)

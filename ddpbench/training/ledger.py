@@ -1,0 +1,61 @@
+"""What the loop writes down about its numbers without waiting for the device: losses and skipped updates."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from ddpbench.record.trace import Numerics
+
+INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Ledger:
+    """Keeps a reference to every loss and to every verdict of the loss scaler; they are read when the round is over."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._losses: list[torch.Tensor] = []
+        self._updates: list[torch.Tensor | bool] = []
+        self._stepped: torch.Tensor | bool = False
+        optimizer.register_step_pre_hook(self._note_update)
+
+    def _note_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """A fused optimizer is told by ``found_inf`` to skip; any other is simply not called."""
+        found_inf = getattr(optimizer, "found_inf", None)
+        self._stepped = True if found_inf is None else found_inf
+
+    def open(self) -> None:
+        """A new round begins."""
+        self._losses.clear()
+        self._updates.clear()
+
+    def note(self, loss: torch.Tensor) -> None:
+        """One step is issued."""
+        self._losses.append(loss.detach())
+        self._updates.append(self._stepped)
+        self._stepped = False
+
+    def close(self, scale: float | None, before: int, after: int) -> Numerics:
+        """Reads the round's numbers from the device; ``before`` and ``after`` are the parameters' digests."""
+        losses = torch.stack(self._losses).double().tolist()
+        skipped = [step for step, update in enumerate(self._updates) if (update is False or (update is not True and bool(update)))]
+        return Numerics(
+            first_loss=losses[0],
+            last_loss=losses[-1],
+            nonfinite_step=next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None),
+            skipped_steps=skipped,
+            loss_scale=scale,
+            parameters_before=before,
+            parameters_after=after,
+        )
+
+
+@torch.no_grad()
+def digest(model: nn.Module) -> int:
+    """A checksum over the bits of all parameters, computed on their device: equal on ranks that hold the same model."""
+    bits = (parameter.detach().flatten().view(INTEGER_OF_SIZE[parameter.element_size()]) for parameter in model.parameters())
+    sums = [words.sum(dtype=torch.int64) for words in bits]
+    weights = torch.arange(1, len(sums) + 1, device=sums[0].device)
+    return int((torch.stack(sums) * weights).sum())

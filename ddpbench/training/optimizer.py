@@ -1,0 +1,45 @@
+"""Optimizers by name, with their state made before the first scaled step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddpbench.record.config import Config
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
+    "fused": {"fused": True},
+    "foreach": {"foreach": True},
+    "loop": {"foreach": False, "fused": False},
+}
+
+
+def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """The optimizer that ``config`` asks for, over all parameters of ``model``."""
+    settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl or "loop"]}
+    if config.optimizer == "sgd":
+        settings["momentum"] = config.momentum
+    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), **settings)
+    if config.optimizer == "sgd" and config.momentum:
+        fill_momentum(optimizer)
+    return optimizer
+
+
+def fill_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Gives SGD's momentum buffers zeros to start from, which is the same first update as torch's own.
+
+    Left to itself, the fused kernel makes them uninitialised and, where the loss scaler skips the first update, never
+    writes them: the next update turns the parameters into NaN, every later one is skipped, and the run looks fast.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

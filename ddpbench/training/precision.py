@@ -1,0 +1,97 @@
+"""A precision put into force: torch's switches, autocast, the loss scaler; and what was observed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from ddpbench.machine.device import Device
+from ddpbench.machine.switches import tf32
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Attestation
+from ddpbench.training.catalogue import PrecisionSpec
+
+COMPUTING = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+def refuse_impossible(spec: PrecisionSpec, device: Device) -> None:
+    """Raises UsageError for a precision that the device cannot do."""
+    if spec.name == "tf32" and (not device.cuda or torch.cuda.get_device_capability(device.torch) < (8, 0)):
+        raise UsageError(f"--precision tf32 is impossible on {device.name}: TF32 needs an NVIDIA GPU of Ampere or newer", "try fp32")
+    if spec.autocast == "bfloat16" and device.cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UsageError(f"--precision {spec.name} is impossible on {device.name}: it has no bfloat16 arithmetic", "try amp-fp16")
+
+
+def autocast(spec: PrecisionSpec, device: Device) -> torch.autocast:
+    """The autocast context of this precision; disabled where it has none."""
+    dtype = getattr(torch, spec.autocast) if spec.autocast else None
+    return torch.autocast(device.torch.type, dtype=dtype, enabled=dtype is not None)
+
+
+def loss_scaler(spec: PrecisionSpec, device: Device) -> torch.amp.GradScaler:
+    """A dynamic loss scaler; one that passes everything through where the precision does not scale."""
+    return torch.amp.GradScaler(device.torch.type, enabled=spec.loss_scaling)
+
+
+@dataclass
+class Observation:
+    """What one real training step showed."""
+
+    first_layer: str = ""
+    last_layer: str = ""
+    gradients: set[str] = field(default_factory=set)
+    last_gradient: nn.Parameter | None = None  # the parameter whose gradient arrived last
+
+
+@contextmanager
+def observed(model: nn.Module, compiled: bool) -> Iterator[Observation]:
+    """Watches one real training step through hooks, and leaves none behind.
+
+    The dtype of a convolution's or linear layer's output is the one that autocast gave both of its operands. A compiled
+    model runs this one step eagerly, so that hooks are called and nothing of them stays in the compiled code.
+    """
+    seen = Observation()
+
+    def layer(_: nn.Module, __: object, output: torch.Tensor) -> None:
+        seen.last_layer = _short(output.dtype)
+        seen.first_layer = seen.first_layer or seen.last_layer
+
+    def arrived(parameter: torch.Tensor) -> None:
+        assert isinstance(parameter, nn.Parameter)
+        assert parameter.grad is not None
+        seen.last_gradient = parameter
+        seen.gradients.add(_short(parameter.grad.dtype))
+
+    hooks = [module.register_forward_hook(layer) for module in model.modules() if isinstance(module, COMPUTING)]
+    hooks += [parameter.register_post_accumulate_grad_hook(arrived) for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def attest(model: nn.Module, seen: Observation, optimizer: str, scale: float | None) -> Attestation:
+    """What ran: dtypes of parameters, gradients and batch norms, of the first and the last layer, and torch's switches."""
+    norms = {_short(p.dtype) for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) for p in m.parameters()}
+    matmul, cudnn = tf32()
+    return Attestation(
+        parameters=sorted({_short(parameter.dtype) for parameter in model.parameters()}),
+        gradients=sorted(seen.gradients),
+        batch_norm=sorted(norms),
+        first_layer=seen.first_layer,
+        last_layer=seen.last_layer,
+        tf32_matmul=matmul,
+        tf32_cudnn=cudnn,
+        loss_scale=scale,
+        optimizer=optimizer,
+    )
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,43 @@
+"""A short torch.profiler window after the last round: how long the GPU really ran kernels, and a trace to keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from ddpbench.training.session import Session
+
+STEPS = 5
+
+
+def kernel_ms(session: Session, keep: Path | None) -> float | None:
+    """Milliseconds a step in which at least one kernel of this rank ran, or ``None`` on a CPU.
+
+    Communication kernels do not count: they spin while they wait for other ranks. ``keep`` is where the trace is written,
+    in the format that Perfetto and chrome://tracing read.
+    """
+    cuda = torch.cuda.is_initialized()
+    with profile(activities=[ProfilerActivity.CUDA] if cuda and keep is None else None) as window:
+        session.steps_untimed(STEPS)
+    if keep is not None:
+        window.export_chrome_trace(str(keep))
+    if not cuda:
+        return None
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in window.events() or []
+        if event.device_type == DeviceType.CUDA and "nccl" not in event.name.lower()
+    )
+    return _covered(spans) / 1e3 / STEPS
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """The length of the union of sorted ``spans``."""
+    covered, reach = 0.0, float("-inf")
+    for start, end in spans:
+        covered += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return covered

@@ -1,0 +1,219 @@
+"""One arm on the device: model, optimizer, engine, loader; warmed up, timed in rounds, then parked on the host."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from ddpbench.machine.clock import open_clock
+from ddpbench.machine.nvml import HealthWatch
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.record import Attestation, Preparation
+from ddpbench.record.trace import Trace
+from ddpbench.training.catalogue import PRECISIONS
+from ddpbench.training.engine import make_engine
+from ddpbench.training.ledger import Ledger, digest
+from ddpbench.training.loop import Batches, Marked, mark_last_gradient, train
+from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.precision import Observation, attest, observed, refuse_impossible
+
+AGREEMENT = 0.03
+"""Two warm-up windows agree when their step times differ by less than this fraction."""
+
+WARMUP_LIMIT = 10
+"""Warm-up goes on for at most this many windows."""
+
+WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
+
+FIRST_STEP_PATIENCE, COMPILE_PATIENCE = 2.5, 10.0
+"""Times the hang timeout until the first step has ended: drivers load, cuDNN tries, compilers compile."""
+
+
+class Loader(Batches, Protocol):
+    """What a session asks of a loader beside batches."""
+
+    in_flight: int  # most batches that can be ready after a pause
+
+    def worker_pids(self) -> list[int]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parked:
+    """A training laid aside on the host, so that it holds nothing on the device while another arm runs."""
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    scaler: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session:
+    """A training that is live on the device, from its construction until ``close``."""
+
+    def __init__(self, config: Config, model: nn.Module, loader: Loader, world: World, pulse: Pulse, parked: Parked | None = None) -> None:
+        self.config = config
+        self._world, self._pulse, self._device = world, pulse, world.device
+        self._spec = PRECISIONS[config.precision]
+        refuse_impossible(self._spec, self._device)
+        set_tf32(self._spec.tf32)
+        set_cudnn_benchmark()
+        torch.manual_seed(config.seed)
+        pulse.patience_s = config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
+
+        self.model = model.to(self._device.torch).train()
+        if config.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        if parked:
+            self.model.load_state_dict(parked.model)
+        self._compiled = config.compile != "off"
+        runnable: nn.Module = torch.compile(self.model, mode=config.compile) if self._compiled else self.model  # type: ignore[assignment]
+        self._clock = open_clock(pulse, self._device.torch)
+        self._optimizer = make_optimizer(self.model, config)
+        if parked:
+            self._optimizer.load_state_dict(dict(parked.optimizer))
+        self._engine = make_engine(Marked(runnable, self._clock), self._optimizer, config, self._spec, world)
+        if parked:
+            self._engine.load_scaler_state(parked.scaler)
+        self._ledger = Ledger(self._optimizer)
+        self._loss_of = nn.CrossEntropyLoss()
+        self._loader = loader
+
+    def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
+        """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
+
+        All ranks agree on each decision, so that none of them waits for the others in a collective.
+        """
+        begin = perf_counter()
+        first_batch_s, seen = self._first_step()
+        first_step_s = perf_counter() - begin
+        window = self.config.warmup or 1
+        steps, now, agreed = 2 + window, self._window_s(window), False
+        for _ in range(WARMUP_LIMIT - 1):
+            steps, before, now = steps + window, now, self._window_s(window)
+            agreed = abs(now / before - 1) < AGREEMENT
+            if agreed or self._world.most(perf_counter() - begin) > WARMUP_LIMIT_S[self._device.torch.type]:
+                break
+        preparation = Preparation(
+            build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_agreed=agreed
+        )
+        return preparation, attest(self.model, seen, self._optimizer_name(), self.loss_scale()), now / window
+
+    def settle(self) -> None:
+        """Warms up again after another arm's turn, without looking: caches, clocks and the allocator come back."""
+        self._first_step()
+        self._window_s(self.config.warmup or 1)
+
+    def _first_step(self) -> tuple[float, Observation]:
+        """One observed step, after which the end of backward can be marked; returns the seconds its batch took, and what was seen."""
+        with observed(self.model, self._compiled) as seen:
+            self._train(1)
+        self._device.synchronize()
+        assert seen.last_gradient is not None, "a step without gradients"
+        mark_last_gradient(seen.last_gradient, self._clock)
+        first_batch_s = self._clock.host_data_ms()[0] / 1e3
+        self._train(1)  # a compiled model compiles now
+        self._device.synchronize()
+        self._pulse.patience_s = self.config.hang_timeout
+        return first_batch_s, seen
+
+    def round(self, steps: int) -> Trace:
+        """One timed round. Begins by training away what was prefetched during the pause, off the clock."""
+        self._train(self._loader.in_flight + 1)
+        self._device.reset_peaks()
+        retries, before = self._device.allocator_retries(), digest(self.model)
+        health = HealthWatch(self._device.gpu, self._ranks_on_this_gpu())
+        with _collector_frozen():
+            self._world.barrier()
+            health.start()
+            begin = perf_counter()
+            self._train(steps)
+            self._device.synchronize()
+            wall_s = perf_counter() - begin
+        self._pulse.enter("reading the round")
+        return Trace(
+            rank=self._world.rank,
+            steps=steps,
+            images=steps * (self.config.batch_size or 0),
+            wall_s=wall_s,
+            phases_ms=self._clock.phases_ms(),
+            host_data_ms=self._clock.host_data_ms(),
+            lead_ms=self._clock.lead_ms(),
+            memory=self._device.memory(self._loader.worker_pids(), retries),
+            numerics=self._ledger.close(self.loss_scale(), before, digest(self.model)),
+            health=health.finish(),
+        )
+
+    def loss_scale(self) -> float | None:
+        """The scaler's factor, or ``None`` without one."""
+        scale = self._engine.scaler_state().get("scale")
+        return None if scale is None else float(scale)
+
+    def steps_untimed(self, steps: int) -> None:
+        """Trains off the clock, for a profiler to look at."""
+        self._train(steps)
+        self._device.synchronize()
+
+    def close(self) -> Parked:
+        """Frees the device and gives back the training as it stands, on the host."""
+        parked = Parked(_on_host(self.model.state_dict()), _on_host(self._optimizer.state_dict()), self._engine.scaler_state())
+        self._loader.close()
+        self.discard()
+        return parked
+
+    def discard(self) -> None:
+        """Lets go of everything on the device."""
+        for name in ("model", "_engine", "_optimizer", "_ledger", "_clock", "_loader"):
+            self.__dict__.pop(name, None)
+        gc.collect()
+        self._device.release()
+
+    def _train(self, steps: int) -> None:
+        self._ledger.open()
+        train(steps, self._loader, self._engine, self._loss_of, self._clock, self._ledger)
+
+    def _window_s(self, steps: int) -> float:
+        """Seconds for ``steps`` steps, of the slowest rank."""
+        self._world.barrier()
+        begin = perf_counter()
+        self._train(steps)
+        self._device.synchronize()
+        return self._world.most(perf_counter() - begin)
+
+    def _ranks_on_this_gpu(self) -> int:
+        return sum(place.device_id == self._device.id for place in self._world.places)
+
+    def _optimizer_name(self) -> str:
+        settings = self._optimizer.defaults
+        return f"{type(self._optimizer).__name__} {next((name for name in ('fused', 'foreach') if settings.get(name)), 'loop')}"
+
+
+@contextmanager
+def _collector_frozen() -> Iterator[None]:
+    """Python's garbage collector does not run: its pauses would be charged to whatever phase they hit."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _on_host(state: Any) -> Any:
+    if isinstance(state, torch.Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {key: _on_host(value) for key, value in state.items()}
+    return [_on_host(value) for value in state] if isinstance(state, list) else state

@@ -1,0 +1,68 @@
+"""Phases by a clock that the test turns: exact figures, contiguous, and summing to the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+import pytest
+import torch
+
+from ddpbench.machine import clock
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.trace import PHASES
+
+STEPS_MS = [(5.0, 1.0, 0.5, 10.0, 20.0, 3.0, 2.0), (7.0, 1.0, 0.25, 10.0, 21.0, 1.0, 2.0)]
+
+
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """perf_counter_ns walks through STEPS_MS."""
+    stamps: Iterator[float] = accumulate([1_000.0, *(ms for step in STEPS_MS for ms in step)])
+    monkeypatch.setattr(clock, "perf_counter_ns", lambda: int(next(stamps) * 1e6))
+
+
+def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
+    pulse = Pulse(patience_s=1.0)
+    host = clock.HostClock(pulse)
+    host.begin(len(STEPS_MS))
+    for _ in STEPS_MS:
+        for phase in range(len(PHASES)):
+            host.mark(phase)
+    phases = host.phases_ms()
+    assert {name: phases[name] for name in PHASES} == {name: [step[i] for step in STEPS_MS] for i, name in enumerate(PHASES)}
+    assert host.host_data_ms() == [5.0, 7.0]
+    assert host.step_ends_ms() == [sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
+    assert pulse.step == len(STEPS_MS)
+    assert pulse.count == len(STEPS_MS) * len(PHASES)
+    assert pulse.doing == "data"
+
+
+def test_a_second_round_forgets_the_first(turned: None) -> None:
+    host = clock.HostClock(Pulse(patience_s=1.0))
+    for _ in STEPS_MS[:1]:
+        host.begin(1)
+        for phase in range(len(PHASES)):
+            host.mark(phase)
+    assert [len(durations) for durations in host.phases_ms().values()] == [1] * len(PHASES)
+
+
+@pytest.mark.cuda
+def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
+    device = torch.device("cuda", 0)
+    busy = torch.randn(4096, 4096, device=device)
+    on_gpu = clock.open_clock(Pulse(patience_s=1.0), device)
+    for _ in range(2):  # the second pass has warm events
+        torch.cuda.synchronize()
+        on_gpu.begin(3)
+        start = clock.perf_counter_ns()
+        for _ in range(3):
+            for phase in range(len(PHASES)):
+                busy = busy @ busy * 1e-3
+                on_gpu.mark(phase)
+        torch.cuda.synchronize()
+        wall_ms = (clock.perf_counter_ns() - start) / 1e6
+    total = sum(sum(durations) for durations in on_gpu.phases_ms().values())
+    assert total == pytest.approx(wall_ms, rel=0.05)
+    assert len(on_gpu.lead_ms()) == 3
+    assert on_gpu.lead_ms()[-1] > 0, "products this large leave the host ahead of the GPU"

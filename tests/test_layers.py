@@ -1,0 +1,66 @@
+"""The house keeps its floors, and what runs offline never loads torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "ddpbench"
+FLOORS = [["record"], ["machine", "analysis"], ["training", "workloads", "data", "report"], ["experiments"], ["cli", "__main__"]]
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+WITHOUT_TORCH = {"record", "analysis", "report"}
+HEAVY = {"torch", "numpy", "scipy", "matplotlib", "torchvision"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that ``path`` imports anywhere, in functions too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in FLOOR)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_floors_below_or_its_own_room(path: Path) -> None:
+    room = room_of(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "ddpbench" and len(parts) > 1 and parts[1] in FLOOR and parts[1] != room:
+            assert FLOOR[parts[1]] < FLOOR[room], f"{room} (floor {FLOOR[room]}) imports {name} (floor {FLOOR[parts[1]]})"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_that_read_records_never_import_torch(path: Path) -> None:
+    if room_of(path) in WITHOUT_TORCH:
+        assert not {name.split(".")[0] for name in imports(path)} & HEAVY
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room_of(path) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"} <= set(FLOOR)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["list"], ["env"], ["report", "--help"]], ids=" ".join)
+def test_offline_commands_leave_torch_alone(words: list[str]) -> None:
+    script = (
+        "import sys; from ddpbench.cli import main\n"
+        f"sys.argv = ['ddpbench', *{words!r}]\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        f"loaded = {HEAVY!r} & set(sys.modules); assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
