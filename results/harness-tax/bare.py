@@ -1,0 +1,53 @@
+"""A training loop that measures nothing: what ddpbench's own cost is measured against.
+
+The same training as ``ddpbench run --precision amp-fp16`` on synthetic data: torchvision's model, channels-last, DDP with
+its buckets as gradient views, fused SGD, a dynamic loss scaler, one resident batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+
+import torch
+import torchvision
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.9, 1e-4
+
+
+def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, warmup: int) -> Iterator[float]:
+    """Trains ``steps`` steps a window, for ever; yields the wall seconds of each, between two synchronisations."""
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(name).to(device).to(memory_format=torch.channels_last)
+    ranks = DistributedDataParallel(model, device_ids=[device.index] if device.index is not None else None, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    loss_of, scaler = torch.nn.CrossEntropyLoss(), torch.amp.GradScaler(device.type)
+    images = torch.randn(batch_size, 3, 224, 224, device=device).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(0, 1000, (batch_size,), device=device)
+
+    def train(count: int) -> torch.Tensor:
+        for _ in range(count):
+            with torch.autocast(device.type, dtype=torch.float16):
+                loss = loss_of(ranks(images), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    train(warmup)
+    while True:
+        train(3)
+        torch.cuda.synchronize(device)
+        dist.barrier()
+        begin = perf_counter()
+        loss = train(steps)
+        torch.cuda.synchronize(device)
+        seconds = perf_counter() - begin
+        if not torch.isfinite(loss):
+            raise SystemExit("the bare loop's loss is not finite: its speed means nothing")
+        yield seconds

@@ -1,0 +1,78 @@
+"""What ddpbench's measuring costs: its loop against the bare one, alternating ABBA inside one job.
+
+    torchrun --nproc_per_node=1 results/harness-tax/tax.py resnet50 40 out.json
+
+The second word is the steps of a window. Both trainings live on the device together and take turns, so that the launch's
+luck cancels in every pair. Prints and writes the ratio of throughputs, ddpbench over bare, with a 95% paired t-interval on the logs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from bare import bare_windows
+
+from ddpbench.analysis.stats import paired_ratio
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.prepare import prepare
+from ddpbench.machine.pulse import Pulse, Watchdog
+from ddpbench.record.config import Config
+from ddpbench.record.request import Output, Request
+
+PAIRS, WARMUP = 16, 20
+
+
+def main(workload: str, steps: str, target: str) -> None:
+    """Measures ``PAIRS`` pairs of windows and writes them to ``target``."""
+    asked = Config(workload=workload, precision="amp-fp16", steps=int(steps))
+    request, world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
+    config = request.arms[0]
+    pulse = Pulse(600.0)
+    watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None)
+    watchdog.start()
+    arm = Arm(config, 1, world, pulse)
+    arm.enter()
+    images = (config.batch_size or 0) * int(steps) * world.size
+    bare = bare_windows(workload, config.batch_size or 0, world.device.torch, int(steps), WARMUP)
+    next(bare)
+    ours: list[float] = []
+    theirs: list[float] = []
+
+    def measured() -> None:
+        if (timed := arm.round(len(ours))) is not None:
+            ours.append(timed.images_per_s)
+
+    def unmeasured() -> None:
+        theirs.append(images / world.most(next(bare)))
+
+    for pair in range(PAIRS):
+        for turn in (measured, unmeasured) if pair % 2 == 0 else (unmeasured, measured):
+            turn()
+    watchdog.stop()
+    if world.seat.speaks:
+        ratio = paired_ratio(theirs, ours)
+        result = {
+            "command": f"torchrun --nproc_per_node={world.size} results/harness-tax/tax.py {workload} {steps}",
+            "gpu": world.device.name,
+            "gpus": world.size,
+            "torch": str(torch.__version__),
+            "workload": workload,
+            "batch_size": config.batch_size,
+            "steps": int(steps),
+            "ddpbench_images_per_s": ours,
+            "bare_images_per_s": theirs,
+            "ratio": ratio.center,
+            "ratio_low": ratio.low,
+            "ratio_high": ratio.high,
+        }
+        Path(target).write_text(json.dumps(result, indent=1) + "\n")
+        print(f"{workload} on {world.size} x {world.device.name}: {ratio.center:.4f} ({ratio.low:.4f} to {ratio.high:.4f}) of bare")
+    arm.leave()
+    world.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

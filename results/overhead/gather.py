@@ -1,0 +1,65 @@
+"""How long it takes to gather a round off the clock: every rank's trace to rank 0, encoded, sent, decoded.
+
+torchrun --nproc_per_node=8 results/overhead/gather.py results/overhead/gather.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import msgspec
+
+from ddpbench.experiments.arms import collect
+from ddpbench.experiments.prepare import join
+from ddpbench.machine.device import open_device
+from ddpbench.machine.seat import take_seat
+from ddpbench.record.config import Config
+from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
+
+STEPS, REPEATS = 2000, 5
+
+
+def main(target: str) -> None:
+    """Gathers ``REPEATS`` rounds of ``STEPS`` steps and writes the seconds of each, of the slowest rank."""
+    seat = take_seat()
+    world = join(seat, open_device("cpu", seat, False), Config(workload="resnet50"))
+    trace = Trace(
+        rank=world.rank,
+        steps=STEPS,
+        images=STEPS,
+        wall_s=1.0,
+        phases_ms={name: [1.2345 + step / 7919 for step in range(STEPS)] for name in PHASES},
+        host_data_ms=[1.2345 + step / 7919 for step in range(STEPS)],
+        lead_ms=[1.2345 + step / 7919 for step in range(STEPS)],
+        memory=Memory(),
+        numerics=Numerics(first_loss=1.0, last_loss=1.0),
+    )
+    seconds = []
+    for _ in range(REPEATS):
+        world.barrier()
+        begin = perf_counter()
+        messages = world.gather(msgspec.json.encode(trace))
+        if messages:
+            collect(0, [msgspec.json.decode(message, type=Trace) for message in messages])
+        seconds.append(world.most(perf_counter() - begin))
+    if world.seat.speaks:
+        result = {
+            "command": f"torchrun --nproc_per_node={world.size} results/overhead/gather.py",
+            "ranks": world.size,
+            "steps": STEPS,
+            "cores": os.cpu_count(),
+            "bytes_a_rank": len(msgspec.json.encode(trace)),
+            "seconds": seconds,
+        }
+        Path(target).write_text(json.dumps(result, indent=1) + "\n")
+        print(f"{world.size} ranks x {STEPS} steps gathered in {median(seconds):.3f} s (median of {REPEATS})")
+    world.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

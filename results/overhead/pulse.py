@@ -1,0 +1,59 @@
+"""What one step's marks cost the loop: host stamps and pulse alone, and the pulse's share of them.
+
+python results/overhead/pulse.py results/overhead/pulse.json
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from ddpbench.machine.clock import HostClock
+from ddpbench.machine.pulse import Pulse, Watchdog
+from ddpbench.record.trace import PHASES
+
+STEPS, REPEATS = 20_000, 15
+
+
+class Still:
+    """A pulse that does not beat."""
+
+    def passed(self, phase: int) -> None:
+        pass
+
+
+def microseconds_a_step(pulse: Pulse) -> float:
+    """All marks of a step, the least of some runs of ``STEPS`` steps: noise only adds."""
+    clock = HostClock(pulse)
+    clock.begin(STEPS)
+    begin = perf_counter()
+    for _ in range(STEPS):
+        for phase in range(len(PHASES)):
+            clock.mark(phase)
+    return (perf_counter() - begin) / STEPS * 1e6
+
+
+def main(target: str) -> None:
+    """Measures both ways in turns and writes them."""
+    beating = Pulse(600.0)
+    watchdog = Watchdog(beating, lambda mark: None, lambda seconds: None)
+    watchdog.start()
+    pairs = [(microseconds_a_step(beating), microseconds_a_step(Still())) for _ in range(REPEATS)]  # type: ignore[arg-type]
+    watchdog.stop()
+    result = {
+        "command": "python results/overhead/pulse.py",
+        "processor": platform.processor() or platform.machine(),
+        "marks_us_a_step": [round(with_pulse, 4) for with_pulse, _ in pairs],
+        "marks_without_pulse_us_a_step": [round(without, 4) for _, without in pairs],
+        "pulse_us_a_step": median(with_pulse - without for with_pulse, without in pairs),
+    }
+    Path(target).write_text(json.dumps(result, indent=1) + "\n")
+    print(f"pulse: {result['pulse_us_a_step']:.2f} microseconds a step, {result['pulse_us_a_step'] / 14_000:.4%} of a 14 ms step")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

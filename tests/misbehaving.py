@@ -1,0 +1,83 @@
+"""Workloads that go wrong on purpose: on rank FAULT_RANK, in the forward of training step FAULT_STEP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+
+from ddpbench.workloads.catalogue import WorkloadSpec
+
+RANK, STEP = int(os.environ.get("FAULT_RANK", "0")), int(os.environ.get("FAULT_STEP", "0"))
+DELAY_S = float(os.environ.get("FAULT_DELAY_S", "0.05"))
+
+
+class Misbehaving(nn.Module):
+    """A tiny net that calls ``fault`` where it is told to; with ``always``, in every step from then on."""
+
+    def __init__(self, fault: Callable[[torch.Tensor], torch.Tensor], always: bool, classes: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes)
+        )
+        self.fault, self.always, self.step = fault, always, 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        here = not images.is_meta and int(os.environ.get("RANK", "0")) == RANK
+        if here and (self.step >= STEP if self.always else self.step == STEP):
+            images = self.fault(images)
+        self.step += not images.is_meta
+        output: torch.Tensor = self.net(images)
+        return output
+
+
+def _raise(images: torch.Tensor) -> torch.Tensor:
+    raise ValueError("the model has had enough")
+
+
+def _kill(images: torch.Tensor) -> torch.Tensor:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return images
+
+
+def _hang(images: torch.Tensor) -> torch.Tensor:
+    time.sleep(3600)
+    return images
+
+
+def _exhaust(images: torch.Tensor) -> torch.Tensor:
+    return images + torch.empty(2**50, device=images.device).sum()
+
+
+def _late(images: torch.Tensor) -> torch.Tensor:
+    time.sleep(DELAY_S)
+    return images
+
+
+def _poison(images: torch.Tensor) -> torch.Tensor:
+    return images * float("nan")
+
+
+def _spec(name: str, fault: Callable[[torch.Tensor], torch.Tensor], always: bool = False) -> WorkloadSpec:
+    globals()[f"build_{name}"] = partial(_build, fault, always)
+    return WorkloadSpec(
+        name=name, help=name, dataset="cifar10", image_size=32, classes=10, model=f"misbehaving:build_{name}", batch_cuda=8, batch_cpu=8
+    )
+
+
+def _build(fault: Callable[[torch.Tensor], torch.Tensor], always: bool, image_size: int, classes: int) -> nn.Module:
+    return Misbehaving(fault, always, classes)
+
+
+fine = _spec("fine", lambda images: images)
+raises = _spec("raises", _raise)
+killed = _spec("killed", _kill)
+hangs = _spec("hangs", _hang)
+exhausts = _spec("exhausts", _exhaust)
+late = _spec("late", _late, always=True)
+poisoned = _spec("poisoned", _poison)

@@ -1,0 +1,222 @@
+"""Made-up but realistic records, so that analysis and report are tested on figures that one knows beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddpbench.record.config import Config
+from ddpbench.record.environment import Environment, RankPlace, Software
+from ddpbench.record.record import Attestation, Ceilings, Data, Job, Preparation, Record, Round
+from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Memory, Numerics, Trace
+
+GIB = 2**30
+
+STEADY = (1.0, 1.00575, 0.99425, 1.002875, 0.997125)
+"""How much longer the steps of each round take: a coefficient of variation of 0.45%, and no drift."""
+
+BUSY = {"data": 0.1, "host_to_device": 0.3, "broadcast": 0.2, "forward": 13.9, "backward": 27.3, "sync": 0.8, "optimizer": 1.4}
+"""The phases of a rank whose GPU is never left waiting, in ms: ResNet-50, amp-fp16, batch 256 on an H200."""
+
+SOFTWARE = Software(
+    ddpbench="0.1.0",
+    python="3.12.3",
+    torch="2.11.0+cu130",
+    torchvision="0.26.0+cu130",
+    accelerate="1.12.0",
+    dali="2.4.0",
+    cuda="13.0",
+    cudnn="9.15.1",
+    nccl="2.28.9",
+    driver="580.95.05",
+)
+
+RESNET50 = Config(
+    workload="resnet50",
+    precision="amp-fp16",
+    batch_size=256,
+    image_size=224,
+    optimizer_impl="fused",
+    channels_last=True,
+    loader="synthetic",
+    workers=8,
+    warmup=10,
+)
+
+ATTESTED = Attestation(
+    parameters=["float32"],
+    gradients=["float32"],
+    batch_norm=["float32"],
+    first_layer="float16",
+    last_layer="float16",
+    tf32_matmul=True,
+    tf32_cudnn=True,
+    loss_scale=65536.0,
+    optimizer="SGD fused",
+)
+
+GPU_MEMORY = Memory(
+    allocated_bytes=int(12.0 * GIB),
+    reserved_bytes=int(13.4 * GIB),
+    process_bytes=int(14.1 * GIB),
+    device_used_bytes=int(14.6 * GIB),
+    device_total_bytes=int(139.8 * GIB),
+    host_rss_bytes=int(3.2 * GIB),
+    workers_rss_bytes=int(9.6 * GIB),
+)
+
+CPU_MEMORY = Memory(host_rss_bytes=int(1.1 * GIB), workers_rss_bytes=int(0.4 * GIB))
+
+GPU_HEALTH = Health(sm_mhz=1980.0, sm_mhz_min=1980.0, watts=242.0, celsius=41.0, other_processes=0, samples=30)
+
+
+def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", usable_cores: float = 60.0, **changes: Any) -> Environment:
+    """``ranks`` spread evenly over ``nodes`` named node-01, node-02 ...; a ``device`` with CPU in its name makes CPU ranks."""
+    cpu = "CPU" in device
+    local = ranks // nodes
+    places = [
+        RankPlace(
+            rank=rank,
+            host=f"node-{rank // local + 1:02}",
+            pid=4000 + rank,
+            local_rank=rank % local,
+            node_rank=rank // local,
+            device=device,
+            device_id="" if cpu else f"GPU-{rank:08x}",
+            device_total_bytes=None if cpu else GPU_MEMORY.device_total_bytes,
+            usable_cores=usable_cores,
+        )
+        for rank in range(ranks)
+    ]
+    common: dict[str, Any] = {
+        "software": SOFTWARE,
+        "world_size": ranks,
+        "nodes": nodes,
+        "launcher": "torchrun" if ranks > 1 else "python",
+        "backend": "none" if ranks == 1 else "gloo" if cpu else "nccl",
+        "device_type": "cpu" if cpu else "cuda",
+        "places": places,
+        "os": "Ubuntu 24.04.3 LTS",
+        "cpu": "Intel(R) Xeon(R) Platinum 8468",
+    }
+    return Environment(**{**common, **changes})
+
+
+def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int = 20, batch: int = 256, **changes: Any) -> Trace:
+    """A round of equal steps of one rank; ``phases`` that are not named took no time."""
+    cpu = changes.get("memory") is CPU_MEMORY
+    phases_ms = {phase: [phases.get(phase, 0.0)] * steps for phase in PHASES}
+    common: dict[str, Any] = {
+        "rank": rank,
+        "steps": steps,
+        "images": batch * steps,
+        "wall_s": step_ms * steps / 1000,
+        "phases_ms": phases_ms,
+        "host_data_ms": phases_ms["data"],
+        "lead_ms": [] if cpu else [0.8 * phases.get("forward", 0.0) + 0.8 * phases.get("backward", 0.0)] * steps,
+        "memory": GPU_MEMORY,
+        "numerics": numerics(),
+        "health": None if cpu else GPU_HEALTH,
+    }
+    return Trace(**{**common, **changes})
+
+
+def numerics(first_loss: float = 7.03, last_loss: float = 6.41, **changes: Any) -> Numerics:
+    """A round that trained: the parameters moved, nothing was skipped."""
+    return Numerics(**{"first_loss": first_loss, "last_loss": last_loss, "parameters_before": 1, "parameters_after": 2, **changes})
+
+
+def record(
+    ranks: Sequence[Mapping[str, float]] = (BUSY,) * 4,
+    *,
+    unexplained_ms: float = 0.4,
+    longer: Sequence[float] = STEADY,
+    steps: int = 20,
+    config: Config = RESNET50,
+    traces: Mapping[int, Mapping[str, Any]] | None = None,
+    **changes: Any,
+) -> Record:
+    """A finished run that nobody has judged yet, every round of it at the same pace but for ``longer``.
+
+    ``ranks`` holds the phases in ms of each rank, and ``longer`` one factor a round. Ranks meet at every step, so one
+    that is early waits for the latest in ``sync``, on top of the ``sync`` given. ``traces`` changes fields of every
+    Trace of a rank, ``changes`` fields of the Record. For a device of another kind pass ``environment=environment(...)``.
+    """
+    place = changes.get("environment") or environment(len(ranks))
+    cpu = place.device_type == "cpu"
+    own_ms = [unexplained_ms + sum(span for phase, span in phases.items() if phase not in WAITS_FOR_OTHERS) for phases in ranks]
+    step_ms = max(own + sum(phases.get(phase, 0.0) for phase in WAITS_FOR_OTHERS) for own, phases in zip(own_ms, ranks, strict=True))
+    batch = config.batch_size or 0
+    rounds = []
+    for index, factor in enumerate(longer):
+        seen = []
+        for rank, (phases, own) in enumerate(zip(ranks, own_ms, strict=True)):
+            waited = {**phases, "sync": step_ms - own - phases.get("broadcast", 0.0)}
+            common: dict[str, Any] = {"numerics": numerics(7.03 - 0.124 * index, 6.906 - 0.124 * index)}
+            common |= {"memory": CPU_MEMORY} if cpu else {"health": GPU_HEALTH}
+            common |= (traces or {}).get(rank, {})
+            lasting = {phase: factor * span for phase, span in waited.items()}
+            health = common.get("health")
+            if health is not None and health.watts is not None:
+                common["health"] = Health(**{**_fields(health), "energy_j": health.watts * factor * step_ms * steps / 1000})
+            seen.append(trace(rank, factor * step_ms, lasting, steps=steps, batch=batch, **common))
+        rounds.append(Round(index=index, traces=seen, images=batch * steps * len(ranks), wall_s=factor * step_ms * steps / 1000))
+    common_fields: dict[str, Any] = {
+        "config": config,
+        "environment": place,
+        "status": "ok",
+        "parameters": 25_557_032,
+        "flops_per_image": 24.5e9,
+        "data": Data(loader=config.loader or "synthetic", description="synthetic batch on the device"),
+        "attestation": ATTESTED,
+        "preparation": Preparation(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_agreed=True),
+        "ceilings": None if cpu else Ceilings(matmul_tflops={"float32": 51.0, "tf32": 384.0, "float16": 761.0, "bfloat16": 788.0}),
+        "rounds": rounds,
+    }
+    return Record(**{**common_fields, **changes})
+
+
+def data_bound(**changes: Any) -> Record:
+    """Four H200s on an ImageNet folder through 16 workers each: starved of data, and rank 2 more than the others."""
+
+    def phases(data: float, broadcast: float) -> dict[str, float]:
+        work = {"host_to_device": 3.2, "forward": 13.9, "backward": 27.3, "sync": 1.2, "optimizer": 1.4}
+        return {"data": data, "broadcast": broadcast, **work}
+
+    def health(watts: float, celsius: float) -> dict[str, Any]:
+        return {"health": Health(sm_mhz=1980.0, sm_mhz_min=1980.0, watts=watts, celsius=celsius, other_processes=0, samples=140)}
+
+    config = Config(**{**_fields(RESNET50), "loader": "torch", "data_dir": "/data/imagenet", "workers": 16})
+    common: dict[str, Any] = {
+        "ranks": [phases(139.8, 0.0), phases(133.0, 6.8), phases(176.9, 0.0), phases(130.7, 9.1)],
+        "unexplained_ms": 2.5,
+        "steps": 64,
+        "config": config,
+        "traces": {0: health(244.0, 42.0), 1: health(243.0, 41.0), 2: health(241.0, 41.0), 3: health(240.0, 40.0)},
+        "data": Data(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167),
+    }
+    return record(**{**common, **changes})
+
+
+def cpu_run(**changes: Any) -> Record:
+    """Two CPU ranks with gloo on a small synthetic batch."""
+    phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 9.0, "optimizer": 4.0}
+    config = Config(**{**_fields(RESNET50), "workload": "resnet18", "precision": "fp32", "batch_size": 8, "image_size": 64, "workers": 1})
+    common: dict[str, Any] = {
+        "ranks": [phases, phases],
+        "environment": environment(2, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0),
+        "config": config,
+        "parameters": 11_689_512,
+        "flops_per_image": 0.9e9,
+    }
+    return record(**{**common, **changes})
+
+
+def job(*records: Record, swept: Sequence[str] = ()) -> Job:
+    """The job file that a command would have left."""
+    words = records[0].config.to_argv()
+    return Job(started="2026-11-21T01:29:30Z", command=["ddpbench", *words], swept=list(swept), records=list(records))
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}

@@ -1,0 +1,175 @@
+"""Seats, cores, the board, the pulse, files: the small parts that every run stands on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from torch import distributed as dist
+
+from ddpbench.machine.board import Blame, Board, Notice
+from ddpbench.machine.host import usable_cores
+from ddpbench.machine.pulse import Mark, Pulse, Watchdog
+from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.world import refuse_mixed
+from ddpbench.record.environment import RankPlace, Software
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Fault
+
+SOFTWARE = Software(ddpbench="0.1.0", python="3.12", torch="2.11")
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "1",
+    "MASTER_ADDR": "n1",
+    "MASTER_PORT": "1",
+}
+
+
+def place(rank: int, **changes: object) -> RankPlace:
+    standing = {"host": "n1", "pid": os.getpid(), "local_rank": rank, "node_rank": 0, "device": "H200", "device_id": f"GPU-{rank}"}
+    return RankPlace(rank=rank, **{**standing, **changes})  # type: ignore[arg-type]
+
+
+def test_a_seat_by_torchrun() -> None:
+    seat = take_seat(TORCHRUN)
+    assert (seat.rank, seat.world_size, seat.local_rank, seat.node_rank, seat.nodes) == (5, 8, 1, 1, 2)
+    assert (seat.launched, seat.launcher, seat.speaks) == (True, "torchrun", False)
+    assert take_seat({**TORCHRUN, "SLURM_JOB_ID": "7"}).launcher == "slurm"
+    assert not take_seat({}).launched
+
+
+def test_srun_without_torchrun_is_refused() -> None:
+    with pytest.raises(UsageError, match="4 tasks would each run alone"):
+        take_seat({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
+
+
+@pytest.mark.parametrize(
+    ("layout", "cgroup", "cores"),
+    [
+        ({"cpu.max": "max 100000", "job/cpu.max": "150000 100000"}, "0::/job/step", 1.5),
+        ({"job/cpu.max": "50000 100000", "job/step/cpu.max": "max 100000"}, "0::/job/step", 0.5),
+        ({"cpu,cpuacct/job/cpu.cfs_quota_us": "25000", "cpu,cpuacct/job/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/job", 0.25),
+        ({"cpu,cpuacct/job/cpu.cfs_quota_us": "-1", "cpu,cpuacct/job/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/job", None),
+        ({}, "", None),
+    ],
+    ids=["v2 above", "v2 tree", "v1", "v1 without", "none"],
+)
+def test_usable_cores_reads_quotas_up_the_tree(tmp_path: Path, layout: dict[str, str], cgroup: str, cores: float | None) -> None:
+    for name, text in layout.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    own = tmp_path / "own"
+    own.write_text(cgroup)
+    assert usable_cores({}, tmp_path, own) == (cores or len(os.sched_getaffinity(0)))
+
+
+def test_usable_cores_heeds_slurm_and_affinity() -> None:
+    nowhere = Path("/nowhere")
+    assert usable_cores({"SLURM_CPUS_ON_NODE": "1"}, nowhere, nowhere) == 1
+    one = subprocess.run(
+        ["taskset", "-c", "0", sys.executable, "-c", "from ddpbench.machine.host import usable_cores; print(usable_cores({}))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert float(one.stdout) <= 1
+
+
+def test_mixed_ranks_are_refused_with_both_rows() -> None:
+    other = Notice(place(1, host="n2"), Software(ddpbench="0.1.0", python="3.12", torch="2.15"))
+    with pytest.raises(UsageError) as refused:
+        refuse_mixed([Notice(place(0), SOFTWARE), other], share_gpu=False)
+    assert "rank 0 (n1)  torch 2.11" in refused.value.message
+    assert "rank 1 (n2)  torch 2.15" in refused.value.message
+
+
+def test_two_ranks_on_one_gpu_need_leave() -> None:
+    notices = [Notice(place(rank, device_id="GPU-a"), SOFTWARE) for rank in range(2)]
+    with pytest.raises(UsageError, match="ranks 0 and 1 are on one GPU"):
+        refuse_mixed(notices, share_gpu=False)
+    refuse_mixed(notices, share_gpu=True)
+
+
+def test_cpu_ranks_share_their_processor() -> None:
+    refuse_mixed([Notice(place(rank, device="EPYC", device_id=""), SOFTWARE) for rank in range(2)], share_gpu=False)
+
+
+@pytest.fixture
+def boards() -> list[Board]:
+    """Two ranks' boards over one store."""
+    store = dist.HashStore()
+    return [Board(store, Seat(rank=rank, world_size=2, host="n1")) for rank in range(2)]
+
+
+def test_a_dead_rank_is_told_from_one_that_left(boards: list[Board]) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        places = [place(0), place(1, pid=other.pid)]
+        assert boards[0].gone(places) == []
+        other.kill()
+        deadline = time.monotonic() + 10
+        while not boards[0].gone(places):
+            assert time.monotonic() < deadline
+        assert boards[0].gone(places) == [1]
+        boards[1].leave()
+        assert boards[0].gone(places) == []
+
+
+def test_a_rank_on_another_host_is_gone_when_its_mark_stops_beating(boards: list[Board]) -> None:
+    places = [place(0), place(1, host="n2", pid=2**22 + 1)]
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(0.1):
+            boards[1].beat(Mark(1, 1, "forward"))
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    time.sleep(0.3)
+    alive = boards[0].gone(places)
+    stop.set()
+    beating.join()
+    assert alive == []
+    assert boards[0].gone(places) == [1]
+
+
+def test_one_rank_speaks_and_the_first_blame_stands(boards: list[Board]) -> None:
+    assert [board.claim() for board in boards] == [True, False]
+    boards[1].blame(Blame("failed", Fault(message="first")))
+    boards[0].blame(Blame("hung", Fault(message="second")))
+    blame = boards[0].blamed()
+    assert blame is not None
+    assert (blame.status, blame.fault.message) == ("failed", "first")
+
+
+def test_missing_ranks_are_counted(boards: list[Board]) -> None:
+    boards[0].arrive(Notice(place(0), SOFTWARE))
+    with pytest.raises(UsageError, match=r"1 of 2 ranks came to .* missing: rank 1"):
+        boards[0].wait_for_all(0.1)
+
+
+def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
+    pulse, stalls, ticks = Pulse(patience_s=0.6), [], []
+    watchdog = Watchdog(pulse, ticks.append, stalls.append)
+    watchdog.start()
+    for _ in range(6):  # 1.2 s of marks, twice the patience
+        time.sleep(0.2)
+        pulse.enter("moving")
+    assert stalls == []
+    deadline = time.monotonic() + 10
+    while not stalls and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(stalls) == 1
+    assert ticks[-1].doing == "moving"
+
+
+def test_a_mark_survives_the_store() -> None:
+    mark = Mark(12, 3, "gathering | the round")
+    assert Mark.decode(mark.encode(7)) == (7, mark)

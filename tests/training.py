@@ -1,0 +1,68 @@
+"""Small real trainings for tests: a world of one, a tiny convolution net, batches in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from ddpbench.machine.board import Notice
+from ddpbench.machine.device import open_device
+from ddpbench.machine.fingerprint import software
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.seat import Seat
+from ddpbench.machine.world import World, meet
+from ddpbench.record.config import Config
+from ddpbench.record.environment import RankPlace
+from ddpbench.training.session import Parked, Session
+
+BATCH, SIDE, CLASSES = 8, 16, 4
+
+
+def world_of_one(device: str = "cpu") -> World:
+    """This process alone, without a process group."""
+    seat = Seat(host="here")
+    opened = open_device(device, seat, share_gpu=False)
+    place = RankPlace(rank=0, host="here", pid=os.getpid(), local_rank=0, node_rank=0, device=opened.name, device_id=opened.id)
+    return meet(seat, opened, Notice(place, software(opened.cuda)), False, 10, 60)
+
+
+def tiny_net() -> nn.Module:
+    """Convolution, batch norm, linear: one of each kind that a precision treats differently."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES)
+    )
+
+
+class InMemory:
+    """One fixed batch, already on the device."""
+
+    in_flight = 0
+
+    def __init__(self, device: torch.device, scale: float = 1.0) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.images = (torch.randn(BATCH, 3, SIDE, SIDE, generator=generator) * scale).to(device)
+        self.labels = torch.randint(0, CLASSES, (BATCH,), generator=generator).to(device)
+
+    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        in_hand()
+        return self.images, self.labels
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def config(device: str = "cpu", **asked: object) -> Config:
+    """A settled Config of the tiny training."""
+    settled = {"workload": "tiny", "batch_size": BATCH, "image_size": SIDE, "optimizer_impl": "fused", "channels_last": True, "warmup": 1}
+    return Config(**{**settled, "device": device, **asked})  # type: ignore[arg-type]
+
+
+def session(world: World, settled: Config, model: nn.Module | None = None, parked: Parked | None = None, scale: float = 1.0) -> Session:
+    return Session(settled, model or tiny_net(), InMemory(world.device.torch, scale), world, Pulse(60.0), parked)
