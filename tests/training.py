@@ -12,7 +12,7 @@ from ddpbench.machine.board import Notice
 from ddpbench.machine.device import open_device
 from ddpbench.machine.fingerprint import software
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.seat import Seat
+from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import World, meet
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
@@ -21,12 +21,19 @@ from ddpbench.training.session import Parked, Session
 BATCH, SIDE, CLASSES = 8, 16, 4
 
 
+def world(device: str = "cpu", seat: Seat | None = None) -> World:
+    """The ranks of this launch, met."""
+    seat = seat or take_seat()
+    opened = open_device(device, seat, share_gpu=False)
+    place = RankPlace(
+        rank=seat.rank, host=seat.host, pid=os.getpid(), local_rank=seat.local_rank, node_rank=0, device=opened.name, device_id=opened.id
+    )
+    return meet(seat, opened, Notice(place, software(opened.cuda)), False, 30, 60)
+
+
 def world_of_one(device: str = "cpu") -> World:
     """This process alone, without a process group."""
-    seat = Seat(host="here")
-    opened = open_device(device, seat, share_gpu=False)
-    place = RankPlace(rank=0, host="here", pid=os.getpid(), local_rank=0, node_rank=0, device=opened.name, device_id=opened.id)
-    return meet(seat, opened, Notice(place, software(opened.cuda)), False, 10, 60)
+    return world(device, Seat(host="here"))
 
 
 def tiny_net() -> nn.Module:
@@ -38,12 +45,12 @@ def tiny_net() -> nn.Module:
 
 
 class InMemory:
-    """One fixed batch, already on the device."""
+    """One fixed batch a rank, already on the device."""
 
     in_flight = 0
 
     def __init__(self, device: torch.device, scale: float = 1.0) -> None:
-        generator = torch.Generator().manual_seed(1)
+        generator = torch.Generator().manual_seed(1 + int(os.environ.get("RANK", "0")))
         self.images = (torch.randn(BATCH, 3, SIDE, SIDE, generator=generator) * scale).to(device)
         self.labels = torch.randint(0, CLASSES, (BATCH,), generator=generator).to(device)
 

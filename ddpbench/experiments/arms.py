@@ -16,10 +16,10 @@ from ddpbench.record.config import Config
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Round
 from ddpbench.record.trace import Trace
-from ddpbench.training.flops import flops_per_image
 from ddpbench.training.profile import kernel_ms
 from ddpbench.training.session import Parked, Session
 from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads.cost import Cost, cost
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10
@@ -74,8 +74,7 @@ class Arm:
         self.attestation: Attestation | None = None
         self.preparation: Preparation | None = None
         self.data: Data | None = None
-        self.parameters = 0
-        self.flops_per_image: float | None = None
+        self.cost: Cost | None = None
         self.kernel_ms: float | None = None  # a step, from the profiler window after the last round
         self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
         self._session: Session | None = None
@@ -90,12 +89,9 @@ class Arm:
         begin = perf_counter()
         spec = workloads.find(self.config.workload)
         torch.manual_seed(self.config.seed)
-        image_size, build = self.config.image_size or spec.image_size, resolve(spec.model)
-        model = build(image_size, spec.classes)
-        self.parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        if self._world.seat.speaks and self.flops_per_image is None:
-            with torch.device("meta"):
-                self.flops_per_image = flops_per_image(build(image_size, spec.classes), image_size)
+        image_size = self.config.image_size or spec.image_size
+        model = resolve(spec.model)(image_size, spec.classes)
+        self.cost = self.cost or cost(model, image_size)
         self._pulse.enter("opening the loader")
         loader = open_loader(self.config, spec.dataset, spec.classes, self._world.rank, self._world.size, self._world.device.torch)
         self.data = loader.data

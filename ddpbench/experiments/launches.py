@@ -53,7 +53,7 @@ def start_launches(request: Request) -> int:
 def child_command(request: Request) -> list[str]:
     """The same request without the flags that are served here; several launches write one ``--json``, and it is ours."""
     served = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
-    words = without(request.command[1:], served)
+    words = without(request.command[request.command.index("ddpbench") + 1 :], served)
     if request.output.gpus:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={request.output.gpus}"]
         return [sys.executable, *torchrun, "-m", "ddpbench", *words]

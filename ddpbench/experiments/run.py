@@ -79,8 +79,8 @@ def train_all(request: Request, world: World, pulse: Pulse, journal: Journal | N
         journal.add(
             index,
             measured,
-            parameters=arm.parameters,
-            flops_per_image=arm.flops_per_image,
+            parameters=arm.cost.parameters if arm.cost else 0,
+            flops_per_image=arm.cost.flops_per_image if arm.cost else None,
             data=arm.data,
             attestation=arm.attestation,
             preparation=arm.preparation,

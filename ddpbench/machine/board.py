@@ -12,7 +12,7 @@ from torch import distributed as dist
 from ddpbench.machine.pulse import Mark
 from ddpbench.machine.seat import Seat
 from ddpbench.record.environment import RankPlace, Software
-from ddpbench.record.errors import Status, UsageError
+from ddpbench.record.errors import Status, Unreachable, UsageError
 from ddpbench.record.record import Fault
 
 SILENCE_S = 1.5
@@ -123,7 +123,7 @@ def _alive(pid: int) -> bool:
 def open_store(seat: Seat, limit_s: float, serve: bool = False) -> dist.Store:
     """A new connection to the store at the launcher's address; with ``serve``, rank 0 hosts it where the launcher does not.
 
-    Raises UsageError where nobody answers within ``limit_s``.
+    Raises Unreachable where nobody answers within ``limit_s``.
     """
     if not seat.launched:
         return dist.HashStore()
@@ -136,7 +136,7 @@ def open_store(seat: Seat, limit_s: float, serve: bool = False) -> dist.Store:
             timeout=timedelta(seconds=limit_s),
         )
     except (dist.DistError, RuntimeError) as problem:
-        raise UsageError(
+        raise Unreachable(
             f"rank {seat.rank} of {seat.world_size} cannot reach {seat.address}:{seat.port}: {str(problem).splitlines()[0]}",
             "is rank 0's node started, and may this node reach that port?",
         ) from problem

@@ -22,12 +22,12 @@ PATIENCE_S = 5.0
 
 
 def refuse(error: BenchError) -> NoReturn:
-    """Ends this process for an error that every rank meets before the ranks have: rank 0 prints, the others wait silently."""
+    """Ends this process before the ranks have met. What every rank meets alike rank 0 prints, and the others wait silently."""
     try:
         seat = take_seat()
     except BenchError as problem:  # the variables themselves are the error
         error, seat = problem, Seat(rank=int(os.environ.get("SLURM_PROCID", "0")))
-    if seat.speaks:
+    if seat.speaks or not error.on_every_rank:
         print_error(error)
         leave_outcome(seat, error, error.exit_code)
     else:

@@ -29,6 +29,7 @@ class BenchError(Exception):
 
     status: Status = "failed"
     exit_code: int = Exit.FAILED
+    on_every_rank = True  # every rank meets it alike before the ranks have met, so that one of them speaks for all
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -45,6 +46,12 @@ class UsageError(BenchError):
 
     status: Status = "refused"
     exit_code: int = Exit.USAGE
+
+
+class Unreachable(UsageError):
+    """This rank cannot reach the others, who may know nothing of it."""
+
+    on_every_rank = False
 
 
 class Hung(BenchError):

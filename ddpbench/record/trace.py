@@ -49,8 +49,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the round trained: its losses, skipped updates and parameters."""
 
-    first_loss: float
-    last_loss: float
+    first_loss: float | None  # of the round; None where it is not finite, which JSON cannot hold
+    last_loss: float | None
     nonfinite_step: int | None = None  # first step of the round whose loss was not finite
     skipped_steps: list[int] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
     loss_scale: float | None = None  # at the end of the round

@@ -42,8 +42,8 @@ class Ledger:
         losses = torch.stack(self._losses).double().tolist()
         skipped = [step for step, update in enumerate(self._updates) if (update is False or (update is not True and bool(update)))]
         return Numerics(
-            first_loss=losses[0],
-            last_loss=losses[-1],
+            first_loss=losses[0] if math.isfinite(losses[0]) else None,
+            last_loss=losses[-1] if math.isfinite(losses[-1]) else None,
             nonfinite_step=next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None),
             skipped_steps=skipped,
             loss_scale=scale,

@@ -20,7 +20,7 @@ def kernel_ms(session: Session, keep: Path | None) -> float | None:
     in the format that Perfetto and chrome://tracing read.
     """
     cuda = torch.cuda.is_initialized()
-    with profile(activities=[ProfilerActivity.CUDA] if cuda and keep is None else None) as window:
+    with profile(activities=[ProfilerActivity.CUDA] if cuda and keep is None else None, acc_events=True) as window:
         session.steps_untimed(STEPS)
     if keep is not None:
         window.export_chrome_trace(str(keep))

@@ -1,0 +1,23 @@
+"""Trains the tiny net with every engine for the same few steps on every rank; rank 0 prints the losses as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from training import config, session, world
+
+from ddpbench.training.catalogue import ENGINES
+
+STEPS = 8
+
+ranks = world()
+losses = {}
+for engine in ENGINES:
+    live = session(ranks, config(engine=engine, precision=sys.argv[1], lr=0.05))
+    live.steps_untimed(STEPS)
+    losses[engine] = [float(loss) for loss in live._ledger._losses]
+    live.close()
+if ranks.seat.speaks:
+    print(json.dumps(losses))
+ranks.close()

@@ -1,0 +1,175 @@
+"""The main job for real: torchrun, gloo, two ranks; one process; arms; engines; a late rank."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_faults import SMALL, TESTS, TORCHRUN, only_job, only_record
+
+from ddpbench.analysis.summary import summarise
+from ddpbench.experiments.arms import schedule
+from ddpbench.record.record import Record
+from ddpbench.record.trace import PHASES
+
+pytestmark = pytest.mark.timeout(110)
+
+RESNET = ["resnet18", "--device", "cpu", "--image-size", "32", "-b", "2", "--steps", "2", "--rounds", "2", "--warmup", "1"]
+PLAIN = [sys.executable, "-m", "ddpbench"]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def losses(record: Record) -> list[float]:
+    return [trace.numerics.last_loss for timed in record.rounds for trace in timed.traces]
+
+
+def test_two_ranks_leave_one_whole_record(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*TORCHRUN, *RESNET, "--precision", "fp32", "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    record = only_record(results)
+    assert (record.status, record.world_size, record.environment.backend) == ("ok", 2, "gloo")
+    assert len({place.pid for place in record.environment.places}) == 2
+    for timed in record.rounds:
+        assert [trace.rank for trace in timed.traces] == [0, 1]
+        assert timed.images == 2 * 2 * 2
+        assert timed.digests_agree, "both ranks must end with the same parameters"
+        assert timed.wall_s == max(trace.wall_s for trace in timed.traces)
+    assert all(math.isfinite(loss) for loss in losses(record))
+    assert record.attestation is not None
+    assert record.attestation.first_layer == "float32"
+    assert record.headline is not None
+    assert f"{record.headline.images_per_s:.0f}"[:1] in done.stdout
+    assert done.stdout.rstrip().endswith(".json")
+
+
+def test_one_process_needs_no_process_group(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *RESNET, "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    record = only_record(results)
+    assert (record.environment.backend, record.environment.launcher, record.world_size) == ("none", "python", 1)
+    assert record.config.loader == "synthetic"
+    assert "--data-dir" in done.stdout, "the report says how to measure one's own loader"
+
+
+def test_accelerate_launch_is_the_same_program(launch: Callable[..., Any], results: Path) -> None:
+    starter = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"]
+    done = launch([*starter, "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "ddpbench", *RESNET, "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    assert only_record(results).status == "ok"
+
+
+@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), ("amp-bf16", 2e-2)])
+def test_engines_train_alike(launch: Callable[..., Any], precision: str, within: float) -> None:
+    done = launch([*TORCHRUN[:-2], str(TESTS / "engines_alike.py"), precision])
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout)
+    assert losses["ddp"][-1] < losses["ddp"][0], "it learns"
+    assert losses["accelerate"] == pytest.approx(losses["ddp"], rel=within)
+
+
+def test_engines_are_arms(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*TORCHRUN, *RESNET, "--engine", "ddp,accelerate", "--precision", "amp-bf16", "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    assert [record.config.engine for record in only_job(results).records] == ["ddp", "accelerate"]
+    assert all(timed.digests_agree for record in only_job(results).records for timed in record.rounds)
+
+
+def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *RESNET, "--precision", "fp32,amp-bf16", "-b", "2,4", "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    arms = [(record.config.precision, record.config.batch_size) for record in job.records]
+    assert arms == [("fp32", 2), ("fp32", 4), ("amp-bf16", 2), ("amp-bf16", 4)]
+    assert all(len(record.rounds) == 2 and record.status == "ok" for record in job.records)
+    assert "speed-up" in done.stdout
+    assert set(job.swept) == {"precision", "batch_size"}
+
+
+def test_the_schedule_is_abba() -> None:
+    assert list(schedule(2, 4)) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
+
+
+def test_arms_go_on_with_their_own_training(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    """Parked between its turns, an arm loses nothing: its losses are those of the same arm alone."""
+    alone, among = tmp_path / "alone", tmp_path / "among"
+    fixed = [*RESNET, "--rounds", "3"]
+    assert launch([*PLAIN, *fixed, "--precision", "fp32", "-o", str(alone)]).returncode == 0
+    assert launch([*PLAIN, *fixed, "--precision", "fp32,amp-bf16", "-o", str(among)]).returncode == 0
+    first_alone, first_among = only_record(alone).rounds[0], only_job(among).records[0].rounds[0]
+    last = only_job(among).records[0].rounds[-1].traces[0].numerics
+    assert last.last_loss < first_among.traces[0].numerics.first_loss, "it learns on from turn to turn"
+    assert first_alone.images == first_among.images
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("broadcast", ["--broadcast-buffers", "--no-broadcast-buffers"])
+def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
+    late = {"FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08", "PYTHONPATH": str(TESTS)}
+    done = launch([*TORCHRUN, "misbehaving:late", *SMALL, "--steps", "8", "--rounds", "3", broadcast, "-o", str(results)], env=late)
+    assert done.returncode == 0, done.stderr
+    summary = summarise(only_record(results))
+    assert summary.slow is not None
+    assert summary.slow.rank == rank
+    own = {row.rank: row.own_ms for row in summary.ranks}
+    assert own[rank] - own[1 - rank] == pytest.approx(80, abs=40)
+    assert f"rank {rank}" in done.stdout
+
+
+def test_phases_close_the_account(launch: Callable[..., Any], results: Path) -> None:
+    assert launch([*TORCHRUN, *RESNET, "--steps", "6", "-o", str(results)]).returncode == 0
+    for timed in only_record(results).rounds:
+        for trace in timed.traces:
+            assert list(trace.phases_ms) == list(PHASES)
+            explained = sum(sum(durations) for durations in trace.phases_ms.values())
+            assert explained <= trace.wall_s * 1e3
+            assert explained == pytest.approx(trace.wall_s * 1e3, rel=0.1)
+
+
+def test_json_on_stdout_is_json_alone(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *RESNET, "--json", "-", "-o", str(results)])
+    assert json.loads(done.stdout)["records"][0]["status"] == "ok"
+    assert "images/s" in done.stderr
+
+
+def test_launches_merge_into_one_figure(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    merged = tmp_path / "merged.json"
+    done = launch([*PLAIN, *RESNET, "--launches", "2", "--json", str(merged), "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    assert len(list(results.glob("*.json"))) == 3, "one record a launch, and the merged one"
+    assert json.loads(merged.read_text())["records"][0]["headline"]["launch_source"] == "2 launches"
+
+
+def test_a_time_limit_ends_with_what_there_is(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *RESNET, "--rounds", "100000", "--time-limit", "5", "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    assert 1 <= len(only_record(results).rounds) < 100_000
+
+
+def test_strict_exits_3_when_a_check_warns(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *RESNET, "--strict", "-o", str(results)])
+    assert done.returncode == 3, "two rounds of two steps cannot be trusted"
+    assert only_record(results).status == "ok"
+
+
+def test_profile_leaves_a_trace_a_rank(launch: Callable[..., Any], results: Path) -> None:
+    assert launch([*TORCHRUN, *RESNET, "--profile", "-o", str(results)]).returncode == 0
+    traces = sorted(results.glob("*.trace.json"))
+    assert [path.name.rpartition("-")[2] for path in traces] == ["rank0.trace.json", "rank1.trace.json"]
+    assert json.loads(traces[0].read_text())["traceEvents"]
+
+
+def test_compile_trains(launch: Callable[..., Any], results: Path) -> None:
+    done = launch(
+        [*TORCHRUN, "misbehaving:fine", *SMALL, "--rounds", "2", "--compile", "default", "-o", str(results)], env={"PYTHONPATH": str(TESTS)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert only_record(results).rounds[-1].digests_agree
