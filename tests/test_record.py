@@ -1,0 +1,112 @@
+"""Records on disk: whole or not at all, validated, and readable for as long as the schema promises."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from records import job as job_of
+from records import record as made_up
+
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+from ddpbench.record.flags import flags, to_argv
+from ddpbench.record.names import lookup
+from ddpbench.record.record import SCHEMA, load, reserve, save, slug
+from ddpbench.record.request import Output
+
+KEPT = Path(__file__).parent / "golden" / "schema-1.json"
+
+
+def test_a_job_comes_back_as_it_was(tmp_path: Path) -> None:
+    job = job_of(made_up())
+    save(job, tmp_path / "run.json")
+    assert load(tmp_path / "run.json") == job
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"], "no temporary file stays"
+
+
+def test_a_record_of_schema_1_still_loads() -> None:
+    """Written by ddpbench 0.1.0 on two CPU ranks; the file never changes."""
+    (record,) = load(KEPT).records
+    assert (record.status, record.world_size, len(record.rounds)) == ("ok", 2, 2)
+    assert record.headline is not None
+
+
+def test_a_failed_save_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    job = job_of(made_up())
+    save(job, path)
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(job, path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": 1, "started": "2026", "comm', "cut off or no JSON, near line 1"),
+        ("not json", "cut off or no JSON"),
+        ("", "cut off or no JSON"),
+        (json.dumps({"schema": SCHEMA + 1}), f"has schema {SCHEMA + 1}; this release reads up to {SCHEMA}"),
+        (
+            json.dumps({"schema": 1, "started": "", "command": [], "records": [{"config": {"workload": "x", "batch_size": 0}}]}),
+            "batch_size",
+        ),
+        ("[1, 2]", "is no ddpbench record"),
+    ],
+    ids=["cut off", "no JSON", "empty", "newer", "out of range", "other JSON"],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        load(path)
+    assert "bad.json" in refused.value.message
+    assert message in refused.value.message
+
+
+def test_names_are_reserved_exclusively(tmp_path: Path) -> None:
+    assert [reserve(tmp_path / "runs", "a").name for _ in range(3)] == ["a.json", "a-2.json", "a-3.json"]
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write results"):
+        reserve(tmp_path / "file", "a")
+
+
+def test_a_config_gives_its_command_back() -> None:
+    config = Config(workload="resnet50", precision="amp-fp16", batch_size=64, channels_last=False, lr=0.1, strict=True)
+    words = config.to_argv()
+    assert words[0] == "resnet50"
+    assert words[1:] == ["--precision", "amp-fp16", "--batch-size", "64", "--lr", "0.1", "--no-channels-last", "--strict"]
+    assert to_argv(Output()) == []
+
+
+def test_every_field_but_the_workload_is_a_flag() -> None:
+    assert [field.name for field in flags(Config)] == [name for name in Config.__struct_fields__ if name != "workload"]
+    assert [field.name for field in flags(Output)] == list(Output.__struct_fields__)
+
+
+def test_a_near_miss_is_guessed() -> None:
+    with pytest.raises(UsageError) as refused:
+        lookup("workload", "resnet5O", {"resnet50": 1, "resnet18": 2})
+    assert "did you mean 'resnet50'" in refused.value.hint
+
+
+def test_slugs_are_file_names() -> None:
+    assert slug("module:Name amp-fp16  x") == "module-name-amp-fp16-x"
+
+
+def test_records_hold_no_number_that_json_cannot() -> None:
+    assert b"NaN" not in msgspec.json.encode(job_of(made_up()))
