@@ -41,6 +41,7 @@ RESNET50 = Config(
     loader="synthetic",
     workers=8,
     warmup=10,
+    device="cuda",
 )
 
 ATTESTED = Attestation(
@@ -121,7 +122,7 @@ def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int 
     return Trace(**{**common, **changes})
 
 
-def numerics(first_loss: float = 7.03, last_loss: float = 6.41, **changes: Any) -> Numerics:
+def numerics(first_loss: float | None = 7.03, last_loss: float | None = 6.41, **changes: Any) -> Numerics:
     """A round that trained: the parameters moved, nothing was skipped."""
     return Numerics(**{"first_loss": first_loss, "last_loss": last_loss, "parameters_before": 1, "parameters_after": 2, **changes})
 
@@ -201,11 +202,14 @@ def data_bound(**changes: Any) -> Record:
 def cpu_run(**changes: Any) -> Record:
     """Two CPU ranks with gloo on a small synthetic batch."""
     phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 9.0, "optimizer": 4.0}
-    config = Config(**{**_fields(RESNET50), "workload": "resnet18", "precision": "fp32", "batch_size": 8, "image_size": 64, "workers": 1})
+    asked = {"workload": "resnet18", "precision": "fp32", "batch_size": 8, "image_size": 64, "workers": 1, "warmup": 2, "device": "cpu"}
+    config = Config(**{**_fields(RESNET50), **asked})
+    attested = {"first_layer": "float32", "last_layer": "float32", "loss_scale": None, "tf32_matmul": False, "tf32_cudnn": False}
     common: dict[str, Any] = {
         "ranks": [phases, phases],
         "environment": environment(2, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0),
         "config": config,
+        "attestation": Attestation(**{**_fields(ATTESTED), **attested}),
         "parameters": 11_689_512,
         "flops_per_image": 0.9e9,
     }

@@ -9,6 +9,7 @@ from time import perf_counter
 import msgspec
 import torch
 
+from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.open import open_loader
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
@@ -28,9 +29,6 @@ CPU_JOB_S = 55.0
 
 MOST_TRACES = 64
 """Up to this many ranks every trace is kept; above, a sample of them."""
-
-PULLED_DOWN = {"hw-thermal", "sw-thermal", "hw-slowdown", "hw-power-brake"}
-"""Throttle reasons that make a round worth a second try. The software power cap is how a GPU at work looks."""
 
 
 def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
@@ -149,4 +147,4 @@ def collect(index: int, traces: list[Trace]) -> Round:
 
 
 def _pulled_down(trace: Trace) -> bool:
-    return trace.health is not None and bool(PULLED_DOWN & set(trace.health.throttle_reasons))
+    return trace.health is not None and bool(THROTTLING & set(trace.health.throttle_reasons))

@@ -38,6 +38,7 @@ class Ending:
         self._world, self._pulse, self._journal, self._show = world, pulse, journal, show
         self._board = world.board
         self._launcher = os.getppid()
+        self._over = False
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
         self._watchdog = Watchdog(pulse, self._tick, self._on_stall)
 
@@ -49,7 +50,8 @@ class Ending:
         self._watchdog.start()
 
     def stop(self) -> None:
-        """The run ended by itself."""
+        """The run ended by itself: what is left takes no longer than a signal would."""
+        self._over = True
         self._watchdog.stop()
 
     # what can happen
@@ -64,6 +66,8 @@ class Ending:
             self._end(BenchError("the store that all ranks share is gone: its host ended"))
 
     def _on_signal(self, received: signal.Signals) -> None:
+        if self._over:
+            return
         self._board.leave()
         time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
         if self._board.blamed():

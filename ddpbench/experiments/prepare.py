@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
-
 from ddpbench.data.open import check
 from ddpbench.experiments.settle import settle
 from ddpbench.machine.board import Notice
@@ -31,14 +29,14 @@ COLLECTIVE_PATIENCE = 20
 """Times the hang timeout that torch lets a collective take: ours must call the hang first, since NCCL's own watchdog aborts."""
 
 
-def prepare(request: Request) -> tuple[Request, World]:
-    """The request with every arm settled, and the world that runs it. Raises UsageError."""
+def prepare(request: Request) -> tuple[list[Config], World]:
+    """Every arm of the request, settled, and the world that runs them. Raises UsageError."""
     first = request.arms[0]
     seat = take_seat()
     check_targets(request.output)
     device = open_device(first.device, seat, first.share_gpu)
     arms = [settled(config, device, seat) for config in request.arms]
-    return msgspec.structs.replace(request, arms=arms), join(seat, device, first)
+    return arms, join(seat, device, first)
 
 
 def settled(config: Config, device: Device, seat: Seat) -> Config:
@@ -84,10 +82,10 @@ def join(seat: Seat, device: Device, config: Config) -> World:
     return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
 
 
-def new_record(config: Config, world: World) -> Record:
-    """The record of an arm that has not begun."""
+def new_record(asked: Config, config: Config, world: World) -> Record:
+    """The record of an arm that has not begun: what was asked for, and what that is on this machine."""
     device_type = world.device.torch.type
     stands = environment(
         world.notices[0].software, world.places, world.seat.launcher, world.backend, device_type, world.device.why_no_health
     )
-    return Record(config=config, environment=stands)
+    return Record(config=config, environment=stands, asked=asked)

@@ -32,8 +32,9 @@ def run(request: Request) -> int:
     if request.output.gpus or request.arms[0].launches > 1:
         return start_launches(request)
     try:
-        request, world = prepare(request)
-        journal = Journal(request, [new_record(config, world) for config in request.arms]) if world.seat.speaks else None
+        arms, world = prepare(request)
+        records = [new_record(asked, config, world) for asked, config in zip(request.arms, arms, strict=True)]
+        journal = Journal(request, records) if world.seat.speaks else None
     except BenchError as error:
         refuse(error)
     progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
@@ -41,7 +42,7 @@ def run(request: Request) -> int:
     ending = Ending(world, pulse, journal, show=lambda: show(request, journal, progress))
     ending.watch()
     try:
-        train_all(request, world, pulse, journal, progress)
+        train_all(request, arms, world, pulse, journal, progress)
         pulse.enter("saying goodbye")
         world.barrier()
     except BaseException as problem:
@@ -58,7 +59,7 @@ def run(request: Request) -> int:
     return code
 
 
-def train_all(request: Request, world: World, pulse: Pulse, journal: Journal | None, progress: Progress) -> None:
+def train_all(request: Request, configs: Sequence[Config], world: World, pulse: Pulse, journal: Journal | None, progress: Progress) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
     begin, total = perf_counter(), len(request.arms) * request.arms[0].rounds
 
@@ -68,9 +69,9 @@ def train_all(request: Request, world: World, pulse: Pulse, journal: Journal | N
         return limit_s is None or not done or world.most(spent_s * (done + 1) / done) <= limit_s
 
     progress.stage("measuring the ceilings of this device")
-    ceilings = measure_ceilings(request.arms, world, pulse)
+    ceilings = measure_ceilings(configs, world, pulse)
     progress.stage("warming up")
-    arms = [Arm(config, len(request.arms), world, pulse, trace_file(request, world, index)) for index, config in enumerate(request.arms)]
+    arms = [Arm(config, len(configs), world, pulse, trace_file(request, world, index)) for index, config in enumerate(configs)]
     for done, (index, measured) in enumerate(interleave(arms, request.arms[0].rounds, in_time), 1):
         if journal is None or measured is None:
             continue

@@ -94,6 +94,7 @@ class Record(msgspec.Struct, kw_only=True):
 
     config: Config  # every automatic field filled in
     environment: Environment
+    asked: Config | None = None  # as it was asked for, automatic fields left open
     status: Status = "running"
     fault: Fault | None = None
     parameters: int = 0  # trainable parameters of the model

@@ -28,8 +28,7 @@ PAIRS, WARMUP = 16, 20
 def main(workload: str, steps: str, target: str) -> None:
     """Measures ``PAIRS`` pairs of windows and writes them to ``target``."""
     asked = Config(workload=workload, precision="amp-fp16", steps=int(steps))
-    request, world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
-    config = request.arms[0]
+    (config,), world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
     pulse = Pulse(600.0)
     watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None)
     watchdog.start()

@@ -1,0 +1,79 @@
+"""What is said about a record once its rounds are there: the checks, the figure, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, hypot, inf, log
+from statistics import median, stdev
+
+import msgspec
+
+from ddpbench.analysis.bottleneck import verdict
+from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation
+from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.trust import checks
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import Headline
+
+ASSUMED_LAUNCH_SD = 0.004
+"""How much launches of one command differ where nothing is known about this machine: seen on H200s."""
+
+ENOUGH_HISTORY = 3
+"""From this many earlier runs on, their own spread is used."""
+
+CONFIDENCE = 0.95
+
+
+def judge(record: Record, history: Sequence[float] = ()) -> None:
+    """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
+
+    A check that blocks leaves the figure and the verdict None, and makes a record that was "ok" "invalid". ``history`` are
+    the images/s of earlier runs of the same Config on the same machine.
+    """
+    record.checks = checks(record)
+    blocked = any(check.effect == "blocks" for check in record.checks)
+    if blocked and record.status == "ok":
+        record.status = "invalid"
+    record.headline = None if blocked or not record.rounds else headline([timed.images_per_s for timed in record.rounds], history)
+    record.verdict = None if blocked else verdict(record, summarise(record))
+
+
+def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headline:
+    """The figure of a launch whose rounds gave ``figures`` in images/s. One round alone has no interval: low and high are its figure.
+
+    The interval across launches adds, in quadrature, the reach of rounds and that of launches, each with its own t: so it is
+    never narrower than the one within this launch.
+    """
+    figure, rounds = median(figures), len(figures)
+    within = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
+    known = len(history) >= ENOUGH_HISTORY
+    launch_sd = stdev(map(log, history)) if known else ASSUMED_LAUNCH_SD
+    launch_reach = launch_sd * t_quantile((1 + CONFIDENCE) / 2, len(history) - 1 if known else inf)
+    reach = hypot(log(within.high / within.center), launch_reach)
+    return Headline(
+        images_per_s=figure,
+        low=within.low,
+        high=within.high,
+        rounds=rounds,
+        round_cv=variation(figures) if rounds > 1 else 0.0,
+        launch_low=within.center * exp(-reach),
+        launch_high=within.center * exp(reach),
+        launch_sd=launch_sd,
+        launch_source=f"{len(history)} earlier runs" if known else "assumed",
+        confidence=CONFIDENCE,
+    )
+
+
+def across_launches(last: Headline, figures: Sequence[float]) -> Headline:
+    """The headline of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
+    spread = log_t_interval(figures, CONFIDENCE)
+    return msgspec.structs.replace(
+        last,
+        images_per_s=median(figures),
+        low=spread.low,
+        high=spread.high,
+        launch_low=spread.low,
+        launch_high=spread.high,
+        launch_sd=stdev(map(log, figures)),
+        launch_source=f"{len(figures)} launches",
+    )

@@ -1,0 +1,110 @@
+"""One row a rank: the means of all its rounds, and its own time, which is how a slow rank is told from a waiting one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import fsum
+from statistics import fmean
+from typing import TypeVar
+
+from ddpbench.record.environment import RankPlace
+from ddpbench.record.record import Record
+from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Trace
+
+COMPUTE = ("forward", "backward", "optimizer")
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """One rank over all steps of all its rounds: durations are means, memory and temperature are maxima."""
+
+    rank: int
+    host: str
+    device_index: int  # the local rank
+    step_ms: float  # wall
+    phases_ms: Mapping[str, float]  # every name of PHASES
+    peak_bytes: int | None  # allocated on the device
+    reserved_bytes: int | None
+    total_bytes: int | None  # capacity of the device
+    rss_bytes: int | None  # of the rank and its loader workers on the host
+    sm_mhz: float | None
+    watts: float | None
+    celsius: float | None
+    throttle_reasons: frozenset[str]
+
+    @property
+    def data_ms(self) -> float:
+        """Its own wait for data."""
+        return self.phases_ms["data"]
+
+    @property
+    def compute_ms(self) -> float:
+        """Forward, backward and optimizer."""
+        return fsum(self.phases_ms[phase] for phase in COMPUTE)
+
+    @property
+    def sync_ms(self) -> float:
+        """What it waits for other ranks: buffer broadcast, and gradient sync that backward does not hide."""
+        return fsum(self.phases_ms[phase] for phase in WAITS_FOR_OTHERS)
+
+    @property
+    def own_ms(self) -> float:
+        """Its step without the waits for other ranks."""
+        return self.step_ms - self.sync_ms
+
+    @property
+    def other_ms(self) -> float:
+        """The part of its own time that no phase holds."""
+        return self.step_ms - fsum(self.phases_ms.values())
+
+
+def rank_rows(record: Record) -> list[RankRow]:
+    """A row for every rank that the rounds of ``record`` hold, slowest own time first; empty without rounds."""
+    places = {place.rank: place for place in record.environment.places}
+    traces: dict[int, list[Trace]] = {}
+    for timed in record.rounds:
+        for trace in timed.traces:
+            traces.setdefault(trace.rank, []).append(trace)
+    return sorted((_row(places[rank], seen) for rank, seen in traces.items()), key=lambda row: -row.own_ms)
+
+
+def own_ms(trace: Trace) -> float:
+    """A rank's own time of a step, the mean over one round."""
+    return (1000 * trace.wall_s - fsum(duration for phase in WAITS_FOR_OTHERS for duration in trace.phases_ms[phase])) / trace.steps
+
+
+def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
+    steps = sum(trace.steps for trace in traces)
+    memory = [trace.memory for trace in traces]
+    health = [trace.health or Health() for trace in traces]
+    return RankRow(
+        rank=place.rank,
+        host=place.host,
+        device_index=place.local_rank,
+        step_ms=1000 * fsum(trace.wall_s for trace in traces) / steps,
+        phases_ms={phase: fsum(duration for trace in traces for duration in trace.phases_ms[phase]) / steps for phase in PHASES},
+        peak_bytes=max(known(each.allocated_bytes for each in memory), default=None),
+        reserved_bytes=max(known(each.reserved_bytes for each in memory), default=None),
+        total_bytes=max(known(each.device_total_bytes for each in memory), default=place.device_total_bytes),
+        rss_bytes=max(
+            (each.host_rss_bytes + (each.workers_rss_bytes or 0) for each in memory if each.host_rss_bytes is not None), default=None
+        ),
+        sm_mhz=mean(each.sm_mhz for each in health),
+        watts=mean(each.watts for each in health),
+        celsius=max(known(each.celsius for each in health), default=None),
+        throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
+    )
+
+
+def known(values: Iterable[Value | None]) -> list[Value]:
+    """The values that are there."""
+    return [value for value in values if value is not None]
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are there; None without any."""
+    there = known(values)
+    return fmean(there) if there else None

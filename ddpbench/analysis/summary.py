@@ -1,0 +1,141 @@
+"""A record's rounds in one page of numbers: what the report prints and what the verdict is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from statistics import fmean
+
+from ddpbench.analysis.ranks import RankRow, known, mean, rank_rows
+from ddpbench.analysis.straggler import StragglerNote, find_straggler
+from ddpbench.record.record import Attestation, Record, Round
+from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Trace
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means over all steps of all rounds, and over ranks. What cannot be known is None; without rounds that is all of it."""
+
+    rounds: int
+    steps: int  # timed, of all rounds
+    step_ms: float | None  # wall, of the slowest rank
+    phases_ms: Mapping[str, float]  # every name of PHASES, then "unexplained": they sum to step_ms; empty without rounds
+    sync_ms: float | None  # waits for other ranks: the phases broadcast and sync
+    late_data_ms: float | None  # the part of sync_ms that waits for another rank's data
+    data_wait_share: float | None  # own data wait and late_data_ms, as a fraction of the step
+    lead_ms: float | None  # how far the host was ahead of the device; None on the CPU
+    ranks: Sequence[RankRow]  # slowest own time first
+    slow: StragglerNote | None
+    first_loss: float | None  # mean over ranks; None where it was not finite on one
+    last_loss: float | None
+    peak_bytes: int | None  # allocated on a device, the most of any rank
+    total_bytes: int | None  # of that device
+    rss_bytes: int | None  # on the host, a rank with its loader workers, the most of any rank
+    joules_per_image: float | None
+    mfu: float | None  # model FLOPs over the measured ceiling of the attested dtype, a fraction
+
+
+def summarise(record: Record) -> Summary:
+    """The Summary of the rounds that ``record`` holds, whatever its status."""
+    rows = rank_rows(record)
+    steps = sum(_steps(timed) for timed in record.rounds)
+    step_ms = 1000 * fsum(timed.wall_s for timed in record.rounds) / steps if steps else None
+    phases_ms = _phases_ms(rows, step_ms)
+    late_data_ms = _late_data_ms(record.rounds)
+    hungriest = max(rows, key=lambda row: row.peak_bytes or 0, default=None)
+    return Summary(
+        rounds=len(record.rounds),
+        steps=steps,
+        step_ms=step_ms,
+        phases_ms=phases_ms,
+        sync_ms=fsum(phases_ms[phase] for phase in WAITS_FOR_OTHERS) if phases_ms else None,
+        late_data_ms=late_data_ms,
+        data_wait_share=(phases_ms["data"] + late_data_ms) / step_ms if step_ms and late_data_ms is not None else None,
+        lead_ms=mean(lead for timed in record.rounds for trace in timed.traces for lead in trace.lead_ms),
+        ranks=rows,
+        slow=find_straggler(record, rows),
+        first_loss=_loss([trace.numerics.first_loss for trace in record.rounds[0].traces]) if record.rounds else None,
+        last_loss=_loss([trace.numerics.last_loss for trace in record.rounds[-1].traces]) if record.rounds else None,
+        peak_bytes=hungriest.peak_bytes if hungriest else None,
+        total_bytes=hungriest.total_bytes if hungriest else None,
+        rss_bytes=max((row.rss_bytes for row in rows if row.rss_bytes is not None), default=None),
+        joules_per_image=_joules_per_image(record),
+        mfu=flops_utilisation(record),
+    )
+
+
+def flops_utilisation(record: Record) -> float | None:
+    """Model FLOP/s a device over the matrix-product ceiling measured on it, a fraction; None where either is not known.
+
+    The model's FLOPs are those of forward and backward, 2 a multiply-add, recomputation not counted (PaLM's definition of
+    MFU, Chowdhery et al. 2022, appendix B, with a measured ceiling in place of the data sheet's).
+    """
+    if not (record.rounds and record.flops_per_image and record.ceilings and record.attestation):
+        return None
+    ceiling = record.ceilings.matmul_tflops.get(compute_dtype(record.attestation))
+    if not ceiling:
+        return None
+    images_per_s = sum(timed.images for timed in record.rounds) / fsum(timed.wall_s for timed in record.rounds)
+    return record.flops_per_image * images_per_s / record.world_size / (ceiling * 1e12)
+
+
+def compute_dtype(attestation: Attestation) -> str:
+    """The dtype that convolutions and matrix products ran in, as a key of ``Ceilings.matmul_tflops``.
+
+    Where TF32 is on for one of cuDNN and matmul it is "tf32": the fastest that the run was free to use.
+    """
+    dtype = attestation.first_layer
+    return "tf32" if dtype == "float32" and (attestation.tf32_cudnn or attestation.tf32_matmul) else dtype
+
+
+def _steps(timed: Round) -> int:
+    return max(trace.steps for trace in timed.traces)
+
+
+def _phases_ms(rows: Sequence[RankRow], step_ms: float | None) -> dict[str, float]:
+    if step_ms is None:
+        return {}
+    phases_ms = {phase: fmean(row.phases_ms[phase] for row in rows) for phase in PHASES}
+    return {**phases_ms, "unexplained": step_ms - fsum(phases_ms.values())}
+
+
+def _late_data_ms(rounds: Sequence[Round]) -> float | None:
+    """Mean over ranks and steps of the wait for others that is a wait for the latest rank's data.
+
+    The latest rank of a step is the one that waits least. Another rank waits longer than it by so much, and no more of
+    that is charged to data than the latest rank waited longer for its own.
+    """
+    late = [wait for timed in rounds for wait in _late_waits(timed.traces)]
+    return fmean(late) if late else None
+
+
+def _late_waits(traces: Sequence[Trace]) -> list[float]:
+    data = [trace.phases_ms["data"] for trace in traces]
+    waits = [[sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in WAITS_FOR_OTHERS), strict=True)] for trace in traces]
+    late: list[float] = []
+    for data_ms, waits_ms in zip(zip(*data, strict=False), zip(*waits, strict=False), strict=False):
+        least_ms = min(waits_ms)
+        latest_data_ms = data_ms[waits_ms.index(least_ms)]
+        late += [max(0.0, min(wait - least_ms, latest_data_ms - own)) for wait, own in zip(waits_ms, data_ms, strict=True)]
+    return late
+
+
+def _loss(losses: Sequence[float | None]) -> float | None:
+    finite = known(losses)
+    return fmean(finite) if len(finite) == len(losses) else None
+
+
+def _joules_per_image(record: Record) -> float | None:
+    """Energy of the GPUs over the images of their ranks; ranks that share a GPU share its energy."""
+    devices = {place.rank: place.device_id for place in record.environment.places}
+    joules, images = 0.0, 0
+    for timed in record.rounds:
+        energy_j: dict[str, float] = {}
+        for trace in timed.traces:
+            if trace.health is None or trace.health.energy_j is None:
+                return None
+            energy_j[devices[trace.rank]] = trace.health.energy_j
+            images += trace.images
+        joules += fsum(energy_j.values())
+    return joules / images if images else None

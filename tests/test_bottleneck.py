@@ -1,0 +1,222 @@
+"""Which limit, why, and a next command that can be typed."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+import pytest
+import records
+
+from ddpbench.analysis.bottleneck import LIMITS, verdict
+from ddpbench.analysis.command import command, launcher
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.config import Config
+from ddpbench.record.flags import flags
+from ddpbench.record.record import Data, LaunchGap, Record
+from ddpbench.record.verdict import VERDICTS, Verdict
+
+WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
+
+
+def judged(record: Record) -> Verdict:
+    found = verdict(record, summarise(record))
+    assert found is not None
+    assert found.kind in VERDICTS
+    if found.next and "ddpbench" in found.next:
+        assert_runs(found.next)
+    return found
+
+
+def assert_runs(line: str) -> None:
+    """Every word is the launcher's, the workload, or a flag of Config with a value that Config takes."""
+    words = shlex.split(line.split("&& ")[-1])
+    words = words[words.index("ddpbench") + 1 :]
+    known = {spelling: field for field in flags(Config) for spelling in (field.spelling, field.negative)}
+    values: dict[str, Any] = {"workload": words.pop(0)}
+    while words:
+        field = known[words.pop(0)]
+        values[field.name] = True if field.boolean else words.pop(0)
+    arms = {name: str(value).split(",") for name, value in values.items() if not isinstance(value, bool)}
+    for name, choices in arms.items():
+        for choice in choices:
+            msgspec.convert({**{each: several[0] for each, several in arms.items()}, name: choice}, Config, strict=False)
+
+
+def with_config(record: Record, **changes: Any) -> Record:
+    record.config = msgspec.structs.replace(record.config, **changes)
+    return record
+
+
+def test_limits_are_tested_in_the_order_of_the_verdicts() -> None:
+    order = [limit.__name__.replace("_", "-") for limit in LIMITS if limit.__name__ != "unexplained"]
+    assert order == [kind for kind in VERDICTS if kind in order]
+
+
+def test_data_bound() -> None:
+    found = judged(records.data_bound())
+    assert (found.kind, found.says) == ("data-bound", "the GPUs wait 78% of every step for data")
+    assert found.why == "the loader gives 1,130 images/s a GPU, the GPU could train 6,010"
+    assert found.next.startswith("torchrun --nproc_per_node=4 -m ddpbench resnet50 --precision amp-fp16 ")
+    assert found.next.endswith(" --data-dir /data/imagenet --workers 16 --device cuda --warmup 10 --loader torch,dali-cpu")
+
+
+def test_data_bound_with_cores_to_spare_wants_workers() -> None:
+    record = with_config(records.data_bound(environment=records.environment(4, usable_cores=128.0)), workers=4)
+    assert judged(record).next.endswith("--workers 4,25")
+    record.config = msgspec.structs.replace(record.config, workers=16)
+    assert judged(record).next.endswith("--workers 16,31")
+
+
+def test_data_bound_without_dali_says_how_to_get_it() -> None:
+    record = records.data_bound()
+    bare = msgspec.structs.replace(records.SOFTWARE, dali=None)
+    record.environment = msgspec.structs.replace(record.environment, software=bare)
+    assert judged(record).next.startswith("pip install nvidia-dali-cuda130 && torchrun ")
+    record.environment = msgspec.structs.replace(record.environment, software=msgspec.structs.replace(bare, cuda="12.8"))
+    assert judged(record).next.startswith("pip install nvidia-dali-cuda120 && torchrun ")
+
+
+def test_data_bound_where_no_other_decoder_helps_shows_the_ceiling() -> None:
+    record = records.data_bound(data=Data(loader="torch", description="CIFAR-10, 50,000 images", images=50_000))
+    assert judged(record).next.endswith("--loader torch,synthetic")
+
+
+def test_a_wait_for_another_ranks_data_is_a_wait_for_data() -> None:
+    """No rank waits long itself, but in every step another one is late."""
+    record = records.record([{**WORK, "data": 5.0}, {**WORK, "data": 12.0}, {**WORK, "data": 12.1}, {**WORK, "data": 5.0}])
+    assert judged(record).kind == "data-bound"
+
+
+def test_a_straggler_comes_before_data() -> None:
+    record = records.record([WORK, WORK, {**WORK, "data": 30.0}, WORK])
+    found = judged(record)
+    assert (found.kind, found.rank) == ("straggler", 2)
+    assert found.says == "rank 2 (node-01, GPU 2) is 48% slower than the others, in getting its data"
+    assert found.why == "its own time is 92.4 ms a step, the others' 62.4; it costs 5,330 images/s"
+
+
+def test_a_slow_rank_among_ranks_that_all_starve_is_not_the_limit() -> None:
+    found = judged(records.record([{**WORK, "data": 60.0}] * 3 + [{**WORK, "data": 90.0}]))
+    assert (found.kind, found.rank) == ("data-bound", None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "starts"), [("backward", "nvidia-smi -q -i GPU-00000001 "), ("host_to_device", "nvidia-smi topo"), ("data", "top")]
+)
+def test_what_to_look_at_for_a_slow_rank_on_synthetic_data(phase: str, starts: str) -> None:
+    slow = {**WORK, phase: WORK.get(phase, 0.0) + 30.0}
+    assert judged(records.record([WORK, slow])).next.startswith(starts)
+    away = judged(records.record([WORK, slow], environment=records.environment(2, nodes=2)))
+    assert away.next.startswith(f"ssh node-02 {starts}")
+
+
+def test_a_rank_slow_in_its_data_is_tried_without_its_loader() -> None:
+    record = with_config(records.record([WORK, {**WORK, "data": 30.0}]), loader="torch", data_dir="/my data")
+    assert judged(record).next.endswith("--data-dir '/my data' --workers 8 --device cuda --warmup 10 --loader synthetic")
+
+
+def test_host_to_device_bound() -> None:
+    record = with_config(records.record([{**WORK, "host_to_device": 20.0}] * 4), loader="torch", data_dir="/data")
+    found = judged(record)
+    assert (found.kind, found.why) == ("host-to-device-bound", "the copy holds the GPU up for 20 of 82.4 ms")
+    assert found.next.endswith("--loader torch,synthetic")
+
+
+def test_launch_bound_by_kernels() -> None:
+    record = records.record([WORK] * 4, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=40.0))
+    found = judged(record)
+    assert (found.kind, found.why) == ("launch-bound", "kernels run for 40 of the 62.4 ms in which the GPU waits for nothing else")
+    assert found.next.endswith("--compile off,reduce-overhead")
+
+
+def test_launch_bound_by_the_hosts_lead_where_no_kernels_were_seen() -> None:
+    behind = {rank: {"lead_ms": [0.4] * 20} for rank in range(4)}
+    found = judged(records.record([WORK] * 4, traces=behind))
+    assert (found.kind, found.why) == ("launch-bound", "when it has issued a step of 62.4 ms the host is 0.4 ms ahead of the GPU")
+    assert judged(records.record([WORK] * 4, traces=behind, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=60.0))).kind == "compute-bound"
+
+
+def test_kernels_that_wait_for_other_ranks_are_not_missing_launches() -> None:
+    """Communication kernels are not counted, so the wait for them must not be either."""
+    record = records.record([{**WORK, "sync": 30.0}] * 4, launch_gap=LaunchGap(step_ms=92.4, kernel_ms=61.0))
+    assert judged(record).kind == "sync-bound"
+
+
+def test_a_compiled_run_that_still_waits_for_launches_wants_a_larger_batch_if_it_fits() -> None:
+    gap = LaunchGap(step_ms=62.4, kernel_ms=40.0)
+    record = with_config(records.record([WORK] * 4, launch_gap=gap), compile="reduce-overhead")
+    assert judged(record).next.endswith("--batch-size 256,512")
+    full = msgspec.structs.replace(records.GPU_MEMORY, allocated_bytes=100 * records.GIB)
+    record = with_config(records.record([WORK] * 4, launch_gap=gap, traces={0: {"memory": full}}), compile="reduce-overhead")
+    assert judged(record).next == ""
+
+
+def test_sync_bound() -> None:
+    found = judged(records.record([{**WORK, "sync": 30.0}] * 4))
+    assert (found.kind, found.says) == ("sync-bound", "32% of every step is gradient sync that backward does not hide")
+    assert found.next.endswith("--comm-hook none,fp16")
+
+
+def test_compute_bound_is_healthy() -> None:
+    found = judged(records.record())
+    assert (found.kind, found.says) == ("compute-bound", "the GPUs compute 96% of every step: healthy")
+    assert found.next.endswith("--compile off,default")
+
+
+def test_one_gpu_is_singular() -> None:
+    found = judged(records.record([records.BUSY]))
+    assert found.says.startswith("the GPU computes 9")
+    assert found.next.startswith("ddpbench resnet50 ")
+
+
+def test_cpu_ranks_are_no_gpus_and_have_no_launches() -> None:
+    slow = {**WORK, "forward": 60.0}
+    environment = records.environment(2, device="Xeon CPU", usable_cores=2.0)
+    for phases in ([WORK, WORK], [WORK, slow], [{**WORK, "data": 40.0}] * 2, [{**WORK, "sync": 40.0}] * 2):
+        found = judged(records.cpu_run(ranks=phases, environment=environment, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=1.0)))
+        assert found.kind != "launch-bound"
+        assert "GPU" not in found.says + found.why + found.next
+        assert "nvidia" not in found.next
+
+
+def test_float32_is_shown_what_autocast_would_give() -> None:
+    assert judged(records.cpu_run()).next.endswith("--precision fp32,amp-bf16")
+
+
+def test_noise_leaves_no_confident_verdict() -> None:
+    found = judged(records.data_bound(longer=[1.0, 1.05, 0.95, 1.02, 0.98]))
+    assert found.kind == "inconclusive"
+    assert found.says == "the rounds vary by 3.8%, too much for a confident verdict"
+    assert found.why == "most like data-bound: the GPUs wait 78% of every step for data"
+    assert found.next.endswith("--rounds 10")
+
+
+def test_a_step_that_its_phases_do_not_explain_is_inconclusive() -> None:
+    found = judged(records.record([WORK] * 4, unexplained_ms=20.0))
+    assert (found.kind, found.says) == ("inconclusive", "24% of every step is not explained by its phases")
+
+
+def test_without_rounds_there_is_no_verdict() -> None:
+    record = records.record(longer=[])
+    assert verdict(record, summarise(record)) is None
+
+
+def test_a_command_gives_its_config_again() -> None:
+    record = records.data_bound()
+    words = shlex.split(command(record))
+    assert words == ["torchrun", "--nproc_per_node=4", "-m", "ddpbench", *record.config.to_argv()]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "words"),
+    [
+        ("python", 1, "ddpbench"),
+        ("torchrun", 1, "torchrun --nproc_per_node=4 -m ddpbench"),
+        ("slurm", 1, "torchrun --nproc_per_node=4 -m ddpbench"),
+        ("slurm", 2, "torchrun --nnodes=2 --nproc_per_node=2 --rdzv_backend=c10d --rdzv_endpoint=node-01:29500 -m ddpbench"),
+    ],
+)
+def test_a_command_starts_as_the_run_was_started(name: str, nodes: int, words: str) -> None:
+    assert " ".join(launcher(records.environment(4, nodes=nodes, launcher=name))) == words

@@ -1,0 +1,80 @@
+"""Arms side by side: paired, and honest about the one that has no figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import records
+
+from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.judge import judge
+from ddpbench.record.record import Fault, Record
+
+
+def arm(step_factor: float = 1.0, longer: tuple[float, ...] = records.STEADY, **changes: Any) -> Record:
+    record = records.record(longer=[step_factor * each for each in longer], **changes)
+    judge(record)
+    return record
+
+
+def second(*arms: Record) -> ArmRow:
+    return compare(arms)[1]
+
+
+def test_the_first_arm_is_the_measure() -> None:
+    row = compare([arm(), arm(0.5)])[0]
+    assert (row.speedup, row.speedup_low, row.speedup_high, row.state) == (1, 1, 1, "")
+    assert row.images_per_s == pytest.approx(1024 / 0.0444)
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < row.images_per_s < row.high
+    assert row.peak_bytes == records.GPU_MEMORY.allocated_bytes
+
+
+def test_what_rounds_share_cancels() -> None:
+    row = second(arm(), arm(0.5))
+    assert (row.speedup, row.speedup_low, row.speedup_high) == (pytest.approx(2), pytest.approx(2), pytest.approx(2))
+
+
+def test_a_difference_within_the_noise_has_one_in_its_interval() -> None:
+    row = second(arm(), arm(longer=tuple(reversed(records.STEADY))))
+    assert row.speedup_low is not None
+    assert row.speedup_high is not None
+    assert row.speedup_low < 1 < row.speedup_high
+
+
+def test_rounds_pair_by_their_index() -> None:
+    base, other = arm(longer=(1.0, 1.1, 1.2, 1.3)), arm(0.5, longer=(1.0, 1.1, 1.2, 1.3))
+    del other.rounds[0]
+    assert second(base, other).speedup == pytest.approx(2)
+
+
+def test_one_shared_round_gives_no_interval() -> None:
+    row = second(arm(), arm(0.5, longer=(1.0,), status="interrupted"))
+    assert (row.speedup, row.speedup_low, row.state) == (pytest.approx(2), None, "")
+
+
+def test_an_invalid_arm_says_why() -> None:
+    row = second(arm(), arm(traces={0: {"numerics": records.numerics(7.0, None, nonfinite_step=1)}}))
+    assert (row.state, row.why, row.images_per_s, row.speedup) == ("invalid", "loss not finite, step 1, rank 0", None, None)
+
+
+def test_a_failed_arm_says_why_even_with_rounds() -> None:
+    row = second(arm(), arm(longer=(1.0, 1.0), status="failed", fault=Fault(message="CUDA out of memory on rank 1")))
+    assert (row.state, row.why, row.images_per_s) == ("failed", "CUDA out of memory on rank 1", None)
+
+
+def test_an_arm_that_never_ran_says_so() -> None:
+    row = second(arm(), arm(longer=(), status="interrupted"))
+    assert (row.state, row.why) == ("interrupted", "no round was finished")
+
+
+def test_against_an_arm_without_a_figure_there_is_no_speedup() -> None:
+    row = second(arm(status="failed", fault=Fault(message="broke")), arm())
+    assert (row.images_per_s is not None, row.speedup, row.state) == (True, None, "")
+
+
+def test_other_gpus_are_not_compared() -> None:
+    row = second(arm(), arm(0.5, environment=records.environment(4, device="NVIDIA A100")))
+    assert (row.state, row.why, row.speedup) == ("not comparable", "other GPU", None)

@@ -1,0 +1,68 @@
+"""Earlier runs count only where they were the same run on the same machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import records
+
+from ddpbench.analysis.history import earlier_figures
+from ddpbench.analysis.judge import judge
+from ddpbench.record.record import Record, save
+
+
+def launch(number: int, pace: float = 1.0, **changes: Any) -> Record:
+    """A run of its own processes."""
+    record = records.record(longer=[pace * each for each in records.STEADY], **changes)
+    places = [msgspec.structs.replace(place, pid=place.pid + 100 * number) for place in record.environment.places]
+    record.environment = msgspec.structs.replace(record.environment, places=places)
+    judge(record)
+    return record
+
+
+def keep(folder: Path, name: str, *of_job: Record) -> None:
+    save(records.job(*of_job), folder / f"{name}.json")
+
+
+def test_figures_of_the_same_run_oldest_first(tmp_path: Path) -> None:
+    for number, pace in enumerate([1.0, 1.01, 0.99]):
+        keep(tmp_path, f"2026110{number}", launch(number, pace))
+    assert earlier_figures(tmp_path, launch(9)) == pytest.approx([1024 / 0.0444 / pace for pace in (1.0, 1.01, 0.99)])
+
+
+def test_other_configs_machines_software_and_states_do_not_count(tmp_path: Path) -> None:
+    keep(tmp_path, "batch", launch(1, config=msgspec.structs.replace(records.RESNET50, batch_size=128)))
+    keep(tmp_path, "device", launch(2, environment=records.environment(4, device="NVIDIA A100")))
+    keep(tmp_path, "host", launch(3, environment=records.environment(4, nodes=2)))
+    newer = msgspec.structs.replace(records.SOFTWARE, torch="2.15.0")
+    keep(tmp_path, "software", launch(4, environment=records.environment(4, software=newer)))
+    keep(tmp_path, "failed", launch(5, status="failed"))
+    keep(tmp_path, "invalid", launch(6, traces={0: {"numerics": records.numerics(nonfinite_step=0)}}))
+    assert earlier_figures(tmp_path, launch(9)) == []
+
+
+def test_a_record_is_not_its_own_history(tmp_path: Path) -> None:
+    record = launch(1)
+    keep(tmp_path, "itself", record)
+    assert earlier_figures(tmp_path, record) == []
+
+
+def test_arms_of_earlier_jobs_count(tmp_path: Path) -> None:
+    keep(tmp_path, "arms", launch(1), launch(1, config=msgspec.structs.replace(records.RESNET50, precision="fp32")))
+    assert len(earlier_figures(tmp_path, launch(9))) == 1
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    keep(tmp_path, "good", launch(1))
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "cut.json").write_text('{"schema": 1, "records": [')
+    (tmp_path / "newer.json").write_text('{"schema": 999}')
+    (tmp_path / "folder.json").mkdir()
+    assert len(earlier_figures(tmp_path, launch(9))) == 1
+
+
+def test_a_folder_that_is_not_there_has_no_history(tmp_path: Path) -> None:
+    assert earlier_figures(tmp_path / "none", launch(1)) == []

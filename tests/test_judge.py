@@ -1,0 +1,95 @@
+"""The figure with its two intervals, and what a check that blocks takes away."""
+
+from __future__ import annotations
+
+import math
+from statistics import stdev
+
+import msgspec
+import pytest
+import records
+
+from ddpbench.analysis.judge import across_launches, headline, judge
+from ddpbench.record.record import Job
+
+FIGURES = [4510.0, 4523.0, 4541.0, 4498.0, 4533.0]
+
+
+def test_the_figure_is_the_median_of_rounds_with_its_interval() -> None:
+    record = records.data_bound()
+    judge(record)
+    assert record.headline is not None
+    figure = record.headline
+    assert figure.images_per_s == pytest.approx(1024 / 0.2264)
+    assert (round(figure.low), round(figure.high), figure.rounds) == (4498, 4549, 5)
+    assert record.status == "ok"
+    assert record.verdict is not None
+    assert [check.name for check in record.checks] == ["cpu-starved"]
+
+
+def test_across_launches_the_interval_carries_an_assumed_spread() -> None:
+    figure = headline(FIGURES)
+    assert (figure.launch_sd, figure.launch_source) == (0.004, "assumed")
+    assert figure.launch_low < figure.low < figure.high < figure.launch_high
+    steady = headline([4523.0] * 5)
+    assert steady.launch_high / 4523 == pytest.approx(math.exp(1.959964 * 0.004))
+
+
+@pytest.mark.parametrize("spread", [0.0001, 0.002, 0.004, 0.05])
+def test_the_interval_across_launches_holds_the_one_within(spread: float) -> None:
+    figure = headline([4523 * (1 + spread * each) for each in (0, 1, -1, 0.5, 2)])
+    assert figure.launch_low < figure.low < figure.images_per_s < figure.high < figure.launch_high
+
+
+def test_three_earlier_runs_are_a_history_and_two_are_none() -> None:
+    earlier = [4450.0, 4523.0, 4600.0]
+    known = headline(FIGURES, earlier)
+    assert known.launch_source == "3 earlier runs"
+    assert known.launch_sd == pytest.approx(stdev(math.log(value) for value in earlier))
+    assert headline(FIGURES, earlier[:2]).launch_source == "assumed"
+    assert known.launch_high > headline(FIGURES).launch_high
+
+
+def test_one_round_is_a_figure_without_an_interval() -> None:
+    figure = headline([4523.0])
+    assert (figure.low, figure.images_per_s, figure.high, figure.rounds) == (4523, 4523, 4523, 1)
+    assert figure.launch_low < 4523 < figure.launch_high
+
+
+def test_several_launches_speak_for_themselves() -> None:
+    merged = across_launches(headline(FIGURES), [4500.0, 4520.0, 4560.0])
+    assert (merged.images_per_s, merged.launch_source, merged.rounds) == (4520, "3 launches", 5)
+    assert merged.low == merged.launch_low < 4500
+    assert merged.launch_sd == pytest.approx(0.0067, abs=1e-4)
+
+
+def test_a_dead_run_has_no_figure_and_no_verdict() -> None:
+    record = records.record(traces={0: {"numerics": records.numerics(7.0, None, nonfinite_step=3)}})
+    judge(record)
+    assert (record.status, record.headline, record.verdict) == ("invalid", None, None)
+
+
+@pytest.mark.parametrize("status", ["failed", "hung", "interrupted", "running"])
+def test_a_run_that_was_cut_short_keeps_its_status_and_the_figure_of_its_rounds(status: str) -> None:
+    record = records.record(longer=[1.0, 1.001], status=status)
+    judge(record)
+    assert record.headline is not None
+    assert (record.status, record.headline.rounds) == (status, 2)
+    dead = records.record(status=status, traces={0: {"numerics": records.numerics(nonfinite_step=3)}})
+    judge(dead)
+    assert (dead.status, dead.headline) == (status, None)
+
+
+def test_without_rounds_nothing_is_said() -> None:
+    record = records.record(longer=[], status="refused")
+    judge(record)
+    assert (record.headline, record.checks, record.verdict) == (None, [], None)
+
+
+@pytest.mark.parametrize(
+    "record", [records.data_bound(), records.cpu_run(), records.record(longer=[1.0])], ids=["gpus", "cpu", "one round"]
+)
+def test_a_judged_record_comes_back_from_its_file(record: records.Record) -> None:
+    judge(record)
+    job = records.job(record)
+    assert msgspec.json.decode(msgspec.json.encode(job), type=Job) == job

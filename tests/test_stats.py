@@ -1,0 +1,80 @@
+"""The few statistics, against scipy and against figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from statistics import stdev
+
+import pytest
+from scipy import stats as scipy_stats
+
+from ddpbench.analysis.stats import log_t_interval, paired_ratio, t_quantile, variation
+
+
+@pytest.mark.parametrize("freedom", [1, 1.3, 2, 3, 4, 4.7, 9, 30, 250.5, 1e4, 1e7, 1e20])
+@pytest.mark.parametrize("probability", [0.005, 0.3, 0.5, 0.6, 0.95, 0.975, 0.995, 0.9999])
+def test_t_quantile_is_scipys(probability: float, freedom: float) -> None:
+    close = 1e-6 if freedom < 1e5 else 1e-4
+    assert t_quantile(probability, freedom) == pytest.approx(scipy_stats.t.ppf(probability, freedom), rel=close, abs=1e-12)
+
+
+def test_with_infinite_freedom_it_is_the_normal_distribution() -> None:
+    assert t_quantile(0.975, math.inf) == pytest.approx(1.959964, abs=1e-6)
+
+
+@pytest.mark.parametrize(("probability", "freedom"), [(0.0, 4), (1.0, 4), (0.975, 0.5), (0.975, 0), (math.nan, 4)])
+def test_what_has_no_quantile_is_refused(probability: float, freedom: float) -> None:
+    with pytest.raises(ValueError, match="no t quantile"):
+        t_quantile(probability, freedom)
+
+
+def test_an_interval_on_logs_is_scipys_and_symmetric_as_a_ratio() -> None:
+    values = [4510.0, 4523.0, 4541.0, 4498.0, 4533.0]
+    logs = [math.log(value) for value in values]
+    low, high = scipy_stats.t.interval(0.95, 4, loc=sum(logs) / 5, scale=scipy_stats.sem(logs))
+    found = log_t_interval(values)
+    assert (found.low, found.high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    assert found.center == pytest.approx(math.prod(values) ** (1 / 5))
+    assert found.high / found.center == pytest.approx(found.center / found.low)
+
+
+def test_less_confidence_is_narrower() -> None:
+    wide, narrow = log_t_interval([9.0, 10.0, 11.0]), log_t_interval([9.0, 10.0, 11.0], confidence=0.9)
+    assert wide.low < narrow.low < narrow.center == wide.center < narrow.high < wide.high
+
+
+def test_equal_values_leave_no_doubt() -> None:
+    found = log_t_interval([5.0, 5.0, 5.0])
+    assert (found.low, found.high) == (pytest.approx(5), pytest.approx(5))
+
+
+def test_one_value_has_no_interval() -> None:
+    with pytest.raises(ValueError, match=r"."):
+        log_t_interval([5.0])
+
+
+def test_pairs_cancel_what_both_share() -> None:
+    drawn = random.Random(7)
+    luck = [drawn.uniform(50, 150) for _ in range(6)]
+    found = paired_ratio(luck, [2 * value for value in luck])
+    assert (found.low, found.center, found.high) == (pytest.approx(2), pytest.approx(2), pytest.approx(2))
+
+
+def test_unequal_numbers_of_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        paired_ratio([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    drawn = random.Random(11)
+    held = sum(
+        found.low <= 100 <= found.high
+        for found in (log_t_interval([100 * math.exp(drawn.gauss(0, 0.004)) for _ in range(5)]) for _ in range(400))
+    )
+    assert 0.92 < held / 400 < 0.98
+
+
+def test_variation_is_the_sample_deviation_over_the_mean() -> None:
+    values = [98.0, 101.0, 103.0]
+    assert variation(values) == pytest.approx(stdev(values) / (302 / 3))

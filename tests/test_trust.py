@@ -1,0 +1,142 @@
+"""Every check speaks when it must, says its numbers, and is silent on a sound run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import records
+
+from ddpbench.analysis.trust import checks
+from ddpbench.record.record import Data, Record
+from ddpbench.record.trace import Health
+from ddpbench.record.verdict import Check
+
+
+def the_check(name: str, record: Record) -> Check:
+    return next(check for check in checks(record) if check.name == name)
+
+
+def names(record: Record) -> list[str]:
+    return [check.name for check in checks(record)]
+
+
+def with_rounds(record: Record, **of_round: dict[str, Any]) -> Record:
+    """``record`` with changed fields of rounds: ``r2=...`` is the third; its key "numerics" goes to rank 0's trace."""
+    for key, changes in of_round.items():
+        index = int(key[1:])
+        timed = record.rounds[index]
+        numerics = changes.pop("numerics", None)
+        if numerics:
+            first = timed.traces[0]
+            timed.traces[0] = msgspec.structs.replace(first, numerics=msgspec.structs.replace(first.numerics, **numerics))
+        record.rounds[index] = msgspec.structs.replace(timed, **changes)
+    return record
+
+
+@pytest.mark.parametrize("record", [records.record(), records.cpu_run(), records.record([records.BUSY])], ids=["gpus", "cpu", "one"])
+def test_a_sound_run_gives_nothing_to_say(record: Record) -> None:
+    assert checks(record) == []
+
+
+def test_no_rounds_no_checks() -> None:
+    assert checks(records.data_bound(longer=[])) == []
+
+
+def test_a_loss_that_is_not_finite_blocks_and_tells_step_and_rank() -> None:
+    found = the_check("not-finite", with_rounds(records.record(), r2={"numerics": {"nonfinite_step": 1, "last_loss": None}}))
+    assert (found.effect, found.sentence) == ("blocks", "loss not finite, step 41, rank 0")
+
+
+@pytest.mark.parametrize(
+    ("skipped", "effect"),
+    [({"r1": [4]}, "informs"), ({"r1": [4, 5]}, "blocks"), ({"r0": [19], "r1": [0]}, "blocks"), ({"r0": [3], "r4": [8]}, "blocks")],
+    ids=["one", "two in a row", "in a row over rounds", "two percent"],
+)
+def test_skipped_updates(skipped: dict[str, list[int]], effect: str) -> None:
+    record = with_rounds(records.record(), **{key: {"numerics": {"skipped_steps": steps}} for key, steps in skipped.items()})
+    assert the_check("skipped-steps", record).effect == effect
+
+
+def test_few_skips_far_apart_inform() -> None:
+    record = with_rounds(records.record(steps=200), r0={"numerics": {"skipped_steps": [3, 90]}}, r3={"numerics": {"skipped_steps": [120]}})
+    found = the_check("skipped-steps", record)
+    assert (found.effect, found.numbers) == ("informs", {"skipped": 3, "steps": 1000})
+
+
+def test_frozen_parameters_block() -> None:
+    found = the_check("frozen", with_rounds(records.record(), r1={"numerics": {"parameters_after": 1}}))
+    assert (found.effect, found.numbers) == ("blocks", {"round": 2, "rank": 0})
+
+
+def test_ranks_that_end_with_different_parameters_block() -> None:
+    found = the_check("diverged", with_rounds(records.record(), r3={"digests_agree": False}))
+    assert (found.effect, found.sentence) == ("blocks", "ranks ended round 4 with different parameters")
+
+
+def test_noise_is_that_of_rounds() -> None:
+    found = the_check("noisy", records.record(longer=[1.0, 1.02, 0.98, 1.01, 0.99]))
+    assert found.effect == "warns"
+    assert found.numbers["variation"] == pytest.approx(0.0158, abs=1e-4)
+
+
+@pytest.mark.parametrize(("longer", "word"), [([1.0, 1.0, 1.01, 1.03, 1.03], "slower"), ([1.03, 1.03, 1.01, 1.0, 1.0], "faster")])
+def test_drift(longer: list[float], word: str) -> None:
+    found = the_check("drift", records.record(longer=longer))
+    assert (found.effect, word in found.sentence) == ("warns", True)
+
+
+@pytest.mark.parametrize(("longer", "steps"), [([1.0] * 4, 20), ([1.0] * 5, 5)], ids=["rounds", "steps"])
+def test_too_little_evidence(longer: list[float], steps: int) -> None:
+    assert names(records.record(longer=longer, steps=steps)) == ["few-rounds"]
+
+
+def test_throttling_warns_and_a_power_cap_informs() -> None:
+    hot = records.record(traces={2: {"health": Health(throttle_reasons=["sw-power-cap", "hw-thermal"])}})
+    assert [(check.name, check.effect) for check in checks(hot)] == [("throttled", "warns"), ("power-cap", "informs")]
+    assert the_check("throttled", hot).sentence == "rank 2 (node-01): hw-thermal"
+
+
+def test_a_round_measured_twice_is_told() -> None:
+    assert names(records.record(traces={1: {"retried_for": "throttle"}})) == ["rerun"]
+
+
+def test_other_processes_on_the_gpu_warn() -> None:
+    found = the_check("shared-gpu", records.record(traces={1: {"health": Health(other_processes=2)}}))
+    assert (found.effect, found.sentence) == ("warns", "rank 1 (node-01): 2 other processes on the GPU")
+
+
+def test_allocator_retries_warn() -> None:
+    memory = msgspec.structs.replace(records.GPU_MEMORY, allocator_retries=2)
+    assert the_check("alloc-retry", records.record(traces={0: {"memory": memory}})).numbers == {"retries": 10}
+
+
+def test_more_workers_than_cores_warn() -> None:
+    found = the_check("cpu-starved", records.data_bound())
+    assert (found.effect, found.sentence, found.hint) == ("warns", "4 ranks x 16 workers + 4 > 60 usable cores", "-j 14, or more cores")
+
+
+def test_the_cores_of_each_node_count_alone() -> None:
+    assert checks(records.data_bound(environment=records.environment(4, nodes=2, usable_cores=34.0))) == []
+    tight = records.data_bound(environment=records.environment(4, nodes=2, usable_cores=33.5))
+    assert the_check("cpu-starved", tight).sentence == "2 ranks x 16 workers + 2 > 33.5 usable cores on node-01"
+
+
+def test_cpu_ranks_need_the_threads_they_compute_with() -> None:
+    variables = {"OMP_NUM_THREADS": "2"}
+    record = records.cpu_run(environment=records.environment(2, device="Xeon CPU", usable_cores=2.0, variables=variables))
+    assert the_check("cpu-starved", record).sentence == "trainers: 4 > 2 usable cores"
+
+
+def test_files_read_again_inform() -> None:
+    assert the_check("recycled", records.record(data=Data(loader="torch", description="", recycled=True))).effect == "informs"
+
+
+def test_more_than_the_ceiling_is_implausible() -> None:
+    assert the_check("implausible", records.record(flops_per_image=24.5e10)).numbers["mfu"] > 1
+
+
+def test_blocks_come_first_then_warnings() -> None:
+    record = records.data_bound(traces={0: {"retried_for": "throttle", "numerics": records.numerics(skipped_steps=[1, 2])}})
+    assert [check.effect for check in checks(record)] == ["blocks", "warns", "informs"]
