@@ -77,7 +77,9 @@ def start(command: Sequence[str]) -> Outcome:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
         left = Path(folder) / "outcome.json"
-        child = subprocess.Popen(command, env={**os.environ, OUTCOME_VARIABLE: str(left)}, preexec_fn=die_with_parent)
+        threads = os.environ.get("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
+        variables = {**os.environ, OUTCOME_VARIABLE: str(left), "OMP_NUM_THREADS": threads}
+        child = subprocess.Popen(command, env=variables, preexec_fn=die_with_parent)
         for forwarded in FORWARDED:
             signal.signal(forwarded, lambda number, _: child.send_signal(number))
         code = child.wait()

@@ -134,8 +134,8 @@ class Session:
         retries, before = self._device.allocator_retries(), digest(self.model)
         health = HealthWatch(self._device.gpu, self._ranks_on_this_gpu())
         with _collector_frozen():
+            health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             self._world.barrier()
-            health.start()
             begin = perf_counter()
             self._train(steps)
             self._device.synchronize()
