@@ -73,13 +73,13 @@ def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 def start(command: Sequence[str]) -> Outcome:
     """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does."""
+    variables = dict(os.environ)
     if "torch.distributed.run" in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
+        variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
         left = Path(folder) / "outcome.json"
-        threads = os.environ.get("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
-        variables = {**os.environ, OUTCOME_VARIABLE: str(left), "OMP_NUM_THREADS": threads}
-        child = subprocess.Popen(command, env=variables, preexec_fn=die_with_parent)
+        child = subprocess.Popen(command, env={**variables, OUTCOME_VARIABLE: str(left)}, preexec_fn=die_with_parent)
         for forwarded in FORWARDED:
             signal.signal(forwarded, lambda number, _: child.send_signal(number))
         code = child.wait()

@@ -21,6 +21,7 @@ from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, LaunchGap
 from ddpbench.record.request import Request
+from ddpbench.report.arms import arm_name
 from ddpbench.report.console import make_console
 from ddpbench.report.progress import listener
 from ddpbench.report.terminal import render
@@ -68,8 +69,7 @@ def train_all(request: Request, configs: Sequence[Config], world: World, pulse: 
         limit_s, spent_s = request.arms[0].time_limit, perf_counter() - begin
         return limit_s is None or not done or world.most(spent_s * (done + 1) / done) <= limit_s
 
-    progress.stage("measuring the ceilings of this device")
-    ceilings = measure_ceilings(configs, world, pulse)
+    ceilings = measure_ceilings(configs, world, pulse, progress)
     progress.stage("warming up")
     arms = [Arm(config, len(configs), world, pulse, trace_file(request, world, index)) for index, config in enumerate(configs)]
     for done, (index, measured) in enumerate(interleave(arms, request.arms[0].rounds, in_time), 1):
@@ -88,15 +88,16 @@ def train_all(request: Request, configs: Sequence[Config], world: World, pulse: 
             ceilings=ceilings,
             launch_gap=gap,
         )
-        text = f"{label(request, index)}{measured.images_per_s:,.0f} images/s"
-        progress.round_done(done, total, text, (perf_counter() - begin) / done * (total - done))
+        name = f"{arm_name(arm.config, request.swept)}: " if request.swept else ""
+        progress.round_done(done, total, f"{name}{measured.images_per_s:,.4g} images/s", (perf_counter() - begin) / done * (total - done))
 
 
-def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse) -> Ceilings:
+def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse, progress: Progress) -> Ceilings:
     """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
     if not world.device.cuda:
         return Ceilings()
     pulse.enter("measuring ceilings")
+    progress.stage("measuring the ceilings of this GPU")
     dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in arms})
     reached = {dtype: -world.most(-matmul_tflops(world.device, dtype)) for dtype in dtypes}
     world.device.release()
@@ -110,12 +111,6 @@ def trace_file(request: Request, world: World, index: int) -> Path | None:
     record = Path(world.board.read("record") or "run.json")
     arm = f"-arm{index}" if request.swept else ""
     return record.with_name(f"{record.stem}{arm}-rank{world.rank}.trace.json")
-
-
-def label(request: Request, index: int) -> str:
-    """What distinguishes an arm, for the line of progress."""
-    values = [str(getattr(request.arms[index], name)) for name in request.swept]
-    return " ".join(values) + "  " if values else ""
 
 
 def show(request: Request, journal: Journal | None, progress: Progress) -> None:

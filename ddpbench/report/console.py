@@ -1,0 +1,99 @@
+"""A console that prints on anything: a terminal, a pipe that closes, a log, a stream that knows only ASCII."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import IO, TextIO, cast
+
+from rich.console import Console
+from rich.text import Text
+
+from ddpbench.report.layout import Page
+
+PIPED_WIDTH = 80
+WIDEST = 100
+
+
+class Tolerant:
+    """A text stream that escapes what its encoding lacks, and falls silent, for good, once nobody reads it."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            try:
+                self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+            except (OSError, ValueError):
+                self._fall_silent()
+        return len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._fall_silent()
+
+    def isatty(self) -> bool:
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except ValueError:
+            return False
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise OSError("no stream")
+        return self._stream.fileno()
+
+    def _fall_silent(self) -> None:
+        """Points the descriptor at /dev/null: what the interpreter still flushes at its exit must not fail either."""
+        stream, self._stream = self._stream, None
+        try:
+            descriptor = cast(TextIO, stream).fileno()
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+        except (OSError, ValueError):
+            pass  # closed already: nothing is left to flush
+
+
+def make_console(stream: TextIO | None, width: int | None = None) -> Console:
+    """A console on ``stream``: 80 columns where it is no terminal, else the terminal's own up to 100; COLUMNS and ``width`` win.
+
+    Colours follow rich (a terminal, NO_COLOR, TERM=dumb). Nothing is highlighted, and nothing in a text is taken for markup.
+    """
+    tolerant = Tolerant(stream)
+    return Console(
+        file=cast(IO[str], tolerant),
+        width=width or _width_of(tolerant),
+        height=25,  # rich takes a given width at its word on every terminal only where the height is given too
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def page_of(console: Console) -> Page:
+    return Page(console.width, unicode=not console.options.ascii_only)
+
+
+def show(console: Console, lines: Iterable[Text]) -> None:
+    """Prints lines that are laid out already: never wrapped again, so that paths and commands can be copied whole."""
+    for line in lines:
+        line.plain = "".join(character if character.isprintable() else " " for character in line.plain)
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+
+
+def _width_of(stream: Tolerant) -> int:
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return min(int(asked), WIDEST)
+    if not stream.isatty():
+        return PIPED_WIDTH
+    try:
+        return min(os.get_terminal_size(stream.fileno()).columns or PIPED_WIDTH, WIDEST)
+    except (OSError, ValueError):
+        return PIPED_WIDTH

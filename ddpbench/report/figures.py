@@ -1,0 +1,82 @@
+"""Numbers as text: no digit that the measurement does not support, and ``-`` for what is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+MISSING = "-"
+TINY = 1e-4
+
+
+def interval(center: float, low: float, high: float, width_digits: int = 2) -> tuple[str, str, str]:
+    """``center``, ``low`` and ``high`` with the digits that the interval supports.
+
+    Half its width keeps ``width_digits`` significant digits, two at most (Guide to the Expression of Uncertainty in
+    Measurement, JCGM 100:2008, 7.2.6), but ``center`` at least two, and never more than four where that needs a point.
+    Without a width, ``center`` has four.
+    """
+    half_width = (high - low) / 2
+    known = _decimals(half_width, width_digits) if half_width > 0 else math.inf
+    most, least = max(0, _decimals(center, 4)), _decimals(center, 2)
+    decimals = int(max(least, min(known, most)))
+    return fixed(center, decimals), fixed(low, decimals), fixed(high, decimals)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """``value`` with that many significant digits; whole numbers are never cut, and what is tiny has an exponent."""
+    if value is None:
+        return MISSING
+    if 0 < abs(value) < TINY:
+        return f"{value:.{digits - 1}e}"
+    return fixed(value, max(0, _decimals(value, digits)))
+
+
+def about(value: float, digits: int = 3) -> str:
+    """``value`` rounded to that many significant digits, before the point too: 17,696 is 17,700."""
+    return fixed(value, _decimals(value, digits))
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    """``value`` with commas and that many decimals; negative ``decimals`` round to tens, hundreds ..."""
+    if value is None:
+        return MISSING
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+
+
+def adding_up(parts: Sequence[float], decimals: int) -> list[str]:
+    """``parts`` as text, rounded so that the printed parts add up to their rounded sum.
+
+    Each is the difference of two rounded running sums, so it is off by at most one unit of its last digit.
+    """
+    printed: list[str] = []
+    total = 0.0
+    for part in parts:
+        printed.append(fixed(round(total + part, decimals) - round(total, decimals), decimals))
+        total += part
+    return printed
+
+
+def step_decimals(step_ms: float) -> int:
+    """Decimals for the milliseconds of a table whose longest entry is ``step_ms``: four significant digits, one decimal at least."""
+    return min(max(_decimals(step_ms, 4), 1), 3)
+
+
+def percent(fraction: float | None, digits: int = 3) -> str:
+    return MISSING if fraction is None else f"{significant(100 * fraction, digits)}%"
+
+
+def gib(size_bytes: int | None) -> str:
+    """Bytes as GiB, without the unit."""
+    if size_bytes is None:
+        return MISSING
+    return fixed(size_bytes / 2**30, 1 if size_bytes >= 2**30 else 2)
+
+
+def _decimals(value: float, digits: int) -> int:
+    """Decimals that leave ``value`` that many significant digits; negative where digits before the point go too."""
+    return digits - 1 - _exponent(value)
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0

@@ -1,0 +1,27 @@
+"""The conclusion: which limit the run hit, why, and a command to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ddpbench.record.record import Record
+from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
+from ddpbench.report.layout import Page, command, sentence
+
+NO_LOADER = "synthetic: your own loader was not measured; add --data-dir DIR"
+
+
+def findings(record: Record, page: Page) -> Iterator[Text]:
+    """Verdict, why, next; for synthetic data also how to have one's own loader measured. Nothing without a verdict."""
+    verdict = record.verdict
+    if verdict is None:
+        return
+    kind = verdict.kind.upper()
+    yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind == "compute-bound" else CAUTION, len(kind))
+    yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
+    if verdict.next:
+        yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
+    if record.config.loader == "synthetic":
+        yield from inked(sentence("  data  ", NO_LOADER, page), LABEL, len("  data"))

@@ -1,0 +1,190 @@
+"""The head of a page: what was trained, where, on which data, and with which settings, those of the defaults too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from msgspec import structs
+from rich.text import Text
+
+from ddpbench.record.config import Config
+from ddpbench.record.environment import Environment
+from ddpbench.record.flags import flags
+from ddpbench.record.record import Attestation, Record
+from ddpbench.report.figures import MISSING
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, flow, sentence
+
+IN_WORDS = frozenset(
+    {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
+    | {"loader", "data_dir", "workers", "engine", "device", "broadcast_buffers", "gradient_as_bucket_view", "warmup", "steps", "rounds"}
+)
+"""Fields that the head tells in words; any other is shown as its flag where it differs from its default."""
+
+OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+
+Item = tuple[str, str]
+"""The Config fields that a piece of the head tells of, and the piece."""
+
+
+def header(record: Record, page: Page) -> Iterator[Text]:
+    """The head of one run: workload, attested precision, engine, layout; machine and batch; data; settings."""
+    title = [_workload(record), *_training(record)]
+    machine = [("", place(record.environment)), *_frame(record)]
+    yield from inked(flow("ddpbench  ", _texts(title), page, gap="  "), LABEL, len("ddpbench"))
+    yield from inked(flow("", _texts(machine), page, gap="     "))
+    yield from labelled("data", _texts([("", _description(record)), *_data(record)]), page)
+    yield from labelled("set", _texts([*_settings(record), *_measuring(record)]), page)
+
+
+def shared_header(records: Sequence[Record], page: Page) -> Iterator[Text]:
+    """The head of a page of arms: what all of them share. Where they differ is told by their table."""
+    record = records[0]
+    differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
+    title = [_workload(record), ("", place(record.environment)), ("", f"{_rounds(records)}, interleaved")]
+    yield from inked(sentence("", ", ".join(_texts(title, differing)), page), LABEL)
+    yield from inked(flow("", _texts([*_training(record), *_frame(record)], differing), page))
+    descriptions = dict.fromkeys(_description(each) for each in records if each.data)
+    yield from labelled("data", [*descriptions, *_texts(_data(record), differing)], page)
+    yield from labelled("set", _texts(_settings(record), differing), page)
+
+
+def details(record: Record, page: Page) -> Iterator[Text]:
+    """What a head leaves out: what was seen to run, every version, every flag."""
+    software = structs.asdict(record.environment.software)
+    yield from labelled("seen", _seen(record.attestation), page)
+    yield from labelled("with", (f"{name} {version}" for name, version in software.items() if version), page)
+    yield from labelled("", (f"{name}={value}" for name, value in record.environment.variables.items()), page)
+    yield from labelled("flag", (_flag(field.spelling, getattr(record.config, field.name)) for field in flags(Config)), page)
+
+
+def labelled(label: str, items: Iterable[str], page: Page) -> list[Text]:
+    """``items`` behind a short word; no line where there are none."""
+    there = list(items)
+    return inked(flow(f"{label:4}  ", there, page), LABEL, len(label)) if there else []
+
+
+def place(environment: Environment) -> str:
+    """``4 x NVIDIA H200, node-01``; on processors ``2 ranks on NAME, node-01``; with more nodes how many, and which."""
+    hosts = list(dict.fromkeys(each.host for each in environment.places))
+    which = ", ".join(hosts) if len(hosts) <= 3 else f"{hosts[0]} to {hosts[-1]}"
+    where = which if len(hosts) == 1 else f"{len(hosts)} nodes: {which}"
+    if environment.device_type == "cuda":
+        devices = " + ".join(f"{count} x {name}" for name, count in Counter(each.device for each in environment.places).items())
+    else:
+        devices = f"{count(environment.world_size, 'rank')} on {environment.places[0].device}"
+    return f"{devices}, {where}"
+
+
+def device_word(environment: Environment) -> str:
+    """What a rank trains on: ``GPU``, or ``rank`` on processors."""
+    return "GPU" if environment.device_type == "cuda" else "rank"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _texts(items: Iterable[Item], differing: Collection[str] = ()) -> list[str]:
+    """The pieces that hold for every arm."""
+    return [text for fields, text in items if text and not any(name in differing for name in fields.split())]
+
+
+def _workload(record: Record) -> Item:
+    return "workload", record.config.workload
+
+
+def _training(record: Record) -> Iterator[Item]:
+    config = record.config
+    yield "precision", f"{config.precision} ({'attested' if record.attestation else 'not attested'})"
+    if record.environment.backend == "none":
+        yield "engine", "one process" if config.engine == "ddp" else f"{config.engine}, one process"
+    else:
+        yield "engine broadcast_buffers", f"{config.engine}, buffer broadcast {_on(config.broadcast_buffers)}"
+    yield "channels_last", "channels-last" if config.channels_last else "channels-first"
+
+
+def _frame(record: Record) -> Iterator[Item]:
+    """The batch, and the versions of what trains."""
+    config, software = record.config, record.environment.software
+    yield "batch_size", f"batch {config.batch_size or MISSING} x {record.world_size} = {record.global_batch or MISSING}"
+    yield "", f"torch {software.torch}"
+    if config.engine == "accelerate":
+        yield "engine", f"accelerate {software.accelerate or MISSING}"
+    if _is_dali(config):
+        yield "loader", f"DALI {software.dali or MISSING}"
+
+
+def _description(record: Record) -> str:
+    return record.data.description if record.data else record.config.data_dir or MISSING
+
+
+def _data(record: Record) -> Iterator[Item]:
+    config = record.config
+    yield "loader", f"loader {config.loader or MISSING}"
+    if config.loader != "synthetic":
+        hands = "thread" if _is_dali(config) else "worker"
+        yield "workers", f"{count(config.workers or 0, hands)} a {device_word(record.environment)}"
+
+
+def _settings(record: Record) -> Iterator[Item]:
+    config = record.config
+    yield "image_size", f"{config.image_size or MISSING} px"
+    yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl or MISSING}"
+    yield "lr", f"lr {config.lr:g}"
+    yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
+    yield "weight_decay", f"weight decay {config.weight_decay:g}"
+    yield "seed", f"seed {config.seed}"
+    yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
+    yield "gradient_as_bucket_view", "" if record.environment.backend == "none" else f"bucket view {_on(config.gradient_as_bucket_view)}"
+    for field in flags(Config):
+        value = getattr(config, field.name)
+        if field.name not in IN_WORDS and value != field.default:
+            yield field.name, _flag(field.spelling, value)
+
+
+def _measuring(record: Record) -> Iterator[Item]:
+    """How it was measured; what really happened, where that is known."""
+    ready = record.preparation
+    if ready is None:
+        yield "", f"warm-up {record.config.warmup or MISSING}"
+    else:
+        yield "", f"warm-up {ready.warmup_steps}" + ("" if ready.warmup_agreed else ", still changing")
+    yield "", _rounds([record])
+
+
+def _rounds(records: Sequence[Record]) -> str:
+    """``5 rounds of 20 steps``; of arms whose rounds have different lengths, or of no known length, only how many."""
+    lengths = {record.rounds[0].traces[0].steps if record.rounds else record.config.steps for record in records}
+    length, *others = lengths
+    rounds = count(records[0].config.rounds, "round")
+    return rounds + (f" of {count(length, 'step')}" if length and not others else "") + (" each" if len(records) > 1 else "")
+
+
+def _seen(attestation: Attestation | None) -> Iterator[str]:
+    if attestation is None:
+        return
+    yield f"parameters {'/'.join(attestation.parameters)}"
+    yield f"gradients {'/'.join(attestation.gradients)}"
+    yield f"BatchNorm {'/'.join(attestation.batch_norm)}" if attestation.batch_norm else "no BatchNorm"
+    yield f"first layer {attestation.first_layer}"
+    yield f"last layer {attestation.last_layer}"
+    yield f"TF32 matmul {_on(attestation.tf32_matmul)}, cuDNN {_on(attestation.tf32_cudnn)}"
+    yield f"loss scale {attestation.loss_scale:g}" if attestation.loss_scale else "no loss scale"
+    yield attestation.optimizer
+
+
+def _flag(spelling: str, value: object) -> str:
+    """A flag as it would be typed; ``-`` for a value that was never set."""
+    if isinstance(value, bool):
+        return spelling if value else spelling.replace("--", "--no-", 1)
+    return f"{spelling} {MISSING if value is None else value}"
+
+
+def _on(switch: bool) -> str:
+    return "on" if switch else "off"
+
+
+def _is_dali(config: Config) -> bool:
+    return (config.loader or "").startswith("dali")

@@ -1,0 +1,81 @@
+"""The figures: throughput with its intervals, the step, losses, memory, energy and utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ddpbench.analysis.summary import Summary
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import Headline
+from ddpbench.report.figures import MISSING, gib, interval, percent, significant
+from ddpbench.report.header import count, device_word
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, flow
+
+
+def figures(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
+    """Throughput, step and memory. Where the figure is blocked so is what it could be computed from. Nothing without rounds."""
+    if not summary.rounds:
+        return
+    rows = {
+        "throughput": _throughput(record, record.headline) if record.headline else [f"{MISSING} images/s"],
+        "step": _step(record, summary),
+        "memory": _resources(record, summary, verbose),
+    }
+    for label, items in rows.items():
+        yield from inked(flow(f"{label:13}", items, page), LABEL, len(label))
+
+
+def figure(headline: Headline | None) -> str:
+    """The figure in one line: ``4,523 images/s (4,498 to 4,549)``."""
+    if headline is None:
+        return f"{MISSING} images/s"
+    center, low, high = interval(headline.images_per_s, headline.low, headline.high)
+    return f"{center} images/s" + (f" ({low} to {high})" if headline.low < headline.high else "")
+
+
+def _throughput(record: Record, headline: Headline) -> Iterator[str]:
+    ranks = record.world_size
+    center, low, high = interval(headline.images_per_s, headline.low, headline.high)
+    yield f"{center} images/s"
+    if headline.low < headline.high:
+        yield f"({low} to {high}, {headline.confidence:.0%}, {count(headline.rounds, 'round')})"
+    else:
+        yield "(one round: no interval)"
+    if ranks > 1:
+        each, _, _ = interval(headline.images_per_s / ranks, headline.low / ranks, headline.high / ranks)
+        yield f"{each} a {device_word(record.environment)}"
+    _, low, high = interval(headline.images_per_s, headline.launch_low, headline.launch_high)
+    spread = f"{percent(headline.launch_sd, 1)} sd"
+    source = f"{spread} assumed" if headline.launch_source == "assumed" else f"{spread}, {headline.launch_source}"
+    yield f"across launches {low} to {high} ({source})"
+
+
+def _step(record: Record, summary: Summary) -> Iterator[str]:
+    headline, step_ms = record.headline, summary.step_ms
+    if headline and step_ms:
+        shorter, longer = headline.low / headline.images_per_s, headline.high / headline.images_per_s
+        yield f"{interval(step_ms, step_ms * shorter, step_ms * longer)[0]} ms"
+    else:
+        yield f"{MISSING} ms"
+    if record.preparation:
+        yield f"first step after {significant(record.preparation.first_step_s, 2)} s"
+    yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}"
+
+
+def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]:
+    if record.environment.device_type != "cuda":
+        yield f"{gib(summary.rss_bytes)} GiB a rank, with its workers"
+        return
+    yield f"{gib(summary.peak_bytes)} of {gib(summary.total_bytes)} GiB a GPU"
+    if verbose:
+        yield f"{gib(summary.rss_bytes)} GiB a rank on the host, with its workers"
+    known = record.headline is not None
+    yield f"{significant(summary.joules_per_image if known else None, 2)} J/image"
+    yield f"MFU {percent(summary.mfu if known else None, 2)} of measured"
+
+
+def _loss(loss: float | None) -> str:
+    return "not finite" if loss is None else significant(loss)

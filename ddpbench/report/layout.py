@@ -1,0 +1,86 @@
+"""Words on a page: items that flow, commands that can be copied, columns that line up. Plain strings, no styles."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
+"""A word of a shell command with its quotes: a blank between quotes does not end it."""
+
+GAP = "  "
+"""Between two columns of a table."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is printed on: its width in columns, and whether it shows more than ASCII."""
+
+    width: int
+    unicode: bool
+
+
+def flow(label: str, items: Iterable[str], page: Page, gap: str = "   ") -> list[str]:
+    """``label``, then ``items`` side by side in as many lines as they need, indented under the first item.
+
+    An item is broken, between words, only where it alone is wider than the page.
+    """
+    indent = " " * len(label)
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(gap) + len(item) <= page.width:
+            lines[-1] += gap + item
+        else:
+            lines += [indent + piece for piece in _pieces(item, page.width - len(indent))]
+    return [label + lines[0][len(indent) :], *lines[1:]] if lines else [label.rstrip()]
+
+
+def sentence(label: str, text: str, page: Page) -> list[str]:
+    """``label`` and ``text``, broken between words."""
+    return flow(label, text.split(), page, gap=" ")
+
+
+def command(label: str, text: str, page: Page) -> list[str]:
+    """A shell command that can be copied as it stands: broken before a flag or a word, never inside, with backslashes."""
+    indent = " " * (len(label) + 2)
+    room = page.width - len(" \\")
+    lines: list[str] = []
+    for unit in _units(WORD.findall(text)):
+        if lines and len(lines[-1]) + 1 + len(unit) <= room:
+            lines[-1] += f" {unit}"
+        else:
+            lines.append(f"{indent if lines else label}{unit}")
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list[str]:
+    """``rows`` with their cells padded to columns; ``align`` has one ``<`` or ``>`` a column.
+
+    The last cell of a row with fewer cells than ``align`` runs on over the columns that it lacks, in as many lines as it needs.
+    """
+    full = [row for row in rows if len(row) == len(align)]
+    shorter = [row[:-1] for row in rows if len(row) < len(align)]
+    widths = [max((len(row[at]) for row in [*full, *shorter] if at < len(row)), default=0) for at in range(len(align))]
+    lines: list[str] = []
+    for row in rows:
+        whole = len(row) if len(row) == len(align) else len(row) - 1
+        padded = GAP.join(f"{cell:{align[at]}{widths[at]}}" for at, cell in enumerate(row[:whole]))
+        lines += [padded.rstrip()] if whole == len(row) else flow(padded + GAP, [row[-1]], page)
+    return lines
+
+
+def _pieces(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _units(words: Sequence[str]) -> list[str]:
+    """Each flag together with its value, so that no line ends between the two."""
+    units: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if before.startswith("-") and "=" not in before and not word.startswith("-"):
+            units[-1] += f" {word}"
+        else:
+            units.append(word)
+    return units

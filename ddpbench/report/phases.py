@@ -1,0 +1,74 @@
+"""Where a step goes: its phases, the wait for other ranks, and what none of them explains, adding up to the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ddpbench.analysis.summary import Summary
+from ddpbench.record.record import Record
+from ddpbench.report.figures import adding_up, fixed, step_decimals
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, columns, flow
+
+LONGEST_BAR = 25
+EIGHTHS = " ▏▎▍▌▋▊▉"
+WAIT_FOR_RANKS = "sync not hidden"
+
+
+def phases(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
+    """The phases in ms and percent, means over ranks, with bars; then how far the host was ahead. Nothing without rounds."""
+    if summary.step_ms is None:
+        return
+    decimals = step_decimals(summary.step_ms)
+    spans = _spans(record, summary)
+    shares = [100 * span / summary.step_ms for span in spans.values()]
+    title = "where a step goes" + (" (mean of ranks)" if record.world_size > 1 else "")
+    cells = zip(spans, adding_up([*spans.values()], decimals), adding_up(shares, 1), strict=True)
+    head, *lines = columns([[title, "ms", "%"], *([f"  {name}", span_ms, percent] for name, span_ms, percent in cells)], "<>>", page)
+    room = min(LONGEST_BAR, page.width - len(head) - 2)
+    yield from inked([head], LABEL)
+    for name, line, share in zip(spans, lines, shares, strict=True):
+        drawn = f"{line}  {bar(share / 100, room, page)}".rstrip()
+        yield from inked(_beside(drawn, _of_which(summary, decimals) if name == WAIT_FOR_RANKS else [], page))
+    launching = list(_launching(record, summary, decimals))
+    yield from inked(flow("  ", launching, page) if launching else [])
+
+
+def bar(share: float, room: int, page: Page) -> str:
+    """A bar of ``room`` columns for a share of 1; to an eighth of a column where the page has such marks."""
+    if not page.unicode:
+        return "#" * round(share * room)
+    whole, eighths = divmod(max(round(share * room * 8), 0), 8)
+    return ("█" * whole + EIGHTHS[eighths]).rstrip()
+
+
+def _spans(record: Record, summary: Summary) -> dict[str, float]:
+    """Name on the page -> ms. What a rank waits for others is one line: a broadcast that waits for rank 0 and a late all-reduce."""
+    each = summary.phases_ms
+    spans = {"data wait": each["data"], "host to device": each["host_to_device"], "forward": each["forward"], "backward": each["backward"]}
+    if record.world_size > 1:
+        spans[WAIT_FOR_RANKS] = each["sync"] + each["broadcast"]
+    return {**spans, "optimizer": each["optimizer"], "unexplained": each["unexplained"]}
+
+
+def _of_which(summary: Summary, decimals: int) -> list[str]:
+    least = 0.5 / 10**decimals
+    parts = {"wait for late data": summary.late_data_ms or 0.0, "in buffer broadcast": summary.phases_ms["broadcast"]}
+    return [f"{fixed(span, decimals)} {name}" for name, span in parts.items() if span >= least]
+
+
+def _beside(line: str, notes: Sequence[str], page: Page) -> list[str]:
+    """``notes`` one below the other, right of ``line`` or, where they are too wide for that, under it."""
+    if not notes or len(line) + 2 + max(map(len, notes)) > page.width:
+        return [line, *(f"    {note}" for note in notes)]
+    first, *others = notes
+    return [f"{line}  {first}", *(" " * (len(line) + 2) + note for note in others)]
+
+
+def _launching(record: Record, summary: Summary, decimals: int) -> Iterator[str]:
+    if summary.lead_ms is not None:
+        yield f"host {fixed(summary.lead_ms, decimals)} ms ahead of the GPU"
+    if gap := record.launch_gap:
+        yield f"kernels run {fixed(gap.kernel_ms, decimals)} of {fixed(gap.step_ms, decimals)} ms"

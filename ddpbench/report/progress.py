@@ -1,0 +1,78 @@
+"""Someone who listens to a run: a moving bar on a terminal, a plain line a round in a log."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+from ddpbench.record.progress import Progress
+from ddpbench.report.console import make_console
+
+
+def listener(stream: TextIO | None, width: int | None = None) -> Progress:
+    """A listener that writes to ``stream``: a bar where that is a terminal, else lines. ``width`` as in ``make_console``."""
+    console = make_console(stream, width)
+    moving = console.is_interactive and console.file.isatty()  # FORCE_COLOR lets rich take a log for a terminal
+    return MovingBar(console) if moving else PlainLines(console)
+
+
+class PlainLines:
+    """A line a stage and a line a round, each flushed at once, so that a log shows that the run moves."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def stage(self, text: str) -> None:
+        self._say(text)
+
+    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
+        self._say(", ".join(filter(None, [f"round {done} of {total}: {text}", time_left(seconds_left)])))
+
+    def close(self) -> None:
+        self._console.file.flush()
+
+    def _say(self, text: str) -> None:
+        self._console.out(f"ddpbench: {text}", highlight=False)
+        self._console.file.flush()
+
+
+class MovingBar:
+    """One line at the foot of the terminal, gone when the run ends; what is said on stderr meanwhile stands above it.
+
+    It moves only when told to: a thread that redraws by itself would take the interpreter from the training it watches.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Bar(
+            BarColumn(bar_width=console.width // 5),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="crop", ratio=1)),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            expand=True,
+        )
+        self._task = self._bar.add_task("", total=1)
+        self._bar.start()
+        console.show_cursor(True)  # a process that is killed could not bring it back
+
+    def stage(self, text: str) -> None:
+        self._bar.update(self._task, description=text, refresh=True)
+
+    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
+        words = ", ".join(filter(None, [f"{done} of {total} rounds", text, time_left(seconds_left)]))
+        self._bar.update(self._task, completed=done, total=total, description=words, refresh=True)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def time_left(seconds: float | None) -> str:
+    """``about 9 s left``, ``about 3 min left``; empty where nobody knows, or nothing is left."""
+    if not seconds or seconds < 0.5:
+        return ""
+    return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"

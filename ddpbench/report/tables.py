@@ -1,0 +1,113 @@
+"""A job for other programs: JSON whole, CSV with a row an arm, markdown to paste where people talk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import structs
+
+from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.record import Job, Record
+from ddpbench.record.trace import PHASES
+from ddpbench.report.arms import arm_name, arm_values, speedup_text
+from ddpbench.report.ending import ending_words, word_of
+from ddpbench.report.figures import MISSING, gib, interval
+from ddpbench.report.header import place
+
+LONE_RUN = ("workload", "precision")
+"""What names a run that has no other arm beside it."""
+
+
+def to_json(job: Job) -> str:
+    """The job as its file holds it, on one line."""
+    return msgspec.json.encode(job).decode()
+
+
+def to_csv(job: Job) -> str:
+    """A line of names, then a row an arm: every setting, and every figure in full. What is missing is an empty cell."""
+    rows = [_flat(job, record) for record in job.records]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def to_markdown(job: Job) -> str:
+    """A table with a row an arm, rounded as on the terminal; under it verdicts, endings, checks and the command."""
+    names = job.swept or LONE_RUN
+    heading = [*(name.replace("_", "-") for name in names), "images/s", "95% interval", "speed-up", "peak GiB"]
+    rows = [[*arm_values(row.config, names), *_cells(row)] for row in compare(job.records)]
+    table = [heading, ["---"] * len(names) + ["---:"] * 4, *rows]
+    said = [line for record in job.records for line in _said(record, f"{arm_name(record.config, names)}: " if job.swept else "")]
+    lines = [
+        f"**ddpbench** {job.records[0].config.workload}, {place(job.records[0].environment)}, {job.started}",
+        "",
+        *(f"| {' | '.join(map(_escaped, cells))} |" for cells in table),
+        "",
+        *(f"- {_escaped(line)}" for line in said),
+        *([""] if said else []),
+        f"`{shlex.join(job.command)}`",
+    ]
+    return "\n".join(lines)
+
+
+def _flat(job: Job, record: Record) -> Mapping[str, object]:
+    """Every cell of an arm's row; the same names, in the same order, for every job."""
+    summary, software, headline, verdict = summarise(record), record.environment.software, record.headline, record.verdict
+    return {
+        "started": job.started,
+        **structs.asdict(record.config),
+        "status": record.status,
+        "device_name": record.environment.places[0].device,
+        "hosts": " ".join(dict.fromkeys(each.host for each in record.environment.places)),
+        "world_size": record.world_size,
+        "global_batch": record.global_batch,
+        "torch": software.torch,
+        "ddpbench": software.ddpbench,
+        "rounds_done": summary.rounds,
+        "images_per_s": headline and headline.images_per_s,
+        "low": headline and headline.low,
+        "high": headline and headline.high,
+        "launch_low": headline and headline.launch_low,
+        "launch_high": headline and headline.launch_high,
+        "step_ms": summary.step_ms,
+        **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in (*PHASES, "unexplained")},
+        "late_data_ms": summary.late_data_ms,
+        "data_wait_share": summary.data_wait_share,
+        "first_step_s": record.preparation and record.preparation.first_step_s,
+        "first_loss": summary.first_loss,
+        "last_loss": summary.last_loss,
+        "peak_bytes": summary.peak_bytes,
+        "host_rss_bytes": summary.rss_bytes,
+        "joules_per_image": summary.joules_per_image,
+        "mfu": summary.mfu,
+        "verdict": verdict and verdict.kind,
+        "checks": " ".join(check.name for check in record.checks),
+    }
+
+
+def _cells(row: ArmRow) -> Sequence[str]:
+    if row.images_per_s is None or row.low is None or row.high is None:
+        return [word_of(row.state), MISSING, MISSING, gib(row.peak_bytes)]
+    center, low, high = interval(row.images_per_s, row.low, row.high)
+    return [center, f"{low} to {high}" if row.low < row.high else MISSING, row.state or speedup_text(row), gib(row.peak_bytes)]
+
+
+def _said(record: Record, whose: str) -> list[str]:
+    """How it ended where not well, what limits it, and what the checks say."""
+    lines = [] if record.status in ("ok", "invalid") else [ending_words(record)]
+    if record.verdict:
+        lines.append(f"{record.verdict.kind}: {record.verdict.says}; {record.verdict.why}")
+    return [whose + line for line in (*lines, *(f"{check.name}: {check.sentence}" for check in record.checks))]
+
+
+def _escaped(text: str) -> str:
+    """``text`` in one cell, without anything that markdown would take for its own."""
+    plain = " ".join(text.split())
+    return "".join(f"\\{character}" if character in "\\`*_[]<|" else character for character in plain)

@@ -1,0 +1,77 @@
+"""The page that a person reads: the conclusion first, the evidence after it, the file last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.record import Job, Record
+from ddpbench.report.arms import arm_name, arms
+from ddpbench.report.console import page_of, show
+from ddpbench.report.ending import ending_words, endings
+from ddpbench.report.findings import NO_LOADER, findings
+from ddpbench.report.header import details, header, labelled, shared_header
+from ddpbench.report.headline import figure, figures
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, columns
+from ddpbench.report.phases import phases
+from ddpbench.report.ranks import ranks
+from ddpbench.report.warnings import warnings
+
+Section = Sequence[Text]
+
+
+def render(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
+    """Prints ``job`` on ``console``: the page of its run or, of several arms, their table; whatever their status.
+
+    ``verbose`` adds every setting, every check, a row for every rank and a page for every arm; ``quiet`` leaves one line an
+    arm. ``path`` is where the record lies, ``None`` where it could not be saved.
+    """
+    page = page_of(console)
+    if quiet:
+        show(console, map(Text, _figures_alone(job, page)))
+        return
+    lone = len(job.records) == 1
+    sections = _run(job.records[0], page, verbose) if lone else _several(job, page, verbose)
+    *before, trust = sections
+    last = [*trust, *([Text(str(path))] if path else [])]
+    shown = [section for section in (*before, last) if section]
+    show(console, [line for section in shown for line in (Text(), *section)][1:])
+
+
+def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
+    summary = summarise(record)
+    yield [*header(record, page), *(details(record, page) if verbose else ())]
+    yield [*endings({"": record}, page)]
+    yield [*findings(record, page)]
+    yield [*figures(record, summary, page, verbose)]
+    if record.headline or verbose:  # the time of a step that did not train is no evidence for anything
+        yield [*phases(record, summary, page)]
+        yield [*ranks(record, summary, page, verbose)]
+    yield [*warnings({"": record}, page, verbose)]
+
+
+def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
+    named = {arm_name(record.config, job.swept): record for record in job.records}
+    yield [*shared_header(job.records, page)]
+    synthetic = all(record.config.loader == "synthetic" for record in job.records)
+    yield [*arms(job, page), *labelled("data", [NO_LOADER] if synthetic else [], page)]
+    yield [*endings(named, page)]
+    yield [*warnings(named, page)]
+    if verbose:
+        for name, record in named.items():
+            yield inked([f"--- {name} ---"], LABEL)
+            yield from _run(record, page, verbose)
+
+
+def _figures_alone(job: Job, page: Page) -> list[str]:
+    """A line an arm: its name where there are several, its figure, and how it ended where it did not end well."""
+    rows = [[figure(record.headline), *([] if record.status == "ok" else [ending_words(record)])] for record in job.records]
+    if len(rows) == 1:
+        return ["   ".join(rows[0])]
+    named = [[arm_name(record.config, job.swept), "   ".join(row)] for record, row in zip(job.records, rows, strict=True)]
+    return columns(named, "<<", page)

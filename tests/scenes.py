@@ -1,0 +1,160 @@
+"""Jobs as a user may meet them, made up and judged: what the report's golden pages show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import records
+from msgspec.structs import replace
+from records import BUSY, GPU_HEALTH, RESNET50, STEADY
+
+from ddpbench.analysis.judge import judge
+from ddpbench.record.record import Fault, Job, LaunchGap, Preparation, Record
+
+UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
+"""Rounds that do not move along with those of the first arm."""
+
+
+def data_bound() -> Job:
+    return lone(records.data_bound())
+
+
+def compute_bound() -> Job:
+    return lone(records.record(launch_gap=LaunchGap(step_ms=44.6, kernel_ms=43.8)))
+
+
+def lone_cpu() -> Job:
+    """One process on a CPU, on synthetic data: no other rank, no GPU, no file."""
+    phases = {"data": 0.02, "forward": 61.0, "backward": 128.0, "optimizer": 4.0}
+    place = records.environment(1, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0)
+    return lone(records.cpu_run(ranks=[phases], environment=place))
+
+
+def cpu_pair() -> Job:
+    return lone(records.cpu_run())
+
+
+def many_ranks() -> Job:
+    """24 GPUs of three nodes, one of them slow."""
+    ranks = [{**BUSY, "forward": BUSY["forward"] + 0.01 * (7 * rank % 24)} for rank in range(24)]
+    ranks[17] = {**BUSY, "forward": 16.1, "backward": 31.9}
+    slow = {17: {"health": replace(GPU_HEALTH, sm_mhz=1620.0, celsius=83.0, throttle_reasons=["hw-thermal"])}}
+    return lone(records.record(ranks, traces=slow, environment=records.environment(24, nodes=3, usable_cores=120.0)))
+
+
+def no_health() -> Job:
+    """A GPU whose NVML does not answer."""
+    place = records.environment(1, health="NVML: Driver/library version mismatch")
+    return lone(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
+
+
+def noisy() -> Job:
+    """Rounds that disagree, and memory that is nearly full."""
+    return lone(records.record(longer=(1.0, 1.09, 0.97, 1.12, 1.03)))
+
+
+def one_round() -> Job:
+    return lone(records.record(longer=(1.0,), config=replace(RESNET50, rounds=1)))
+
+
+def killed() -> Job:
+    fault = Fault(
+        message="killed (SIGKILL) on rank 2 (node-01) at step 51 (backward)",
+        hint="the kernel's OOM killer? see dmesg",
+        rank=2,
+        step=51,
+        phase="backward",
+    )
+    return lone(records.record(longer=STEADY[:2], status="failed", fault=fault))
+
+
+def hung_before_the_first_round() -> Job:
+    fault = Fault(message="no progress for 300 s on rank 1 (node-01), at step 0 (data)", hint="its stack is in the log", rank=1)
+    nothing: dict[str, Any] = {"data": None, "attestation": None, "preparation": None, "ceilings": None}
+    return lone(records.record(longer=(), status="hung", fault=fault, **nothing))
+
+
+def interrupted() -> Job:
+    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="SIGTERM")))
+
+
+def cut_off() -> Job:
+    return lone(records.record(longer=STEADY[:3], status="running"))
+
+
+def invalid() -> Job:
+    dead = {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}
+    unready = Preparation(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=100, warmup_agreed=False)
+    return lone(records.record(traces={rank: dead for rank in range(4)}, preparation=unready))
+
+
+def precisions() -> Job:
+    """Four precisions, one of them without a figure."""
+    dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
+    return several(
+        [
+            arm(2.15, precision="torch-default"),
+            arm(5.56, UNEVEN, precision="fp32"),
+            arm(1.0, UNEVEN, precision="amp-fp16"),
+            arm(0.99, precision="o2", traces=dead),
+        ],
+        "precision",
+    )
+
+
+def loaders_and_batches() -> Job:
+    """Two swept fields; one arm ran out of memory, one is no faster than the first, and rounds were cut short by Ctrl-C."""
+    fault = Fault(
+        message="out of memory on rank 0 (node-01) at step 3 (forward): batch 512, peak 138.9 of 139.8 GiB",
+        hint="a smaller --batch-size",
+    )
+    stopped = {"status": "interrupted", "fault": Fault(message="SIGINT")}
+    return several(
+        [
+            arm(1.0, STEADY[:3], loader="torch", batch_size=256, **stopped),
+            arm(1.001, UNEVEN[:3], loader="dali-cpu", batch_size=256, **stopped),
+            arm(1.0, (), loader="torch", batch_size=512, status="failed", fault=fault),
+        ],
+        "loader",
+        "batch_size",
+    )
+
+
+def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Record:
+    """An arm whose phases take ``slower`` times as long; ``changes`` of its Config or its Record."""
+    settings = {name: changes.pop(name) for name in list(changes) if name in RESNET50.__struct_fields__}
+    ranks = [{phase: slower * span for phase, span in BUSY.items()}] * 4
+    return records.record(ranks, longer=longer, config=replace(RESNET50, **settings), **changes)
+
+
+def lone(record: Record) -> Job:
+    return several([record])
+
+
+def several(arms: list[Record], *swept: str) -> Job:
+    for record in arms:
+        judge(record)
+    return records.job(*arms, swept=swept)
+
+
+SCENES: Mapping[str, Callable[[], Job]] = {
+    scene.__name__.replace("_", "-"): scene
+    for scene in (
+        data_bound,
+        compute_bound,
+        lone_cpu,
+        cpu_pair,
+        many_ranks,
+        no_health,
+        noisy,
+        one_round,
+        killed,
+        hung_before_the_first_round,
+        interrupted,
+        cut_off,
+        invalid,
+        precisions,
+        loaders_and_batches,
+    )
+}

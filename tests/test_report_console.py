@@ -1,0 +1,127 @@
+"""The console on streams of every kind: piped, closed, ASCII, a terminal; and that words of others stay words."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+from scenes import SCENES
+
+from ddpbench.record.record import Fault
+from ddpbench.report.console import make_console, page_of, show
+from ddpbench.report.terminal import render
+
+TESTS = Path(__file__).parent
+PRINT_A_PAGE = (
+    f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
+    "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.terminal import render\n"
+    "for _ in range({times}): render(SCENES['data-bound'](), make_console(sys.stdout), None)\n"
+)
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7])m")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def printed(stream: io.StringIO) -> str:
+    render(SCENES["data-bound"](), make_console(stream), None)
+    return stream.getvalue()
+
+
+def test_width_is_80_when_piped_and_at_most_100() -> None:
+    assert page_of(make_console(io.StringIO())).width == 80
+    assert page_of(make_console(Terminal())).width == 80
+    assert page_of(make_console(io.StringIO(), 60)).width == 60
+
+
+def test_columns_of_the_environment_are_heeded_up_to_100(monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked, width in (("60", 60), ("250", 100), ("0", 80), ("wide", 80)):
+        monkeypatch.setenv("COLUMNS", asked)
+        assert page_of(make_console(io.StringIO())).width == width
+
+
+def test_colours_only_on_a_terminal_and_never_as_the_only_sign() -> None:
+    plain, coloured = printed(io.StringIO()), printed(Terminal())
+    assert "\x1b" not in plain
+    assert COLOUR.search(coloured)
+    assert ANSI.sub("", coloured) == plain
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert COLOUR.search(printed(Terminal())) is None
+
+
+def test_a_dumb_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert printed(Terminal()) == printed(io.StringIO())
+
+
+def test_an_ascii_stream_gets_ascii_marks_and_escapes() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    console = make_console(stream)
+    assert not page_of(console).unicode
+    show(console, [Text("/données")])
+    stream.flush()
+    assert stream.buffer.getvalue() == b"/donn\\xe9es\n"  # type: ignore[attr-defined]
+
+
+def test_words_of_others_are_no_markup_and_cannot_steer_the_terminal() -> None:
+    job = SCENES["killed"]()
+    job.records[0].fault = Fault(message="[rank0] [bold]lost[/bold] :smile:\x1b[2J\x07\nnext line", hint="[/] is a folder")
+    stream = io.StringIO()
+    render(job, make_console(stream, 100), None)
+    assert "failed: [rank0] [bold]lost[/bold] :smile: [2J next line, 2 of 5 rounds" in stream.getvalue()
+    assert "hint  [/] is a folder" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRINT_A_PAGE.format(times=100)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline().startswith("ddpbench  resnet50")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() == 0
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    argv = ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, PRINT_A_PAGE.format(times=1)]
+    done = subprocess.run(argv, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_under_stdout_is_no_error() -> None:
+    argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=1)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_printing_imports_neither_torch_nor_numpy() -> None:
+    heavy = "import ddpbench.report.tables, ddpbench.report.progress\nprint(sorted({'torch', 'numpy', 'scipy'} & {*sys.modules}))"
+    argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=1) + heavy]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

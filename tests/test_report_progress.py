@@ -1,0 +1,111 @@
+"""What a person sees while a run goes on: lines in a log, one moving line on a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+import threading
+
+import pytest
+
+from ddpbench.report.progress import MovingBar, PlainLines, listener, time_left
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def test_a_log_gets_a_line_a_stage_and_a_line_a_round() -> None:
+    stream = io.StringIO()
+    heard = listener(stream)
+    heard.stage("warming up [rank0]")
+    heard.round_done(1, 5, "4,523 images/s", 12.4)
+    heard.round_done(5, 5, "4,519 images/s", 0.0)
+    heard.close()
+    assert stream.getvalue().splitlines() == [
+        "ddpbench: warming up [rank0]",
+        "ddpbench: round 1 of 5: 4,523 images/s, about 12 s left",
+        "ddpbench: round 5 of 5: 4,519 images/s",
+    ]
+
+
+def test_a_forced_colour_makes_no_terminal_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert isinstance(listener(io.StringIO()), PlainLines)
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Screen()
+    assert isinstance(listener(stream), PlainLines)
+    assert stream.shown() == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding: str) -> None:
+    before = threading.active_count()
+    stream = Screen(encoding)
+    heard = listener(stream, 60)
+    assert isinstance(heard, MovingBar)
+    heard.stage("warming up [rank0]")
+    heard.round_done(2, 5, "4,523 images/s", 9.2)
+    assert threading.active_count() == before
+    heard.close()
+    shown = stream.shown()
+    assert "warming up [rank0]" in shown
+    assert "2 of 5 rounds, 4,523 images/s, about 9 s left" in shown
+    assert shown.rstrip().endswith("\x1b[1A\x1b[2K")
+    assert shown.count("\x1b[?25h") >= shown.count("\x1b[?25l") == 1
+
+
+def test_an_error_line_stands_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Screen()
+    monkeypatch.setattr(sys, "stderr", stream)
+    heard = listener(stream, 80)
+    heard.round_done(2, 5, "4,523 images/s", 9.2)
+    sys.stderr.write("ddpbench: error: [rank0] is lost\n")
+    heard.close()
+    assert sys.stderr is stream
+    assert "\x1b[2Kddpbench: error: [rank0] is lost\r\n" in stream.shown()
+
+
+def test_a_closed_stream_is_no_error() -> None:
+    for stream in (io.StringIO(), None):
+        heard = listener(stream)
+        if stream is not None:
+            stream.close()
+        heard.stage("warming up")
+        heard.round_done(1, 5, "4,523 images/s", None)
+        heard.close()
+
+
+def test_time_left() -> None:
+    assert [time_left(seconds) for seconds in (None, 0.0, 0.4, 8.6, 119.0, 200.0)] == [
+        "", "", "", "about 9 s left", "about 119 s left", "about 3 min left",
+    ]  # fmt: skip
+
+
+class Screen(io.TextIOWrapper):
+    """The writing end of a pseudo-terminal."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self._reader, writer = pty.openpty()
+        super().__init__(io.FileIO(writer, "w"), encoding=encoding, errors="strict", write_through=True)
+
+    def shown(self) -> str:
+        """All that was written; ends the terminal."""
+        self.close()
+        written = b""
+        try:
+            while some := os.read(self._reader, 65536):
+                written += some
+        except OSError:  # Linux's way to say that nobody writes any more
+            pass
+        finally:
+            os.close(self._reader)
+        return written.decode(self.encoding)

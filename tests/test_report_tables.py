@@ -1,0 +1,67 @@
+"""JSON, CSV and markdown: read back by what reads them."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import msgspec
+import pytest
+from scenes import SCENES
+
+from ddpbench.record.config import Config
+from ddpbench.record.record import Fault, Job
+from ddpbench.report.tables import to_csv, to_json, to_markdown
+
+
+def rows_of(job: Job) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(job))))
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_json_is_the_job(name: str) -> None:
+    job = SCENES[name]()
+    text = to_json(job)
+    assert "\n" not in text
+    assert msgspec.json.decode(text, type=Job) == job
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_csv_has_a_row_an_arm_and_the_same_columns_for_every_job(name: str) -> None:
+    job = SCENES[name]()
+    rows = rows_of(job)
+    assert len(rows) == len(job.records)
+    assert list(rows[0]) == list(rows_of(SCENES["data-bound"]())[0])
+    assert {*Config.__struct_fields__} < {*rows[0]}
+
+
+def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
+    job = SCENES["precisions"]()
+    rows = rows_of(job)
+    headlines = [record.headline for record in job.records]
+    assert [row["precision"] for row in rows] == ["torch-default", "fp32", "amp-fp16", "o2"]
+    assert [float(row["images_per_s"]) for row in rows[:3]] == [headline.images_per_s for headline in headlines if headline]
+    assert (rows[3]["status"], rows[3]["images_per_s"], rows[3]["low"], rows[3]["checks"]) == ("invalid", "", "", "not-finite")
+    assert (rows[0]["device"], rows[0]["device_name"]) == (job.records[0].config.device, "NVIDIA H200")
+
+
+def test_csv_of_a_run_without_rounds_has_no_figure() -> None:
+    [row] = rows_of(SCENES["hung-before-the-first-round"]())
+    assert (row["status"], row["rounds_done"]) == ("hung", "0")
+    assert {row[name] for name in ("images_per_s", "step_ms", "data_ms", "unexplained_ms", "first_step_s", "peak_bytes", "verdict")} == {""}
+
+
+def test_markdown_has_a_row_an_arm_of_equal_width() -> None:
+    lines = to_markdown(SCENES["loaders-and-batches"]()).splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert table[0] == "| loader | batch-size | images/s | 95% interval | speed-up | peak GiB |"
+    assert table[2] == "| torch | 256 | 23,060 | 22,740 to 23,400 | 1 | 12.0 |"
+    assert table[4].startswith("| torch | 512 | failed | - | - |")
+    assert {line.count("|") for line in table} == {7}
+    assert "- torch batch-size 256: interrupted, 3 of 5 rounds (SIGINT)" in lines
+
+
+def test_markdown_escapes_the_words_of_others() -> None:
+    job = SCENES["killed"]()
+    job.records[0].fault = Fault(message="[rank0] *lost* a|b\n<b>")
+    assert r"- failed: \[rank0\] \*lost\* a\|b \<b>, 2 of 5 rounds" in to_markdown(job)

@@ -1,0 +1,118 @@
+"""Figures with the digits that they support, and words laid out on a page."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from ddpbench.report.figures import about, adding_up, fixed, gib, interval, percent, significant, step_decimals
+from ddpbench.report.layout import Page, columns, command, flow, sentence
+
+WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)
+
+
+@pytest.mark.parametrize(
+    ("figure", "printed"),
+    [
+        ((4522.968, 4497.5, 4548.6), ("4,523", "4,498", "4,549")),
+        ((13145.0, 12300.0, 14020.0), ("13,140", "12,300", "14,020")),
+        ((13145.0, 9000.0, 18000.0), ("13,100", "9,000", "18,000")),
+        ((4196.6, 4189.1, 4203.9), ("4,197", "4,189", "4,204")),
+        ((8.123, 8.051, 8.195), ("8.123", "8.051", "8.195")),
+        ((8.123, 7.2, 9.1), ("8.12", "7.20", "9.10")),
+        ((0.0421, 0.0402, 0.044), ("0.0421", "0.0402", "0.0440")),
+        ((4500.0, 100.0, 90000.0), ("4,500", "100", "90,000")),
+        ((4522.968, 4522.968, 4522.968), ("4,523", "4,523", "4,523")),
+        ((19.8312, 19.8312, 19.8312), ("19.83", "19.83", "19.83")),
+    ],
+)
+def test_an_interval_decides_the_digits_of_its_figure(figure: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
+    assert interval(*figure) == printed
+
+
+@pytest.mark.parametrize(
+    ("ratio", "printed"),
+    [
+        ((2.1604, 2.1497, 2.1706), ("2.16", "2.15", "2.17")),
+        ((0.38094, 0.3794, 0.3824), ("0.381", "0.379", "0.382")),
+        ((1.0021, 0.9982, 1.0061), ("1.002", "0.998", "1.006")),
+    ],
+)
+def test_a_ratio_has_one_digit_of_its_interval(ratio: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
+    assert interval(*ratio, width_digits=1) == printed
+
+
+def test_significant_digits() -> None:
+    assert [significant(value) for value in (7.0312, 0.20891, 1234.5, 9.361e-6, 0.0, None)] == [
+        "7.03",
+        "0.209",
+        "1,234",
+        "9.36e-06",
+        "0.00",
+        "-",
+    ]
+    assert [about(value) for value in (17_696.0, 886.4, 3.0178)] == ["17,700", "886", "3.02"]
+
+
+def test_what_is_missing_is_a_dash_and_never_zero() -> None:
+    assert (fixed(None, 1), percent(None), gib(None)) == ("-", "-", "-")
+    assert (fixed(0.0, 1), percent(0.0), gib(0)) == ("0.0", "0.00%", "0.00")
+
+
+def test_percent_and_gib() -> None:
+    assert [percent(0.0364, 2), percent(0.004, 1), percent(1.0)] == ["3.6%", "0.4%", "100%"]
+    assert [gib(int(12.04 * 2**30)), gib(300 * 2**20)] == ["12.0", "0.29"]
+
+
+def test_printed_parts_add_up_where_each_rounded_alone_would_not() -> None:
+    parts = [0.14, 0.14, 0.14, 0.14, 0.14, 0.3]
+    assert adding_up(parts, 1) == ["0.1", "0.2", "0.1", "0.2", "0.1", "0.3"]
+    assert adding_up([10.0, -0.4, 0.4], 1) == ["10.0", "-0.4", "0.4"]
+
+
+def test_step_decimals() -> None:
+    assert [step_decimals(step_ms) for step_ms in (2034.0, 226.4, 44.4, 4.586, 0.41)] == [1, 1, 2, 3, 3]
+
+
+def test_items_flow_and_are_broken_only_where_one_alone_is_too_wide() -> None:
+    assert flow("set  ", ["one", "two", "three four"], NARROW) == ["set  one   two", "     three four"]
+    assert flow("set  ", ["an item of many words indeed"], NARROW) == ["set  an item of many", "     words indeed"]
+    assert flow("set  ", ["/a/path/that/must/stay/whole"], NARROW) == ["set  /a/path/that/must/stay/whole"]
+    assert flow("set  ", [], NARROW) == ["set"]
+
+
+def test_sentence_is_broken_between_words() -> None:
+    assert sentence("why  ", "the loader gives  1,130 images/s", NARROW) == ["why  the loader gives", "     1,130 images/s"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp --data-dir '/data/my images' --loader torch,dali-cpu -j 16",
+        "pip install nvidia-dali-cuda130 && ddpbench resnet50 --data-dir /a/very/long/folder/that/no/narrow/page/can/hold",
+        "ddpbench resnet50 --data-dir '/it'\"'\"'s/here'",
+    ],
+)
+def test_a_command_laid_out_is_the_same_command(words: str, width: int) -> None:
+    lines = command("  next  ", words, Page(width, unicode=False))
+    joined = "\n".join(lines).removeprefix("  next  ").replace(" \\\n", " ")
+    assert shlex.split(joined) == shlex.split(words)
+    assert [line for line in lines[:-1] if not line.endswith(" \\")] == []
+    assert [line for line in lines if len(line) > width and len(line.split()) > 3] == []
+
+
+def test_a_flag_and_its_value_stay_on_one_line() -> None:
+    lines = command("", "ddpbench resnet50 --data-dir /data/imagenet", Page(34, unicode=False))
+    assert lines == ["ddpbench resnet50 \\", "  --data-dir /data/imagenet"]
+
+
+def test_columns_line_up_and_a_short_row_runs_on() -> None:
+    rows = [["arm", "images/s", "why"], ["fp32", "4,197", ""], ["fp16", "a reason as long as it takes to tell"]]
+    assert columns(rows, "<><", Page(26, unicode=False)) == [
+        "arm   images/s  why",
+        "fp32     4,197",
+        "fp16  a reason as long as",
+        "      it takes to tell",
+    ]
