@@ -93,6 +93,7 @@ def test_a_rank_that_raises_is_named_once(faulty: Callable[..., Any], results: P
     assert (record.fault.rank, record.fault.step, record.fault.phase) == (1, 9, "forward")
 
 
+@pytest.mark.slow
 def test_the_error_text_reaches_torchruns_banner(faulty: Callable[..., Any]) -> None:
     done = faulty("raises", rank=1, step=1)
     assert done.stderr.count("the model has had enough") == 2, "once in our line, once in torchrun's banner"
@@ -118,7 +119,7 @@ def test_a_rank_out_of_memory_says_so(faulty: Callable[..., Any], results: Path)
     assert only_record(results).status == "failed"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_hang_names_the_late_rank_its_step_and_its_stack(faulty: Callable[..., Any], results: Path, rank: int) -> None:
     done = faulty("hangs", "--hang-timeout", "4", rank=rank, step=8)
     (error,) = errors(done.stderr)
@@ -165,6 +166,7 @@ def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(start: Callable
     assert only_record(results).status == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_changes_nothing(start: Callable[..., Any], results: Path) -> None:
     words = [sys.executable, "-m", "ddpbench", "misbehaving:fine", *SMALL, "--rounds", "100000", "-o", str(results)]
     running = start(words, env={"PYTHONPATH": str(TESTS)})
@@ -198,6 +200,7 @@ def test_init_that_never_completes_counts_the_ranks(launch: Callable[..., Any], 
     assert f"1 of 2 ranks came to 127.0.0.1:{free_port}" in errors(done.stderr)[0]
 
 
+@pytest.mark.slow
 def test_a_rank_that_finds_no_master_says_where_it_looked(launch: Callable[..., Any], results: Path, free_port: int) -> None:
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     done = launch(
@@ -278,6 +281,7 @@ def test_a_closed_stdout_still_saves_the_record(launch: Callable[..., Any], resu
     assert only_record(results).status == "ok"
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_keep_two_records(start: Callable[..., Any], results: Path) -> None:
     words = [sys.executable, "-m", "ddpbench", "misbehaving:fine", *SMALL, "--rounds", "2", "-o", str(results)]
     both = [start(words, env={"PYTHONPATH": str(TESTS)}) for _ in range(2)]

@@ -43,6 +43,10 @@ def test_two_ranks_leave_one_whole_record(launch: Callable[..., Any], results: P
         assert timed.images == 2 * 2 * 2
         assert timed.digests_agree, "both ranks must end with the same parameters"
         assert timed.wall_s == max(trace.wall_s for trace in timed.traces)
+        for trace in timed.traces:
+            assert list(trace.phases_ms) == list(PHASES)
+            explained_ms = sum(sum(durations) for durations in trace.phases_ms.values())
+            assert 0.8 * trace.wall_s * 1e3 <= explained_ms <= trace.wall_s * 1e3
     assert all(math.isfinite(loss) for loss in losses(record))
     assert record.attestation is not None
     assert record.attestation.first_layer == "float32"
@@ -76,6 +80,7 @@ def test_engines_train_alike(launch: Callable[..., Any], precision: str, within:
     assert losses["accelerate"] == pytest.approx(losses["ddp"], rel=within)
 
 
+@pytest.mark.slow
 def test_engines_are_arms(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*TORCHRUN, *RESNET, "--engine", "ddp,accelerate", "--precision", "amp-bf16", "-o", str(results)])
     assert done.returncode == 0, done.stderr
@@ -98,6 +103,7 @@ def test_the_schedule_is_abba() -> None:
     assert list(schedule(2, 4)) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
 
 
+@pytest.mark.slow
 def test_arms_go_on_with_their_own_training(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     """Parked between its turns, an arm loses nothing: its losses are those of the same arm alone."""
     alone, among = tmp_path / "alone", tmp_path / "among"
@@ -111,7 +117,7 @@ def test_arms_go_on_with_their_own_training(launch: Callable[..., Any], results:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("broadcast", ["--broadcast-buffers", "--no-broadcast-buffers"])
+@pytest.mark.parametrize("broadcast", ["--broadcast-buffers", pytest.param("--no-broadcast-buffers", marks=pytest.mark.slow)])
 def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
     late = {"FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08", "PYTHONPATH": str(TESTS)}
     done = launch([*TORCHRUN, "misbehaving:late", *SMALL, "--steps", "8", "--rounds", "3", broadcast, "-o", str(results)], env=late)
@@ -124,22 +130,13 @@ def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], result
     assert f"rank {rank}" in done.stdout
 
 
-def test_phases_close_the_account(launch: Callable[..., Any], results: Path) -> None:
-    assert launch([*TORCHRUN, *RESNET, "--steps", "6", "-o", str(results)]).returncode == 0
-    for timed in only_record(results).rounds:
-        for trace in timed.traces:
-            assert list(trace.phases_ms) == list(PHASES)
-            explained = sum(sum(durations) for durations in trace.phases_ms.values())
-            assert explained <= trace.wall_s * 1e3
-            assert explained == pytest.approx(trace.wall_s * 1e3, rel=0.1)
-
-
 def test_json_on_stdout_is_json_alone(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*PLAIN, *RESNET, "--json", "-", "-o", str(results)])
     assert json.loads(done.stdout)["records"][0]["status"] == "ok"
     assert "images/s" in done.stderr
 
 
+@pytest.mark.slow
 def test_launches_merge_into_one_figure(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     merged = tmp_path / "merged.json"
     done = launch([*PLAIN, *RESNET, "--launches", "2", "--json", str(merged), "-o", str(results)])
@@ -167,6 +164,7 @@ def test_profile_leaves_a_trace_a_rank(launch: Callable[..., Any], results: Path
     assert json.loads(traces[0].read_text())["traceEvents"]
 
 
+@pytest.mark.slow
 def test_compile_trains(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
         [*TORCHRUN, "misbehaving:fine", *SMALL, "--rounds", "2", "--compile", "default", "-o", str(results)], env={"PYTHONPATH": str(TESTS)}

@@ -23,6 +23,7 @@ from ddpbench.record.record import Ceilings, LaunchGap
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.console import make_console
+from ddpbench.report.figures import about
 from ddpbench.report.progress import listener
 from ddpbench.report.terminal import render
 from ddpbench.training.catalogue import PRECISIONS
@@ -62,6 +63,7 @@ def run(request: Request) -> int:
 
 def train_all(request: Request, configs: Sequence[Config], world: World, pulse: Pulse, journal: Journal | None, progress: Progress) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
+    world.barrier()  # rank 0 has told where the record is, and every rank is watched over
     begin, total = perf_counter(), len(request.arms) * request.arms[0].rounds
 
     def in_time(done: int) -> bool:
@@ -88,8 +90,10 @@ def train_all(request: Request, configs: Sequence[Config], world: World, pulse: 
             ceilings=ceilings,
             launch_gap=gap,
         )
-        name = f"{arm_name(arm.config, request.swept)}: " if request.swept else ""
-        progress.round_done(done, total, f"{name}{measured.images_per_s:,.4g} images/s", (perf_counter() - begin) / done * (total - done))
+        text = f"{about(measured.images_per_s, 4)} images/s"
+        if request.swept:
+            text = f"{arm_name(arm.config, request.swept)}: {text}"
+        progress.round_done(done, total, text, (perf_counter() - begin) / done * (total - done))
 
 
 def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse, progress: Progress) -> Ceilings:
@@ -108,7 +112,7 @@ def trace_file(request: Request, world: World, index: int) -> Path | None:
     """Where this rank keeps the profiler's trace of one arm, beside the record; ``None`` without ``--profile``."""
     if not request.arms[0].profile:
         return None
-    record = Path(world.board.read("record") or "run.json")
+    record = Path(world.board.read("record") or "")
     arm = f"-arm{index}" if request.swept else ""
     return record.with_name(f"{record.stem}{arm}-rank{world.rank}.trace.json")
 

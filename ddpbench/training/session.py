@@ -35,6 +35,10 @@ WARMUP_LIMIT = 10
 
 WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
 
+MOST_DRAINS = 4
+WAITED = 0.25
+"""A step waited for data when the host stood for this fraction of a step at the loader."""
+
 FIRST_STEP_PATIENCE, COMPILE_PATIENCE = 2.5, 10.0
 """Times the hang timeout until the first step has ended: drivers load, cuDNN tries, compilers compile."""
 
@@ -88,6 +92,7 @@ class Session:
         self._ledger = Ledger(self._optimizer)
         self._loss_of = nn.CrossEntropyLoss()
         self._loader = loader
+        self._stocked = True  # the loader has been filling its queues since it was opened
 
     def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
         """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
@@ -128,8 +133,8 @@ class Session:
         return first_batch_s, seen
 
     def round(self, steps: int) -> Trace:
-        """One timed round. Begins by training away what was prefetched during the pause, off the clock."""
-        self._train(self._loader.in_flight + 1)
+        """One timed round, which begins when what was prefetched during the pause is trained away, off the clock."""
+        self._drain()
         self._device.reset_peaks()
         retries, before = self._device.allocator_retries(), digest(self.model)
         health = HealthWatch(self._device.gpu, self._ranks_on_this_gpu())
@@ -153,6 +158,21 @@ class Session:
             numerics=self._ledger.close(self.loss_scale(), before, digest(self.model)),
             health=health.finish(),
         )
+
+    def _drain(self) -> None:
+        """Trains as many steps as batches can be ready; before the first round again and again, until one waited for data.
+
+        A loader a little slower than the device lives on its first stock for many steps, and looks fast until that is gone.
+        """
+        in_flight = self._loader.in_flight
+        drains, self._stocked = MOST_DRAINS if in_flight and self._stocked else 1, False
+        for _ in range(drains):
+            begin = perf_counter()
+            self._train(in_flight + 1)
+            self._device.synchronize()
+            step_ms = (perf_counter() - begin) / (in_flight + 1) * 1e3
+            if self._world.most(max(self._clock.host_data_ms()) / step_ms) > WAITED:
+                break
 
     def loss_scale(self) -> float | None:
         """The scaler's factor, or ``None`` without one."""

@@ -1,0 +1,68 @@
+"""The loaders by name: what each reads, what it needs, and where it is opened. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpbench.record.errors import UsageError
+from ddpbench.record.names import lookup, resolve
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderSpec:
+    """One loader. ``open`` is ``module:function``, called as ``data.open.open_loader`` is, and returns a ``data.loader.Loader``.
+
+    ``needs`` is the pip extra that brings ``module``; both are empty where nothing beyond torch is needed.
+    """
+
+    name: str
+    help: str
+    open: str
+    reads_files: bool
+    datasets: tuple[str, ...] = ("imagenet", "cifar10")
+    needs: str = ""
+    module: str = ""
+
+
+LOADERS: Mapping[str, LoaderSpec] = {
+    spec.name: spec
+    for spec in (
+        LoaderSpec(
+            name="synthetic",
+            help="one batch resident on the device: what the device alone can do",
+            open="ddpbench.data.synthetic:open_synthetic",
+            reads_files=False,
+        ),
+        LoaderSpec(
+            name="torch",
+            help="DataLoader workers, PIL decode, the classic transforms in float32: what most people run",
+            open="ddpbench.data.workers:open_workers",
+            reads_files=True,
+        ),
+        LoaderSpec(
+            name="dali-cpu",
+            help="NVIDIA DALI, decode and augmentation in threads on the CPU; image folders only",
+            open="ddpbench.data.dali:open_dali_cpu",
+            reads_files=True,
+            datasets=("imagenet",),
+            needs="dali-cuda13",
+            module="nvidia.dali",
+        ),
+    )
+}
+"""Every loader by name."""
+
+
+def find(name: str) -> LoaderSpec:
+    """The loader called ``name``, or the one that ``package.module:name`` points at (a spec, or a function giving one).
+
+    Raises UsageError, with "did you mean", where there is none.
+    """
+    if ":" not in name:
+        return lookup("loader", name, LOADERS)
+    found = resolve(name)
+    spec = found() if callable(found) else found
+    if not isinstance(spec, LoaderSpec):
+        raise UsageError(f"'{name}' is no loader", "it must be a LoaderSpec of ddpbench.data.catalogue, or return one")
+    return spec

@@ -1,0 +1,62 @@
+"""From a batch on the host to a batch on the device, without making the host wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ddpbench.data.loader import Batch
+
+Finish = Callable[[Tensor], Tensor]
+"""What is still done to the images where they are trained on: layout, and for some loaders dtype and normalisation."""
+
+
+def delivery(device: torch.device, finish: Finish) -> Callable[[Tensor, Tensor], Batch]:
+    """A function from host images and labels to device images and labels. On the CPU nothing is copied beyond ``finish``."""
+    if device.type == "cuda":
+        return SideStreamCopy(device, finish)
+    return lambda images, labels: (finish(images), labels)
+
+
+@dataclass
+class _Slot:
+    """Room for one batch on the device."""
+
+    images: Tensor
+    labels: Tensor
+    free: torch.cuda.Event  # the compute stream is done with it
+
+
+class SideStreamCopy:
+    """Copies batches from pinned memory on a side stream, into two slots in turn, so that a copy overlaps the step before it.
+
+    The side stream waits until the compute stream has left the slot that it overwrites; the compute stream waits for the copy.
+    A batch may be used by all that is issued on the current stream until the next call.
+    """
+
+    def __init__(self, device: torch.device, finish: Finish) -> None:
+        self._device, self._finish = device, finish
+        self._side = torch.cuda.Stream(device)
+        self._last: _Slot | None = None
+        self._next: _Slot | None = None
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Batch:
+        compute = torch.cuda.current_stream(self._device)
+        if self._last:
+            self._last.free.record(compute)  # all that reads the last batch has been issued
+        slot = self._next or self._new_slot(images, labels)
+        self._side.wait_event(slot.free)
+        with torch.cuda.stream(self._side):
+            slot.images.copy_(images, non_blocking=True)
+            slot.labels.copy_(labels, non_blocking=True)
+        compute.wait_stream(self._side)
+        self._last, self._next = slot, self._last
+        return self._finish(slot.images), slot.labels
+
+    def _new_slot(self, images: Tensor, labels: Tensor) -> _Slot:
+        slot = _Slot(torch.empty_like(images, device=self._device), torch.empty_like(labels, device=self._device), torch.cuda.Event())
+        slot.free.record(torch.cuda.current_stream(self._device))  # the memory may be another tensor's until here
+        return slot

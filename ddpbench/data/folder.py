@@ -1,0 +1,80 @@
+"""A tree of images with one folder a class, as ImageNet has it. Read with the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NoReturn
+
+from ddpbench.data import cifar10
+from ddpbench.record.errors import UsageError
+
+JPEG = (".jpg", ".jpeg")
+ENDINGS = (*JPEG, ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of image files, the same as torchvision's ImageFolder takes."""
+
+
+@dataclass(frozen=True)
+class ImageTree:
+    """Every image of a tree: its path and its class, which is the place of its class folder in the order of names."""
+
+    files: list[str]
+    labels: list[int]
+    description: str
+
+
+def read(directory: str) -> ImageTree:
+    """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read."""
+    folders = class_folders(directory)
+    listing = [(file, label) for label, folder in enumerate(folders) for file in _images(folder)]
+    files, labels = [file for file, _ in listing], [label for _, label in listing]
+    kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders) else "image"
+    content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
+    return ImageTree(files, labels, f"{kind} folder, {len(files):,} {content}")
+
+
+def count(directory: str, classes: int, enough: int) -> int:
+    """How many images ``directory`` holds, counted up to ``enough``.
+
+    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``.
+    """
+    folders = class_folders(directory)
+    if len(folders) > classes:
+        raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
+    return sum(1 for _ in islice((file for folder in folders for file in _images(folder)), enough))
+
+
+def class_folders(directory: str) -> list[Path]:
+    """The class folders in DIR/train, or in DIR itself where there are none, by name. Raises UsageError."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise UsageError(f"'{directory}' is no folder" if root.exists() else f"there is no folder '{directory}'", "check --data-dir")
+    folders = _folders_in(root / "train") or _folders_in(root)
+    if cifar10.batch_files(directory):
+        raise UsageError(f"'{directory}' holds CIFAR-10, and this workload trains on image folders", "use the workload vgg16-cifar10")
+    if not folders:
+        raise UsageError(f"no class folders in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+    return folders
+
+
+def _folders_in(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as problem:
+        _refuse(problem)
+
+
+def _images(folder: Path) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        folders.sort()
+        yield from (os.path.join(parent, name) for name in sorted(names) if name.lower().endswith(ENDINGS))
+
+
+def _refuse(problem: OSError) -> NoReturn:
+    raise UsageError(f"cannot read '{problem.filename}': {problem.strerror}") from problem

@@ -1,0 +1,110 @@
+"""The loader ``torch``: DataLoader and its worker processes, as most people run it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from ddpbench.data import cifar10, folder
+from ddpbench.data.delivery import delivery
+from ddpbench.data.loader import Batch
+from ddpbench.data.pixels import in_layout
+from ddpbench.data.plan import ShardPlan
+from ddpbench.data.samples import CifarSamples, TreeSamples, cifar10_transform, collate, imagenet_transform
+from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError
+from ddpbench.record.record import Data
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+SHORT_OF_MEMORY = "short of memory, or of shared memory? see dmesg and 'df /dev/shm'; fewer workers (-j) or a smaller batch (-b) take less"
+
+
+def open_workers(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Workers:
+    """Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one."""
+    assert config.data_dir, "checked"
+    assert config.batch_size, "settled"
+    assert config.image_size, "settled"
+    assert config.workers is not None, "settled"
+    samples: CifarSamples | TreeSamples
+    if dataset == "cifar10":
+        samples = CifarSamples(cifar10.read(config.data_dir), cifar10_transform(config.image_size))
+    else:
+        samples = TreeSamples(folder.read(config.data_dir), imagenet_transform(config.image_size))
+    batches: DataLoader[Any] = DataLoader(
+        samples,
+        batch_sampler=ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed),
+        num_workers=config.workers,
+        prefetch_factor=config.prefetch if config.workers else None,
+        collate_fn=collate,
+        pin_memory=device.type == "cuda",
+        worker_init_fn=tie_to_rank,
+        generator=torch.Generator().manual_seed(config.seed + rank),
+    )
+    data = Data(loader="torch", description=samples.description, images=len(samples))
+    return Workers(batches, data, config.workers * config.prefetch, config.channels_last, device)
+
+
+def tie_to_rank(worker: int) -> None:
+    """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C to it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class Workers:
+    """Batches of a DataLoader, whose plan never ends: its workers start once and never wait for an epoch's end."""
+
+    def __init__(self, batches: DataLoader[Any], data: Data, in_flight: int, channels_last: bool | None, device: torch.device) -> None:
+        self.data, self.in_flight = data, in_flight
+        self._deliver = delivery(device, lambda images: in_layout(images, channels_last))
+        earlier, handler = multiprocessing.active_children(), signal.getsignal(signal.SIGCHLD)
+        gc.collect()  # a worker would collect the garbage it inherits, and hang where that had threads, as a DALI pipeline has
+        self._batches: Iterator[Batch | BenchError] = iter(batches)
+        self._processes = [child for child in multiprocessing.active_children() if child not in earlier]
+        if signal.getsignal(signal.SIGCHLD) is not handler:
+            # torch's own raises wherever this process stands when a worker dies, in the middle of a step or of closing;
+            # without it the death is noticed within 5 s, where a batch is asked for
+            signal.signal(signal.SIGCHLD, handler)
+
+    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+        try:
+            batch = next(self._batches)
+        except (RuntimeError, OSError, EOFError) as problem:  # what a dead worker had handed over can often not be read either
+            if ended := self._first_to_end():
+                raise BenchError(f"loader worker {ended.pid} died: {_manner(ended)}", SHORT_OF_MEMORY) from problem
+            raise
+        if isinstance(batch, BenchError):
+            raise batch
+        in_hand()
+        return self._deliver(*batch)
+
+    def worker_pids(self) -> list[int]:
+        return [process.pid for process in self._processes if process.pid is not None]
+
+    def close(self) -> None:
+        if self._processes:
+            self._batches._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way, and a traceback may keep the iterator alive
+            self._processes = []
+
+    def _first_to_end(self) -> BaseProcess | None:
+        """The worker that is dead or dies within a second."""
+        ended = wait([process.sentinel for process in self._processes], timeout=1)
+        return next((process for process in self._processes if process.sentinel in ended), None)
+
+
+def _manner(ended: BaseProcess) -> str:
+    """``SIGKILL``, or ``exit code 1``."""
+    ended.join()
+    code = ended.exitcode or 0
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

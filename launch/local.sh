@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The main job on this machine: every GPU, or two CPU ranks where there is none. The first call installs.
+#
+#   bash launch/local.sh resnet18 --amp
+#
+# Words are those of ddpbench: a workload and its flags, or a command such as `report`.
+set -euo pipefail
+# shellcheck source=launch/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+# Two ranks on the processor share its cores; torchrun would give each of them a single thread.
+threads_a_rank() {
+  local cores
+  cores=$(nproc)
+  echo $((cores > 1 ? cores / 2 : 1))
+}
+
+# ranks_flags WORD...: how many ranks the words need, as flags; nothing where they start none or say it themselves.
+ranks_flags() {
+  case "${1:-}" in '' | report | list | env | -h | --help | --version) return ;; esac
+  case " $* " in *' --gpus'*) return ;; esac
+  local gpus
+  gpus=$(count_gpus)
+  if [ "$gpus" -gt 0 ]; then echo "--gpus $gpus"; else echo "--gpus 2 --device cpu"; fi
+}
+
+main() {
+  prepare ""
+  local flags
+  read -ra flags <<<"$(ranks_flags "$@")"
+  case "${flags[*]-}" in *'--device cpu') export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(threads_a_rank)} ;; esac
+  exec "$venv/bin/python" -m ddpbench "$@" ${flags[@]+"${flags[@]}"}
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  main "$@"
+fi

@@ -1,0 +1,104 @@
+"""What every test shares: one thread a process, skips where there is no GPU, and programs that leave nobody behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COLUMNS")
+MARK = "DDPBENCH_TEST_LAUNCH"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what is marked ``cuda`` where torch sees no GPU; torch is imported only when something is."""
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no GPU here"))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a program ended and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Running:
+    """A program started in a session of its own. Its output goes to files: a pipe would wait for orphans that hold it open."""
+
+    def __init__(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Path | None) -> None:
+        self._mark = uuid.uuid4().hex
+        self._out, self._err = folder / f"{self._mark}.out", folder / f"{self._mark}.err"
+        inherited = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
+        environment = {**inherited, **env, MARK: self._mark}
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment, start_new_session=True
+            )
+        self.pid = self._process.pid
+
+    def wait(self, timeout: float) -> Finished:
+        """Waits for the program itself, not for what it left behind. Raises AssertionError with all it printed when it takes longer."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"{late}\n{self._out.read_text()}\n{self._err.read_text()}") from late
+        return Finished(self._process.returncode, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+
+    def survivors(self) -> list[psutil.Process]:
+        """Every process of this launch that still lives, orphans in sessions of their own among them."""
+        return [process for process in psutil.process_iter() if _environment(process).get(MARK) == self._mark]
+
+    def reap(self) -> None:
+        """Ends whatever is left."""
+        for process in self.survivors():
+            process.kill()
+        self._process.wait()
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str]:
+    try:
+        return {} if process.status() == psutil.STATUS_ZOMBIE else process.environ()
+    except psutil.Error:
+        return {}
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
+    """``start(argv, env=, cwd=)`` starts a program and returns it running: ``pid``, ``wait(timeout)``. The test's end ends it."""
+    folder = tmp_path_factory.mktemp("launch")
+    running: list[Running] = []
+
+    def go(argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Running:
+        running.append(Running(argv, folder, env or {}, cwd))
+        return running[-1]
+
+    yield go
+    for program in running:
+        program.reap()
+
+
+@pytest.fixture
+def launch(start: Callable[..., Running]) -> Callable[..., Finished]:
+    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end."""
+
+    def go(argv: Sequence[str], timeout: float = 100.0, **how: Any) -> Finished:
+        return start(argv, **how).wait(timeout)
+
+    return go

@@ -1,0 +1,46 @@
+"""Opening loaders in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddpbench.data.loader import Batch, Loader
+from ddpbench.data.open import open_loader
+from ddpbench.record.config import Config
+
+CPU = torch.device("cpu")
+NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")
+OF_FILES = ["torch", pytest.param("dali-cpu", marks=NO_DALI)]
+EVERY = ["synthetic", *OF_FILES]
+
+
+def config(loader: str, data_dir: Path | None = None, **asked: object) -> Config:
+    """A settled Config of a small ImageNet-like training."""
+    settled = {"batch_size": 2, "image_size": 32, "workers": 1, "channels_last": True}
+    return Config(workload="resnet18", loader=loader, data_dir=str(data_dir) if data_dir else None, **{**settled, **asked})  # type: ignore[arg-type]
+
+
+@contextmanager
+def opened(
+    settled: Config, dataset: str = "imagenet", rank: int = 0, world_size: int = 1, device: torch.device = CPU, classes: int = 1000
+) -> Iterator[Loader]:
+    loader = open_loader(settled, dataset, classes, rank, world_size, device)
+    try:
+        yield loader
+    finally:
+        loader.close()
+
+
+def take(loader: Loader, batches: int) -> Batch:
+    """The images and labels of the next ``batches`` batches, in one."""
+    taken = []
+    for _ in range(batches):
+        images, labels = loader.next_batch(lambda: None)
+        taken.append((images.clone(), labels.clone()))
+    return torch.cat([images for images, _ in taken]), torch.cat([labels for _, labels in taken])

@@ -1,0 +1,267 @@
+"""The command line: words become arms, bad words one clear line, and what needs no torch does without it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import records
+
+from ddpbench import __version__
+from ddpbench.cli import main
+from ddpbench.cli.commands import program, run
+from ddpbench.cli.options import options
+from ddpbench.cli.words import request
+from ddpbench.data.catalogue import LOADERS
+from ddpbench.record.config import Config
+from ddpbench.record.record import save
+from ddpbench.record.request import Output, Request
+from ddpbench.training.catalogue import ENGINES, PRECISIONS
+from ddpbench.workloads.catalogue import WORKLOADS
+
+PROGRAM = [sys.executable, "-m", "ddpbench"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+
+
+def asked(words: str) -> Request:
+    """The request that the words of ``ddpbench run`` stand for."""
+    context = run.make_context("run", shlex.split(words), parent=program.make_context("ddpbench", ["run"]))
+    return request(given=context.params, words=shlex.split(words), workload=context.params.pop("workload"))
+
+
+# words to arms
+
+
+def test_without_flags_everything_is_as_the_types_say() -> None:
+    alone = asked("resnet18")
+    assert (alone.arms, alone.output, alone.swept) == ([Config(workload="resnet18")], Output(), [])
+
+
+def test_a_comma_list_makes_arms_in_order_and_two_lists_their_product() -> None:
+    arms = asked("resnet18 -b 128,64 --precision fp32,tf32")
+    assert [(arm.precision, arm.batch_size) for arm in arms.arms] == [("fp32", 128), ("fp32", 64), ("tf32", 128), ("tf32", 64)]
+    assert arms.swept == ["precision", "batch_size"]
+
+
+def test_a_switch_given_both_ways_makes_two_arms() -> None:
+    arms = asked("resnet18 --no-channels-last --channels-last")
+    assert [arm.channels_last for arm in arms.arms] == [False, True]
+    assert arms.swept == ["channels_last"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(workload="resnet50", precision="amp-bf16", batch_size=64, lr=1e-4, channels_last=False, optimizer_impl="foreach"),
+        Config(workload="vgg16-cifar10", loader="torch", data_dir="some where/cifar", workers=0, prefetch=4, compile="max-autotune"),
+        Config(workload="vit_b_16", broadcast_buffers=False, bucket_cap_mb=12.5, static_graph=True, comm_hook="bf16", share_gpu=True),
+        Config(workload="resnet18", warmup=3, steps=7, rounds=2, launches=3, time_limit=9.5, hang_timeout=20.0, profile=True, strict=True),
+    ],
+    ids=lambda config: config.workload,
+)
+def test_a_config_gives_its_command_back(config: Config) -> None:
+    assert asked(shlex.join(config.to_argv())).arms == [config]
+
+
+def test_underscores_work_as_hyphens() -> None:
+    assert asked("resnet18 --batch_size 4 --no_broadcast_buffers --data_dir=a_b").arms == [
+        Config(workload="resnet18", batch_size=4, broadcast_buffers=False, data_dir="a_b")
+    ]
+
+
+def test_output_flags_are_no_arms() -> None:
+    output = asked("resnet18 -o a,b --json - --gpus 2 -q").output
+    assert output == Output(output_dir="a,b", json="-", gpus=2, quiet=True)
+
+
+@pytest.mark.parametrize(("device", "precision"), [("cpu", "amp-bf16"), ("cuda", "amp-fp16")])
+def test_amp_follows_the_device(device: str, precision: str) -> None:
+    assert asked(f"resnet18 --amp --device {device}").arms[0].precision == precision
+    assert asked(f"resnet18 --amp --precision {precision} --device {device}").arms[0].precision == precision
+
+
+def test_amp_on_an_automatic_device_asks_torch() -> None:
+    import torch
+
+    assert asked("resnet18 --amp").arms[0].precision == ("amp-fp16" if torch.cuda.is_available() else "amp-bf16")
+
+
+def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[..., Any]) -> None:
+    script = "from ddpbench.cli.words import as_typed; print(as_typed(['resnet18']))"
+    rest = ["--standalone", "--nproc_per_node=1", "--no-python", sys.executable, "-c", script]
+    assert launch([*TORCHRUN[:3], *rest]).stdout == f"{['torchrun', *rest]}\n"
+    assert launch([sys.executable, "-c", script]).stdout == "['ddpbench', 'resnet18']\n"
+
+
+# bad words
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        ("resnet5O", "unknown command or workload 'resnet5O'", "did you mean 'resnet50'"),
+        ("repot", "unknown command or workload 'repot'", "did you mean 'report'"),
+        ("zzz", "unknown command or workload 'zzz'", "'ddpbench list' shows the workloads"),
+        ("run resnet81", "unknown workload 'resnet81'", "did you mean 'resnet18'"),
+        ("run", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
+        ("--amp", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
+        ("resnet18 resnet50", "unexpected extra argument", "'ddpbench run --help'"),
+        ("nowhere.at:all", "cannot load 'nowhere.at:all'", "package.module:name"),
+        ("resnet18 --btach-size 4", "unknown flag '--btach-size'", "did you mean '--batch-size'"),
+        ("resnet18 --qqqqq", "unknown flag '--qqqqq'", "'ddpbench run --help' shows every flag"),
+        ("resnet18 --precision ampfp16", "unknown precision 'ampfp16'", "did you mean 'amp-fp16'"),
+        ("resnet18 --precision fp32,fp8", "unknown precision 'fp8'", "'ddpbench list' shows every precision"),
+        ("resnet18 --loader dali", "unknown loader 'dali'", "did you mean 'dali-cpu'"),
+        ("resnet18 --engine dpp", "unknown engine 'dpp'", "did you mean 'ddp'"),
+        ("resnet18 -b 0", "--batch-size cannot be '0'", "a whole number of at least 1"),
+        ("resnet18 -b 64,", "--batch-size cannot be ''", "a whole number"),
+        ("resnet18 -b 64,x", "--batch-size cannot be 'x'", "a whole number"),
+        ("resnet18 -b null", "--batch-size cannot be 'null'", "a whole number"),
+        ("resnet18 --image-size 4096", "--image-size cannot be '4096'", "of at least 8 and of at most 2048"),
+        ("resnet18 --lr nan", "--lr cannot be 'nan'", "a number above 0"),
+        ("resnet18 --lr inf", "--lr cannot be 'inf'", "a number above 0"),
+        ("resnet18 --momentum 1", "--momentum cannot be '1'", "of at least 0 and below 1"),
+        ("resnet18 --compile max-autotun", "--compile cannot be 'max-autotun'", "did you mean 'max-autotune'"),
+        ("resnet18 --comm-hook x", "--comm-hook cannot be 'x'", "none, fp16 or bf16"),
+        ("resnet18 --rounds 3,5", "--rounds takes one value, not the list '3,5'", "every arm"),
+        ("resnet18 --share-gpu --no-share-gpu", "--share-gpu and --no-share-gpu contradict", "one of them"),
+        ("resnet18 --quiet --no-quiet", "--quiet and --no-quiet contradict", "one of them"),
+        ("resnet18 --device cpu --amp --precision fp32", "--amp means amp-bf16 here, and --precision says fp32", "one of them"),
+        ("resnet18 --device cpu --amp --precision amp-bf16,fp32", "--precision says amp-bf16,fp32", "one of them"),
+        ("report --format xml", "'xml' is not one of", "'ddpbench report --help'"),
+        ("report nowhere.json", "cannot read 'nowhere.json'", ""),
+        ("report -o nowhere", "no record in 'nowhere'", "name a FILE"),
+    ],
+)
+def test_bad_words_are_refused_in_one_line_with_a_hint(words: str, error: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(shlex.split(words))
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, *rest = err.splitlines()
+    assert first.startswith("ddpbench: error: ")
+    assert error in first
+    assert len(rest) == bool(hint)
+    assert all(line.startswith("hint: ") and hint in line for line in rest)
+
+
+def test_bad_words_are_refused_before_torch_is_imported(launch: Callable[..., Any]) -> None:
+    script = "import sys; from ddpbench.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    done = launch([sys.executable, "-c", script, "resnet18", "--precision", "fp33"])
+    assert (done.returncode, done.stdout) == (2, "False\n")
+
+
+def test_one_message_a_launch_and_torchrun_shows_the_same(launch: Callable[..., Any]) -> None:
+    done = launch([*TORCHRUN, "--nproc_per_node=2", "-m", "ddpbench", "resnet18", "--precision", "fp33"])
+    assert done.returncode == 1
+    assert re.findall("^ddpbench: error: .*$", done.stderr, re.MULTILINE) == ["ddpbench: error: unknown precision 'fp33'"]
+    assert len(re.findall("^hint: ", done.stderr, re.MULTILINE)) == 1
+    assert done.stderr.count("unknown precision 'fp33'") == 2, "once by us, once in torchrun's banner"
+
+
+def test_another_rank_with_the_same_error_says_nothing(launch: Callable[..., Any]) -> None:
+    ranks = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    done = launch([*PROGRAM, "resnet18", "--precision", "fp33"], env=ranks)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+# help, list, env, report
+
+
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in program.commands)], ids=" ".join)
+def test_help_fits_eighty_columns_of_ascii(words: list[str], launch: Callable[..., Any]) -> None:
+    done = launch([*PROGRAM, *words], env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "Usage: ddpbench" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_help_of_run_tells_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--help"]) == 0
+    told = " ".join(re.sub(r"^ {5,}", "", line) for line in capsys.readouterr().out.splitlines())
+    told = re.sub(r"\s+", " ", told)
+    for option in (*options(Config), *options(Output)):
+        field = option.field
+        assert (f"--[no-]{field.spelling[2:]} " if field.boolean else f"{field.spelling} <") in told
+        assert f"{option.help} ({option.default})" in told
+        assert field.flag.short in told
+    assert "--amp mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU" in told
+
+
+def test_no_words_mean_help(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    bare = capsys.readouterr().out
+    main(["--help"])
+    assert bare == capsys.readouterr().out
+    assert all(f"\n  {command} " in bare for command in program.commands)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ddpbench {__version__}\n"
+
+
+def test_the_console_script_is_the_same_program(launch: Callable[..., Any]) -> None:
+    script = launch([str(Path(sys.executable).with_name("ddpbench")), "list"])
+    module = launch([*PROGRAM, "list"])
+    assert (script.returncode, script.stdout) == (module.returncode, module.stdout) == (0, module.stdout)
+
+
+def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert out.split().count("11,689,512") == 1
+    for name in (*WORKLOADS, *PRECISIONS, *LOADERS, *ENGINES):
+        assert name in out.split()
+    for spec in (*PRECISIONS.values(), *LOADERS.values()):
+        assert spec.help.split()[0] in out
+
+
+def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    assert main(["env"]) == 0
+    rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if re.match(r"\w+ +\S", line))
+    assert rows["ddpbench"].split()[0] == __version__
+    assert rows["torch"].split()[0] == torch.__version__.split("+")[0] or rows["torch"].split()[0] == torch.__version__
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A results folder: an old record, the newest, a profiler's trace beside it, and a run that has only reserved its name."""
+    for day, workload in (("20261119", "resnet18"), ("20261120", "resnet50")):
+        job = records.job(records.record())
+        job.command = ["ddpbench", workload]
+        save(job, tmp_path / f"{day}T000000Z-{workload}.json")
+    (tmp_path / "20261120T000000Z-resnet50-rank0.trace.json").write_text("{}")
+    (tmp_path / "20261121T000000Z-reserved.json").touch()
+    return tmp_path
+
+
+def test_report_prints_the_latest_record_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "-o", str(folder), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "resnet50"]
+
+
+def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(folder / name) for name in ("20261119T000000Z-resnet18.json", "20261120T000000Z-resnet50.json")]
+    assert main(["report", *files]) == 0
+    out = capsys.readouterr().out
+    assert all(Path(file).name in out for file in files)
+    assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
+
+
+@pytest.mark.parametrize("shape", ["csv", "markdown"])
+def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "-o", str(folder), "--format", shape]) == 0
+    out = capsys.readouterr().out
+    assert "resnet50" in out
+    assert ("," in out.splitlines()[0]) if shape == "csv" else ("\n|" in out)

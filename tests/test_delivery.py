@@ -1,0 +1,83 @@
+"""From a batch on the host to a batch on the device: nothing in use is overwritten, and nobody waits who need not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imagery
+import pytest
+import torch
+from loading import CPU, EVERY, config, opened, take
+
+from ddpbench.data.delivery import delivery
+from ddpbench.data.loader import Batch
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+
+
+def host_batches(count: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(4, 3, 8, 8, generator=generator), torch.randint(10, (4,), generator=generator)) for _ in range(count)]
+
+
+def test_on_the_cpu_nothing_is_copied_but_the_layout() -> None:
+    images, labels = host_batches(1)[0]
+    kept, kept_labels = delivery(CPU, lambda images: images)(images, labels)
+    assert kept is images
+    assert kept_labels is labels
+
+
+@pytest.mark.cuda
+def test_a_batch_in_use_is_not_overwritten() -> None:
+    device = torch.device("cuda", 0)
+    deliver = delivery(device, lambda images: images)
+    batches = [(images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(12)]
+    torch.cuda.synchronize()
+    kept = []
+    for images, labels in batches:
+        delivered, delivered_labels = deliver(images, labels)
+        torch.cuda._sleep(50_000_000)  # the step is long: copies of later batches are issued while it runs
+        kept.append((delivered.clone(), delivered_labels.clone()))
+    end = torch.cuda.Event()
+    end.record()
+    assert not end.query(), "the host has not waited for the device"
+    for (images, labels), (seen, seen_labels) in zip(batches, kept, strict=True):
+        assert torch.equal(images, seen.cpu())
+        assert torch.equal(labels, seen_labels.cpu())
+
+
+@pytest.mark.cuda
+def test_a_copy_runs_beside_the_step_before_it() -> None:
+    device = torch.device("cuda", 0)
+    deliver = delivery(device, lambda images: images)
+    (first, labels), (second, _) = ((images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(2))
+    for images in (first, second):  # both slots are made, which waits for the step that may have held their memory
+        deliver(images, labels)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)
+    step_done = torch.cuda.Event()
+    step_done.record()
+    deliver(first, labels)
+    deliver._side.synchronize()  # type: ignore[attr-defined]
+    assert not step_done.query(), "the copy has ended and the step before it has not"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_gpu_gets_what_the_cpu_gets(loader: str, channels_last: bool, tree: Path) -> None:
+    settled = config(loader, tree, channels_last=channels_last, batch_size=4)
+    with opened(settled, device=torch.device("cuda", 0)) as live:
+        images, labels = take(live, 6)
+        single = live.next_batch(lambda: None)[0]
+        assert (images.device.type, labels.device.type, single.dtype) == ("cuda", "cuda", torch.float32)
+        assert single.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    if loader == "synthetic":
+        return
+    with opened(settled) as live:
+        expected, expected_labels = take(live, 6)
+    assert torch.equal(labels.cpu(), expected_labels)
+    assert (images.cpu() - expected).abs().max() < 0.02, "uint8 on the way costs half a level"

@@ -1,0 +1,247 @@
+"""The scripts that start things: clean, deciding rightly, and passing signals on. What needs SLURM itself is skipped without it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Job, load
+
+ROOT = Path(__file__).parent.parent
+LAUNCH = ROOT / "launch"
+SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), *sorted(LAUNCH.glob("*.sbatch")), ROOT / ".ci" / "run"]
+BASH = shutil.which("bash") or "bash"
+BATCH = sorted(LAUNCH.glob("*.sbatch"))
+TINY = ["misbehaving:fine", "--steps", "4", "--rounds", "1", "--warmup", "1"]
+
+
+def bash(script: str, *words: str, source: str = "setup.sh", **variables: str) -> str:
+    """What ``script`` prints once the functions of ``source`` are there. Raises CalledProcessError when it fails."""
+    environment = {**os.environ, **variables}
+    line = f'set -euo pipefail; . "{LAUNCH / source}"; {script}'
+    done = subprocess.run([BASH, "-c", line, "bash", *words], check=True, capture_output=True, text=True, env=environment, timeout=60)
+    return done.stdout.strip()
+
+
+# every script
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing() -> None:
+    done = subprocess.run(["shellcheck", "--external-sources", *map(str, SCRIPTS)], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_bash_can_read_it(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True, timeout=60)
+
+
+# what setup.sh decides
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"), [("", 0), ("-1", 0), ("NoDevFiles", 0), ("0", 1), ("0,1,2,3", 4), ("GPU-8a1b,MIG-9c2d", 2)], ids=str
+)
+def test_the_gpus_that_a_job_may_use_are_counted(visible: str, gpus: int) -> None:
+    assert bash("count_gpus", CUDA_VISIBLE_DEVICES=visible) == str(gpus)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "machine", "extra"),
+    [
+        ("13.0", "580", "Linux x86_64", "dali-cuda13"),
+        ("12.8", "580", "Linux x86_64", "dali-cuda12"),
+        ("", "580", "Linux x86_64", "dali-cuda13"),
+        ("", "550", "Linux x86_64", "dali-cuda12"),
+        ("", "0", "Linux x86_64", "dali-cuda13"),
+        ("11.8", "470", "Linux x86_64", ""),
+        ("13.0", "580", "Linux aarch64", ""),
+        ("", "0", "Darwin arm64", ""),
+    ],
+)
+def test_the_dali_that_fits_is_chosen(cuda: str, driver: str, machine: str, extra: str) -> None:
+    assert bash('choose_dali "$@"', cuda, driver, machine) == extra
+
+
+def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    assert bash("find_python", PYTHON=sys.executable) == sys.executable
+    assert bash("find_python", PYTHON=str(old)) != str(old)
+
+
+def test_without_any_python_the_apt_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "dirname").symlink_to(str(shutil.which("dirname")))
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        bash("find_python", PATH=str(tmp_path), PYTHON="")
+    assert refused.value.returncode == 2
+    assert re.fullmatch(r"ddpbench: error: no Python .*\nhint: .*apt-get install -y python3 python3-venv.*\n", refused.value.stderr)
+
+
+def test_the_torch_that_is_here_is_held(tmp_path: Path) -> None:
+    held = tmp_path / "held.txt"
+    facts = bash('constrain "$@"', sys.executable, str(held), "0")
+    assert held.read_text().splitlines() == [f"{package}=={metadata.version(package)}" for package in ("torch", "torchvision")]
+    assert f"present_torch={metadata.version('torch')}" in facts
+
+
+def test_without_torch_an_old_driver_gets_one_that_it_can_run(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
+    for driver, line in (("0", ""), ("550", "torch<2.11"), ("580", "")):
+        facts = bash('constrain "$@"', str(bare / "bin" / "python"), str(tmp_path / "held.txt"), driver)
+        assert facts.split() == ["present_torch=''", "present_cuda=''", "present_site=''"]
+        assert (tmp_path / "held.txt").read_text().strip() == line
+
+
+@pytest.mark.slow
+def test_an_install_around_a_torch_that_is_here_leaves_it_alone(tmp_path: Path) -> None:
+    script = """
+        facts=$(constrain "$PYTHON" "$venv/constraints.txt" 0)
+        eval "$facts"
+        make_venv "$PYTHON" --system-site-packages
+        show_present_torch "$present_site"
+        "$venv/bin/python" -m pip install --dry-run --constraint "$venv/constraints.txt" --editable "$root"
+        """
+    (tmp_path / "venv").mkdir()
+    printed = bash(script, PYTHON=sys.executable, DDPBENCH_VENV=str(tmp_path / "venv"))
+    planned = re.findall(r"[\w.]+(?:-[a-z][\w.]*)*-(?=\d)", printed.partition("Would install")[2])
+    assert "ddpbench-" in planned
+    assert not {"torch-", "torchvision-"} & set(planned)
+    assert "Requirement already satisfied: torch>=" in printed
+
+
+def test_a_second_call_installs_nothing(tmp_path: Path) -> None:
+    stamped = 'echo "$root $(sha256sum <"$root/pyproject.toml")" >"$venv/installed-test"'
+    bash(f"{stamped}; prepare test", DDPBENCH_VENV=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["installed-test"]
+
+
+# what local.sh starts
+
+
+@pytest.mark.parametrize(
+    ("words", "visible", "flags"),
+    [
+        ("resnet18 --amp", "0,1,2,3", "--gpus 4"),
+        ("resnet18 --amp", "", "--gpus 2 --device cpu"),
+        ("run resnet18", "0", "--gpus 1"),
+        ("resnet18 --gpus 2", "0,1,2,3", ""),
+        ("report", "0,1", ""),
+        ("list", "", ""),
+        ("--help", "0", ""),
+        ("", "0", ""),
+    ],
+)
+def test_local_starts_a_rank_a_gpu_or_two_on_the_cpu(words: str, visible: str, flags: str) -> None:
+    assert bash('ranks_flags "$@"', *words.split(), source="local.sh", CUDA_VISIBLE_DEVICES=visible) == flags
+
+
+# a node of a SLURM job
+
+
+@pytest.fixture
+def node(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Starts ``node.sh`` as srun would on a node without GPUs, with this Python's environment in place of ``.venv``."""
+
+    def go(*words: str, nodes: int = 1, number: int = 0) -> Any:
+        slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NODEID": str(number)}
+        names = {"SLURMD_NODENAME": "localhost", "HEAD_NODE": "localhost"}
+        here = {"DDPBENCH_VENV": sys.prefix, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent)}
+        return start(["bash", str(LAUNCH / "node.sh"), *words, "-o", str(tmp_path)], env={**slurm, **names, **here})
+
+    return go
+
+
+def record(folder: Path) -> Job | None:
+    """The one job that was written into ``folder``, if it is there yet."""
+    try:
+        (path,) = folder.glob("*.json")
+        return load(path)
+    except (ValueError, UsageError):
+        return None
+
+
+def test_a_node_runs_torchrun_with_a_meeting_of_the_job_and_prints_the_command(node: Callable[..., Any], tmp_path: Path) -> None:
+    done = node(*TINY).wait(100)
+    assert done.returncode == 0, done.stderr
+    (printed,) = re.findall(r"^node 0: (.*)$", done.stderr, re.MULTILINE)
+    command = shlex.split(printed)
+    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert {"--max-restarts=0", "--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=c10d", f"--rdzv_id={os.getpid()}"} <= set(command)
+    assert f"--rdzv_endpoint=localhost:{10000 + os.getpid() % 20000}" in command
+    assert command[command.index("-m", 3) :] == ["-m", "ddpbench", *TINY, "-o", str(tmp_path)]
+    job = record(tmp_path)
+    assert job is not None
+    assert (job.records[0].status, job.records[0].world_size) == ("ok", 2)
+
+
+def test_slurms_warning_reaches_the_ranks_which_keep_their_rounds(node: Callable[..., Any], tmp_path: Path) -> None:
+    running = node("misbehaving:fine", "--steps", "20", "--rounds", "100000", "--warmup", "1")
+    deadline = time.monotonic() + 60
+    while not ((job := record(tmp_path)) and job.records[0].rounds):
+        assert time.monotonic() < deadline, running.wait(0).stderr
+        time.sleep(0.2)
+    os.kill(running.pid, signal.SIGUSR1)
+    done = running.wait(20)
+    assert done.returncode != 0
+    job = record(tmp_path)
+    assert job is not None
+    assert job.records[0].status == "interrupted"
+    assert job.records[0].rounds
+    assert job.records[0].fault is not None
+    assert "SIGUSR1" in job.records[0].fault.message
+    assert len(re.findall("^ddpbench: error: ", done.stderr, re.MULTILINE)) == 1
+
+
+@pytest.mark.slow
+def test_two_nodes_meet(node: Callable[..., Any], tmp_path: Path) -> None:
+    both = [node(*TINY, nodes=2, number=number) for number in (0, 1)]
+    ends = [each.wait(110) for each in both]
+    assert [end.returncode for end in ends] == [0, 0], [end.stderr for end in ends]
+    job = record(tmp_path)
+    assert job is not None
+    assert (job.records[0].status, job.records[0].world_size, job.records[0].environment.nodes) == ("ok", 4, 2)
+
+
+# the batch scripts
+
+
+@pytest.mark.parametrize("script", BATCH, ids=lambda script: script.name)
+def test_a_batch_script_asks_for_one_task_a_node_and_a_warning(script: Path) -> None:
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", script.read_text(), re.MULTILINE))
+    assert asked["ntasks-per-node"] == "1"
+    assert asked["signal"] == "B:USR1@60"
+    assert asked["nodes"] == ("1" if "single" in script.name else "2")
+    assert re.search(r"command=\(srun .*--kill-on-bad-exit=1 bash launch/node.sh", (LAUNCH / "slurm.sh").read_text())
+
+
+def slurm_answers() -> bool:
+    try:
+        return subprocess.run(["scontrol", "ping"], capture_output=True, timeout=20).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not slurm_answers(), reason="no SLURM answers here")
+@pytest.mark.parametrize("script", BATCH, ids=lambda script: script.name)
+def test_sbatch_takes_it(script: Path) -> None:
+    words = ["sbatch", "--test-only", "--nodes=1", "--gpus-per-node=0", "--cpus-per-task=1", str(script), "resnet18"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

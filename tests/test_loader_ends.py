@@ -1,0 +1,145 @@
+"""How a loader ends: told to, with its rank, or by a damaged image or a lost worker, which it names."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import imagery
+import psutil
+import pytest
+import torch
+from loading import CPU, NO_DALI, config, opened, take
+from torch.utils.data import DataLoader, Dataset
+
+from ddpbench.data.samples import Sample
+from ddpbench.data.workers import Workers
+from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError
+from ddpbench.record.record import Data
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+
+
+class Collecting(Dataset[Sample]):
+    """Collects garbage in the worker, as Python does sooner or later."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Sample:
+        gc.collect()
+        return torch.zeros(3, 8, 8), index
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 30
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_image_is_named_by_torch(workers: int, tmp_path: Path) -> None:
+    check_that_a_damaged_image_is_named(config("torch", tmp_path, workers=workers), tmp_path)
+
+
+@NO_DALI
+def test_a_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
+    check_that_a_damaged_image_is_named(config("dali-cpu", tmp_path), tmp_path)
+
+
+def check_that_a_damaged_image_is_named(settled: Config, root: Path) -> None:
+    damaged = imagery.image_tree(root) / "train" / "n00000002" / "1.JPEG"
+    imagery.truncate(damaged)
+    with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
+        take(live, 9)
+    assert "\n" not in told.value.message
+
+
+def test_a_worker_that_dies_is_named(tree: Path) -> None:
+    with opened(config("torch", tree, workers=2)) as live:
+        take(live, 1)
+        victim = live.worker_pids()[1]
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(BenchError, match=rf"loader worker {victim} died: SIGKILL"):
+            take(live, 100)
+
+
+def test_closing_ends_the_workers(tree: Path) -> None:
+    with opened(config("torch", tree, workers=2, prefetch=3)) as live:
+        pids = live.worker_pids()
+        assert len(set(pids)) == 2
+        assert all(psutil.pid_exists(pid) for pid in pids)
+        assert live.in_flight == 6
+        take(live, 1)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert live.worker_pids() == []
+
+
+@NO_DALI
+def test_closing_ends_the_threads_of_dali(tree: Path) -> None:
+    with opened(config("dali-cpu", tree)) as live:  # what DALI keeps for good is there afterwards
+        take(live, 1)
+    threads = psutil.Process().num_threads
+    before = threads()
+    with opened(config("dali-cpu", tree, workers=4, prefetch=3)) as live:
+        take(live, 1)
+        assert threads() >= before + 4
+        assert (live.worker_pids(), live.in_flight) == ([], 3)
+    assert eventually(lambda: threads() <= before)
+
+
+@NO_DALI
+def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
+    gc.disable()
+    try:
+        with opened(config("dali-cpu", tree)) as live:
+            take(live, 1)
+            garbage = [live._pipeline]  # type: ignore[attr-defined]
+            garbage.append(garbage)
+        del live, garbage
+        workers = Workers(DataLoader(Collecting(), num_workers=1), Data(loader="collecting", description=""), 2, True, CPU)
+        workers.next_batch(lambda: None)
+        workers.close()
+    finally:
+        gc.enable()
+
+
+def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
+    script = """
+import sys, time, torch
+from ddpbench.data.open import open_loader
+from ddpbench.record.config import Config
+settled = Config(
+    workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2, image_size=32, workers=2, channels_last=True
+)
+loader = open_loader(settled, "imagenet", 1000, 0, 1, torch.device("cpu"))
+loader.next_batch(lambda: None)
+print(*loader.worker_pids(), flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script, str(tree)], stdout=subprocess.PIPE, text=True) as rank:
+        assert rank.stdout
+        workers = [psutil.Process(int(pid)) for pid in rank.stdout.readline().split()]
+        for worker in workers:
+            worker.suspend()
+        rank.kill()
+    assert len(workers) == 2
+    assert eventually(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
+
+
+def test_ctrl_c_is_left_to_the_rank(tree: Path) -> None:
+    with opened(config("torch", tree, workers=1)) as live:
+        take(live, 1)
+        os.kill(live.worker_pids()[0], signal.SIGINT)
+        take(live, 12)

@@ -1,0 +1,163 @@
+"""Every loader hands each rank its share of the images: whole, in order, as asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import imagery
+import pytest
+import torch
+from loading import EVERY, NO_DALI, OF_FILES, config, opened, take
+from PIL import Image
+
+from ddpbench.data import cifar10, folder
+from ddpbench.data.pixels import CIFAR10, IMAGENET
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def one_a_class(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirteen images that their labels tell apart, each of a single colour."""
+    return imagery.image_tree(tmp_path_factory.mktemp("one_a_class"), classes=13, images=1, texture=0)
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return imagery.cifar10(tmp_path_factory.mktemp("cifar"))
+
+
+@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_batches_have_the_shape_dtype_and_layout_asked_for(loader: str, channels_last: bool, tree: Path) -> None:
+    with opened(config(loader, tree, channels_last=channels_last, batch_size=3)) as live:
+        for _ in range(3):
+            images, labels = live.next_batch(lambda: None)
+            assert (images.shape, images.dtype) == ((3, 3, 32, 32), torch.float32)
+            assert images.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+            assert (labels.shape, labels.dtype) == ((3,), torch.int64)
+
+
+@pytest.mark.parametrize("loader", EVERY)
+def test_in_hand_is_called_once_a_batch(loader: str, tree: Path) -> None:
+    calls: list[int] = []
+    with opened(config(loader, tree)) as live:
+        for batch in range(4):
+            live.next_batch(lambda batch=batch: calls.append(batch))  # type: ignore[misc]
+    assert calls == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_share_out_every_epoch_and_shuffle_it_anew(loader: str, workers: int, one_a_class: Path) -> None:
+    world_size, epochs, share = 3, 4, 5  # 13 images on 3 ranks: 5 each, two of them twice; batches of 2 run over the epochs' ends
+    labels = []
+    for rank in range(world_size):
+        with opened(config(loader, one_a_class, workers=workers), rank=rank, world_size=world_size) as live:
+            labels.append(take(live, epochs * share // 2)[1].tolist())
+    for epoch in range(epochs):
+        seen = Counter(label for own in labels for label in own[epoch * share : (epoch + 1) * share])
+        assert set(seen) == set(range(13)), "no image is lost"
+        assert sum(seen.values()) == 13 + 2, "and none comes twice but to fill up"
+    orders = {tuple(label for own in labels for label in own[epoch * share : (epoch + 1) * share]) for epoch in range(epochs)}
+    assert len(orders) == epochs
+
+
+@pytest.mark.parametrize("loader", EVERY)
+def test_the_seed_decides_pixels_labels_and_order(loader: str, tree: Path) -> None:
+    drawn = []
+    for seed in (7, 7, 8):
+        with opened(config(loader, tree, seed=seed, workers=2)) as live:
+            drawn.append(take(live, 8))
+    (images, labels), (again, same_labels), (others, other_labels) = drawn
+    assert torch.equal(images, again)
+    assert torch.equal(labels, same_labels)
+    assert not torch.equal(images, others)
+    assert not torch.equal(labels, other_labels)
+
+
+@pytest.mark.parametrize("loader", OF_FILES)
+def test_pixels_are_rgb_and_normalised(loader: str, one_a_class: Path) -> None:
+    with opened(config(loader, one_a_class, batch_size=13)) as live:
+        images, labels = take(live, 1)
+    pixels = images.permute(0, 2, 3, 1) * torch.tensor(IMAGENET.std) + torch.tensor(IMAGENET.mean)
+    expected = torch.tensor([imagery.colour(int(label)) for label in labels]).view(13, 1, 1, 3)
+    assert (pixels * 255 - expected).abs().max() < 4, "JPEG keeps a plain colour within a few levels"
+
+
+@NO_DALI
+def test_torch_and_dali_draw_crops_of_the_same_statistics(tmp_path: Path) -> None:
+    tree = imagery.image_tree(tmp_path, grain=2)  # fine, so that the resize filter and the size of the crops show
+    statistics = []
+    for loader in ("torch", "dali-cpu"):
+        with opened(config(loader, tree, batch_size=16, workers=2)) as live:
+            images = take(live, 40)[0].double()
+        flattened = images.transpose(0, 1).flatten(1)
+        across = images.diff(dim=-1).abs().mean()  # how soft the resize is
+        statistics.append(torch.cat([flattened.mean(1), flattened.std(1), across.view(1)]))
+    torch.testing.assert_close(*statistics, atol=0.01, rtol=0.01)
+
+
+@pytest.mark.parametrize("loader", OF_FILES)
+def test_half_of_the_images_are_flipped(loader: str, tmp_path: Path) -> None:
+    for label in range(4):
+        (tmp_path / f"class{label}").mkdir()
+        Image.linear_gradient("L").rotate(90).save(tmp_path / f"class{label}" / "dark_to_bright.jpg")
+    with opened(config(loader, tmp_path, batch_size=4)) as live:
+        images, _ = take(live, 50)
+    flipped = images[..., :16].mean((1, 2, 3)) > images[..., 16:].mean((1, 2, 3))
+    assert 80 < flipped.sum() < 120, "of 200"
+
+
+def test_synthetic_trains_on_one_batch_that_differs_between_ranks() -> None:
+    with opened(config("synthetic")) as live, opened(config("synthetic"), rank=1, world_size=2) as other:
+        first, second, elsewhere = (loader.next_batch(lambda: None) for loader in (live, live, other))
+        assert first[0] is second[0]
+        assert first[1] is second[1]
+        assert not torch.equal(first[0], elsewhere[0])
+        assert (live.in_flight, live.data.images, live.data.description) == (0, None, "synthetic batch on the device")
+
+
+def test_cifar10_batches(cifar: Path) -> None:
+    settled = config("torch", cifar, batch_size=imagery.CIFAR10_IMAGES, workers=0)
+    with opened(settled, "cifar10", classes=10) as live:
+        images, labels = take(live, 1)
+        assert live.data.description == "CIFAR-10, 100 images"
+    assert Counter(labels.tolist()) == Counter({label: 10 for label in range(10)})
+    assert images.shape == (100, 3, 32, 32)
+    pixels = images.permute(0, 2, 3, 1) * torch.tensor(CIFAR10.std) + torch.tensor(CIFAR10.mean)
+    assert -1e-5 < pixels.min() < pixels.max() < 1 + 1e-5
+    assert torch.allclose(pixels * 255, (pixels * 255).round(), atol=1e-2), "crop and flip leave pixels as they are"
+
+
+def test_cifar10_pixels_stand_where_they_stood(cifar: Path) -> None:
+    read = cifar10.read(str(cifar / "cifar-10-batches-py"))
+    raw = cifar10._unpickle(cifar / "cifar-10-batches-py" / "data_batch_2")[b"data"]
+    assert read.images[imagery.CIFAR10_BATCH + 3, 5, 7].tolist() == [raw[3, channel * 1024 + 5 * 32 + 7] for channel in range(3)]
+
+
+def test_cifar10_of_another_size(cifar: Path) -> None:
+    with opened(config("torch", cifar, image_size=48), "cifar10", classes=10) as live:
+        assert take(live, 1)[0].shape == (2, 3, 48, 48)
+
+
+@pytest.mark.parametrize("loader", OF_FILES)
+def test_the_record_says_which_data_it_was(loader: str, tree: Path) -> None:
+    with opened(config(loader, tree)) as live:
+        assert (live.data.loader, live.data.description, live.data.images) == (loader, "ImageNet folder, 16 JPEGs", 16)
+
+
+def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) -> None:
+    (tmp_path / "cat" / "young").mkdir(parents=True)
+    (tmp_path / "dog").mkdir()
+    (tmp_path / ".cache").mkdir()
+    for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
+        (tmp_path / name).touch()
+    read = folder.read(str(tmp_path))
+    assert read.description == "image folder, 3 images"
+    assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
+    assert read.labels == [0, 0, 1]

@@ -1,0 +1,86 @@
+"""The README and the program say the same: every flag and name, and every command that can be copied."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ddpbench.cli.commands import program, run
+from ddpbench.cli.options import Option, options
+from ddpbench.cli.words import request
+from ddpbench.data.catalogue import LOADERS
+from ddpbench.record.config import Config
+from ddpbench.record.request import Output
+from ddpbench.training.catalogue import ENGINES, PRECISIONS
+from ddpbench.workloads.catalogue import WORKLOADS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+OPTIONS = [*options(Config), *options(Output)]
+
+
+def row(option: Option) -> str:
+    """The line of the README's table of flags."""
+    field = option.field
+    names = [field.flag.short] if field.flag.short else []
+    names.append(f"--[no-]{field.spelling[2:]}" if field.boolean else field.spelling)
+    return f"| {', '.join(f'`{name}`' for name in names)} | {option.default} | {option.help} |"
+
+
+def commands() -> list[list[str]]:
+    """The words for ddpbench of every command that the README offers."""
+    lines = [line for block in BLOCKS for line in block.splitlines()] + re.findall(r"^\| `([^`]+ [^`]+)` \|", README, re.MULTILINE)
+    launcher = r"ddpbench|(?:python|torchrun .*|accelerate launch .*) -m ddpbench|bash launch/local.sh|sbatch .*\.sbatch"
+    starts = rf"^(?:{launcher}) (.*)$"
+    return [shlex.split(match[1]) for line in lines if (match := re.match(starts, line))]
+
+
+def test_the_two_commands_stand_first() -> None:
+    assert BLOCKS[0] == "bash launch/local.sh resnet18 --amp\nbash launch/test.sh\n"
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.field.name)
+def test_every_flag_has_its_row_under_its_group(option: Option) -> None:
+    _, _, section = README.partition(f"### {option.field.flag.group}\n")
+    assert row(option) in section.partition("\n##")[0].splitlines()
+
+
+def test_no_row_is_left_of_a_flag_that_is_gone() -> None:
+    rows = re.findall(r"^\| (?:`-\w`, )?`--.*\|$", README, re.MULTILINE)
+    assert sorted(rows) == sorted(row(option) for option in OPTIONS)
+
+
+@pytest.mark.parametrize("name", [*PRECISIONS, *LOADERS, *ENGINES])
+def test_every_precision_loader_and_engine_has_a_row(name: str) -> None:
+    assert re.search(rf"^\| `{name}` \|", README, re.MULTILINE)
+
+
+def test_every_workload_with_a_name_of_its_own_has_a_row() -> None:
+    for spec in WORKLOADS.values():
+        if spec.parameters is not None:
+            assert re.search(rf"^\| [^|]*`{spec.name}`", README, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", re.search(r"by torchvision's name: (.*) \|", README)[1])) < set(WORKLOADS)  # type: ignore[index]
+
+
+def test_every_command_of_the_program_is_told() -> None:
+    assert all(re.search(rf"^\| `{name}\b", README, re.MULTILINE) for name in program.commands)
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_that_is_offered_can_be_given(words: list[str]) -> None:
+    name, rest = (words[0], words[1:]) if words[0] in program.commands else ("run", words)
+    context = program.commands[name].make_context(name, rest)
+    if name == run.name:
+        assert request(context.params.pop("workload"), context.params, words).arms
+
+
+def test_the_files_it_names_are_there() -> None:
+    for path in set(re.findall(r"\b(?:launch|tests)/[\w.]+", README)):
+        assert (ROOT / path).exists(), path
+    told = (ROOT / "launch" / "README.md").read_text()
+    for path in (ROOT / "launch").iterdir():
+        assert path.is_dir() or path.suffix == ".md" or f"`{path.name.removesuffix('.dockerignore')}`" in told, path
