@@ -185,12 +185,28 @@ def test_float32_is_shown_what_autocast_would_give() -> None:
     assert judged(records.cpu_run()).next.endswith("--precision fp32,amp-bf16")
 
 
-def test_noise_leaves_no_confident_verdict() -> None:
-    found = judged(records.data_bound(longer=[1.0, 1.05, 0.95, 1.02, 0.98]))
+UNSTEADY = [1.0, 1.05, 0.95, 1.02, 0.98]
+
+
+def test_noise_leaves_no_confident_verdict_of_a_busy_device() -> None:
+    found = judged(records.record([WORK] * 4, longer=UNSTEADY))
     assert found.kind == "inconclusive"
     assert found.says == "the rounds vary by 3.8%, too much for a confident verdict"
-    assert found.why == "most like data-bound: the GPUs wait 78% of every step for data"
+    assert found.why.startswith("most like compute-bound")
     assert found.next.endswith("--rounds 10")
+
+
+def test_a_wait_that_every_round_shows_is_named_in_spite_of_noise() -> None:
+    found = judged(records.data_bound(longer=UNSTEADY))
+    assert (found.kind, found.says) == ("data-bound", "the GPUs wait 78% of every step for data")
+
+
+def test_a_wait_that_only_some_rounds_show_is_not_named() -> None:
+    some = records.record([{**WORK, "data": 30.0}] * 4)
+    none = records.record([WORK] * 4)
+    some.rounds[1], some.rounds[3] = none.rounds[1], none.rounds[3]
+    found = judged(some)
+    assert (found.kind, found.why.split(":")[0]) == ("inconclusive", "most like data-bound")
 
 
 def test_a_step_that_its_phases_do_not_explain_is_inconclusive() -> None:

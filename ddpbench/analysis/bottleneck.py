@@ -6,11 +6,13 @@ from collections.abc import Callable
 from math import fsum
 from statistics import median
 
+import msgspec
+
 from ddpbench.analysis import cures
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.straggler import StragglerNote
-from ddpbench.analysis.summary import Summary
+from ddpbench.analysis.summary import Summary, summarise
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS
@@ -21,6 +23,9 @@ BINDING = 0.10
 
 BUSY = 0.85
 """Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""
+
+WAITS = ("data-bound", "host-to-device-bound", "sync-bound")
+"""Limits that a round shows by itself: the device stood waiting, and for what."""
 
 HARDLY_AHEAD = 0.10
 """A host less than this fraction of a step ahead of its GPU hardly keeps up with it."""
@@ -41,13 +46,15 @@ Limit = Callable[[Record, Summary, float], Verdict | None]
 def verdict(record: Record, summary: Summary) -> Verdict | None:
     """The limit that ``record`` hit, why, and a command to try next. None without rounds.
 
-    Rounds that vary by more than the noise rule allows give no confident verdict: what it most looks like is then in ``why``.
+    Where the rounds vary by more than the noise rule allows, a wait is still named when every round on its own shows it. That
+    the device computes is no explanation of why it varies: then the verdict is inconclusive, and ``why`` says what it looks like.
     """
     if summary.step_ms is None:
         return None
-    found = next(held for limit in LIMITS if (held := limit(record, summary, summary.step_ms)))
+    found = _first_limit(record, summary, summary.step_ms)
     figures = [timed.images_per_s for timed in record.rounds]
-    if len(figures) < 2 or (spread := variation(figures)) <= MOST_VARIATION:
+    spread = variation(figures) if len(figures) > 1 else 0.0
+    if spread <= MOST_VARIATION or (found.kind in WAITS and _every_round_shows(found.kind, record)):
         return found
     return Verdict(
         kind="inconclusive",
@@ -56,6 +63,19 @@ def verdict(record: Record, summary: Summary) -> Verdict | None:
         next=cures.more_rounds(record),
         rank=found.rank,
     )
+
+
+def _first_limit(record: Record, summary: Summary, step_ms: float) -> Verdict:
+    return next(held for limit in LIMITS if (held := limit(record, summary, step_ms)))
+
+
+def _every_round_shows(kind: str, record: Record) -> bool:
+    for timed in record.rounds:
+        alone = msgspec.structs.replace(record, rounds=[timed], launch_gap=None)
+        summary = summarise(alone)
+        if summary.step_ms is None or _first_limit(alone, summary, summary.step_ms).kind != kind:
+            return False
+    return True
 
 
 def straggler(record: Record, summary: Summary, step_ms: float) -> Verdict | None:

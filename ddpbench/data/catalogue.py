@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ddpbench.record.errors import UsageError
-from ddpbench.record.names import lookup, resolve
+from ddpbench.record import names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +54,5 @@ LOADERS: Mapping[str, LoaderSpec] = {
 
 
 def find(name: str) -> LoaderSpec:
-    """The loader called ``name``, or the one that ``package.module:name`` points at (a spec, or a function giving one).
-
-    Raises UsageError, with "did you mean", where there is none.
-    """
-    if ":" not in name:
-        return lookup("loader", name, LOADERS)
-    found = resolve(name)
-    spec = found() if callable(found) else found
-    if not isinstance(spec, LoaderSpec):
-        raise UsageError(f"'{name}' is no loader", "it must be a LoaderSpec of ddpbench.data.catalogue, or return one")
-    return spec
+    """The loader called ``name``, or the one that ``package.module:name`` points at. Raises UsageError where there is none."""
+    return names.find("loader", name, LOADERS, LoaderSpec)

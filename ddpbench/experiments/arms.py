@@ -92,7 +92,7 @@ class Arm:
         self.cost = self.cost or cost(model, image_size)
         self._pulse.enter("opening the loader")
         loader = open_loader(self.config, spec.dataset, spec.classes, self._world.rank, self._world.size, self._world.device.torch)
-        self.data = loader.data
+        self.data = self.data or loader.data
         self._session = Session(self.config, model, loader, self._world, self._pulse, self._parked)
         if self._steps:
             self._session.settle()
@@ -112,11 +112,19 @@ class Arm:
         trace = self._session.round(self._steps)
         if self._world.most(float(_pulled_down(trace))):
             trace = msgspec.structs.replace(self._session.round(self._steps), retried_for="throttle")
+        self._note_rereading()
         dead = trace.numerics.nonfinite_step is not None
         self.over = bool(self._world.most(float(dead)))
         self._pulse.enter("gathering the round")
         traces = [msgspec.json.decode(message, type=Trace) for message in self._world.gather(msgspec.json.encode(trace))]
         return collect(index, traces) if traces else None
+
+    def _note_rereading(self) -> None:
+        """Files that were read before come from the page cache: the figure says nothing of the storage."""
+        assert self._session is not None
+        read = self._session.steps_trained * (self.config.batch_size or 0) * self._world.size
+        if self.data and self.data.images and read > self.data.images:
+            self.data = msgspec.structs.replace(self.data, recycled=True)
 
     def look_inside(self) -> None:
         """The profiler's window, when no timed round comes after it: once it has run, every launch is slower."""

@@ -25,6 +25,9 @@ from ddpbench.record.request import Request
 from ddpbench.report.console import make_console
 from ddpbench.report.terminal import render
 
+HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+"""What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
+
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -77,6 +80,7 @@ def start(command: Sequence[str]) -> Outcome:
     if "torch.distributed.run" in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
+        variables.setdefault("PET_SIGNALS_TO_HANDLE", HANDED_ON)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
         left = Path(folder) / "outcome.json"
         child = subprocess.Popen(command, env={**variables, OUTCOME_VARIABLE: str(left)}, preexec_fn=die_with_parent)

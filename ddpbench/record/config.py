@@ -41,7 +41,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     weight_decay: Annotated[Annotated[float, Natural], Flag(TRAINING, "L2 penalty")] = 1e-4
     channels_last: Annotated[bool | None, Flag(TRAINING, "memory layout NHWC", automatic="on for convolution nets")] = None
     compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
-    seed: Annotated[Annotated[int, Natural], Flag(TRAINING, "of weights, data and shuffling")] = 0
+    seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "of weights, data and shuffling")] = 0
 
     loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic="synthetic; torch with --data-dir")] = None
     data_dir: Annotated[

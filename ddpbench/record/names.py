@@ -25,6 +25,20 @@ def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
     raise unknown(kind, name, registry)
 
 
+def find(kind: str, name: str, registry: Mapping[str, Entry], of: type[Entry]) -> Entry:
+    """The entry called ``name``, or the one that ``package.module:name`` points at: an ``of``, or a function that returns one.
+
+    Raises UsageError, with "did you mean", where there is none.
+    """
+    if ":" not in name:
+        return lookup(kind, name, registry)
+    found = resolve(name)
+    entry = found() if callable(found) else found
+    if not isinstance(entry, of):
+        raise UsageError(f"'{name}' is no {kind}", f"it must be a {of.__name__} of {of.__module__}, or a function that returns one")
+    return entry
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a ``name`` that no registry of this ``kind`` has."""
     return UsageError(f"unknown {kind} '{name}'", did_you_mean(name, known) or f"'ddpbench list' shows every {kind}")

@@ -92,6 +92,7 @@ class Session:
         self._ledger = Ledger(self._optimizer)
         self._loss_of = nn.CrossEntropyLoss()
         self._loader = loader
+        self.steps_trained = 0
         self._stocked = True  # the loader has been filling its queues since it was opened
 
     def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
@@ -199,6 +200,7 @@ class Session:
         self._device.release()
 
     def _train(self, steps: int) -> None:
+        self.steps_trained += steps
         self._ledger.open()
         train(steps, self._loader, self._engine, self._loss_of, self._clock, self._ledger)
 

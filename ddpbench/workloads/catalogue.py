@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ddpbench.record.errors import UsageError
-from ddpbench.record.names import lookup, resolve
+from ddpbench.record import names
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 
 
@@ -70,14 +69,5 @@ WORKLOADS: Mapping[str, WorkloadSpec] = {name: _imagenet(name) for name in TORCH
 
 
 def find(name: str) -> WorkloadSpec:
-    """The workload called ``name``, or the one that ``package.module:name`` points at (a spec, or a function giving one).
-
-    Raises UsageError, with "did you mean", where there is none.
-    """
-    if ":" not in name:
-        return lookup("workload", name, WORKLOADS)
-    found = resolve(name)
-    spec = found() if callable(found) else found
-    if not isinstance(spec, WorkloadSpec):
-        raise UsageError(f"'{name}' is no workload", "it must be a WorkloadSpec of ddpbench.workloads.catalogue, or return one")
-    return spec
+    """The workload called ``name``, or the one that ``package.module:name`` points at. Raises UsageError where there is none."""
+    return names.find("workload", name, WORKLOADS, WorkloadSpec)
