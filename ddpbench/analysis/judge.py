@@ -76,4 +76,5 @@ def across_launches(last: Headline, figures: Sequence[float]) -> Headline:
         launch_high=spread.high,
         launch_sd=stdev(map(log, figures)),
         launch_source=f"{len(figures)} launches",
+        launch_figures=list(figures),
     )

@@ -35,6 +35,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     launch_high: float
     launch_sd: float  # of the log figure, a fraction
     launch_source: str  # "assumed", "3 launches", "7 earlier runs"
+    launch_figures: list[float] = []  # images/s of each launch, where the record is of several
     confidence: float = 0.95
 
 

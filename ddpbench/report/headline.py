@@ -41,16 +41,24 @@ def _throughput(record: Record, headline: Headline) -> Iterator[str]:
     center, low, high = interval(headline.images_per_s, headline.low, headline.high)
     yield f"{center} images/s"
     if headline.low < headline.high:
-        yield f"({low} to {high}, {headline.confidence:.0%}, {count(headline.rounds, 'round')})"
+        yield f"({low} to {high}, {headline.confidence:.0%}, {_evidence(headline)})"
     else:
         yield "(one round: no interval)"
     if ranks > 1:
         each, _, _ = interval(headline.images_per_s / ranks, headline.low / ranks, headline.high / ranks)
         yield f"{each} a {device_word(record.environment)}"
+    if headline.launch_figures:
+        return
     _, low, high = interval(headline.images_per_s, headline.launch_low, headline.launch_high)
     spread = f"{percent(headline.launch_sd, 1)} sd"
     source = f"{spread} assumed" if headline.launch_source == "assumed" else f"{spread}, {headline.launch_source}"
     yield f"across launches {low} to {high} ({source})"
+
+
+def _evidence(headline: Headline) -> str:
+    """What the interval is made from: the launches where there are several, else the rounds of one."""
+    launches = len(headline.launch_figures)
+    return f"{launches} launches, {percent(headline.launch_sd, 2)} sd" if launches else count(headline.rounds, "round")
 
 
 def _step(record: Record, summary: Summary) -> Iterator[str]:
