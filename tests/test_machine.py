@@ -10,10 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from torch import distributed as dist
 
 from ddpbench.machine.board import Blame, Board, Notice
+from ddpbench.machine.device import open_device
 from ddpbench.machine.host import usable_cores
+from ddpbench.machine.nvml import Gpu, HealthWatch
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog
 from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import refuse_mixed
@@ -173,3 +176,31 @@ def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
 def test_a_mark_survives_the_store() -> None:
     mark = Mark(12, 3, "gathering | the round")
     assert Mark.decode(mark.encode(7)) == (7, mark)
+
+
+def test_without_nvml_health_is_missing_and_the_reason_is_known() -> None:
+    gpu, why = Gpu.find("GPU-00000000-0000-0000-0000-000000000000")
+    assert gpu is None, "no GPU has this name, whether there is a driver or not"
+    assert why
+    watch = HealthWatch(gpu, own_ranks=1)
+    watch.start()
+    assert watch.finish() is None
+
+
+@pytest.mark.cuda
+def test_nvml_sees_a_round_of_work() -> None:
+    device = open_device("cuda", Seat(host="here"), share_gpu=False)
+    assert device.why_no_health == ""
+    watch = HealthWatch(device.gpu, own_ranks=1)
+    busy = torch.randn(4096, 4096, device=device.torch)
+    watch.start()
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        busy = busy @ busy * 1e-3
+        device.synchronize()
+    health = watch.finish()
+    assert health is not None
+    assert health.samples >= 2
+    assert health.sm_mhz
+    assert health.watts
+    assert health.energy_j
