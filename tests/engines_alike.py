@@ -7,7 +7,7 @@ import sys
 
 from training import config, session, world
 
-from ddpbench.training.catalogue import ENGINES
+from ddpbench.record.catalogue import ENGINES
 
 STEPS = 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment, RankPlace, Software
 from ddpbench.record.record import Attestation, Ceilings, Data, Job, Preparation, Record, Round
@@ -55,6 +56,19 @@ ATTESTED = Attestation(
     loss_scale=65536.0,
     optimizer="SGD fused",
 )
+
+
+def attested(precision: str) -> Attestation:
+    """What a run shows that keeps what ``precision`` promises; torch's own switches are cuDNN on, matmul off."""
+    if precision not in PRECISIONS:
+        return ATTESTED
+    spec = PRECISIONS[precision]
+    matmul, cudnn = (False, True) if spec.tf32 is None else (spec.tf32, spec.tf32)
+    layers = spec.autocast or "float32"
+    scale = 65536.0 if spec.loss_scaling else None
+    shown = {"first_layer": layers, "last_layer": layers, "tf32_matmul": matmul, "tf32_cudnn": cudnn, "loss_scale": scale}
+    return Attestation(**{**_fields(ATTESTED), **shown})
+
 
 GPU_MEMORY = Memory(
     allocated_bytes=int(12.0 * GIB),
@@ -169,7 +183,7 @@ def record(
         "parameters": 25_557_032,
         "flops_per_image": 24.5e9,
         "data": Data(loader=config.loader or "synthetic", description="synthetic batch on the device"),
-        "attestation": ATTESTED,
+        "attestation": attested(config.precision),
         "preparation": Preparation(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_agreed=True),
         "ceilings": None if cpu else Ceilings(matmul_tflops={"float32": 51.0, "tf32": 384.0, "float16": 761.0, "bfloat16": 788.0}),
         "rounds": rounds,

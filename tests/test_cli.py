@@ -19,10 +19,10 @@ from ddpbench.cli.commands import program, run
 from ddpbench.cli.options import options
 from ddpbench.cli.words import request
 from ddpbench.data.catalogue import LOADERS
+from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.record import save
 from ddpbench.record.request import Output, Request
-from ddpbench.training.catalogue import ENGINES, PRECISIONS
 from ddpbench.workloads.catalogue import WORKLOADS
 
 PROGRAM = [sys.executable, "-m", "ddpbench"]

@@ -12,9 +12,9 @@ from ddpbench.cli.commands import program, run
 from ddpbench.cli.options import Option, options
 from ddpbench.cli.words import request
 from ddpbench.data.catalogue import LOADERS
+from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output
-from ddpbench.training.catalogue import ENGINES, PRECISIONS
 from ddpbench.workloads.catalogue import WORKLOADS
 
 ROOT = Path(__file__).parent.parent

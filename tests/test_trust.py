@@ -140,3 +140,13 @@ def test_more_than_the_ceiling_is_implausible() -> None:
 def test_blocks_come_first_then_warnings() -> None:
     record = records.data_bound(traces={0: {"retried_for": "throttle", "numerics": records.numerics(skipped_steps=[1, 2])}})
     assert [check.effect for check in checks(record)] == ["blocks", "warns", "informs"]
+
+
+def test_a_precision_that_did_not_run_blocks_the_figure() -> None:
+    run = records.record()
+    run.attestation = records.attested("fp32")
+    (check,) = [check for check in checks(run) if check.name == "not-as-asked"]
+    assert check.effect == "blocks"
+    assert check.sentence == (
+        "asked for amp-fp16, but layers compute in float32, there is no loss scaler, TF32 is off for matmul, off for cuDNN"
+    )

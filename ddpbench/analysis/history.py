@@ -22,12 +22,14 @@ def earlier_figures(folder: Path, record: Record) -> list[float]:
             records = load(path).records
         except UsageError:
             continue
-        figures += [other.headline.images_per_s for other in records if other.status == "ok" and other.headline and _repeats(other, record)]
+        figures += [other.headline.images_per_s for other in records if other.headline and _repeats(other, record)]
     return figures
 
 
 def _repeats(other: Record, record: Record) -> bool:
-    """Another launch of the same thing; two records with the same processes are of one launch."""
+    """Another launch of the same thing; two records with the same processes are of one launch, and a merged one is of none."""
+    if other.status != "ok" or (other.headline and other.headline.launch_figures):
+        return False
     here, there = record.environment, other.environment
     same_machine = [(place.host, place.device) for place in there.places] == [(place.host, place.device) for place in here.places]
     same_launch = [(place.host, place.pid) for place in there.places] == [(place.host, place.pid) for place in here.places]

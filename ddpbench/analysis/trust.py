@@ -10,6 +10,7 @@ from statistics import fmean
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.analysis.summary import flops_utilisation
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
@@ -35,6 +36,28 @@ def checks(record: Record) -> list[Check]:
     """The checks that have something to say about ``record``: those that block its figure, then those that warn, then the rest."""
     spoken = [check for each in RULES if record.rounds and (check := each(record))]
     return sorted(spoken, key=lambda check: SEVERITY.index(check.effect))
+
+
+@rule
+def not_as_asked(record: Record) -> Check | None:
+    """The precision that ran is the one that was asked for, as far as it was observed."""
+    seen, asked = record.attestation, PRECISIONS.get(record.config.precision)
+    if seen is None or asked is None:
+        return None
+    layers = asked.autocast or "float32"
+    wrong = [f"layers compute in {dtype}" for dtype in (seen.first_layer, seen.last_layer) if dtype and dtype != layers]
+    if asked.loss_scaling != (seen.loss_scale is not None):
+        wrong.append("there is a loss scaler" if seen.loss_scale is not None else "there is no loss scaler")
+    if asked.tf32 is not None and (seen.tf32_matmul, seen.tf32_cudnn) != (asked.tf32, asked.tf32):
+        wrong.append(f"TF32 is {'on' if seen.tf32_matmul else 'off'} for matmul, {'on' if seen.tf32_cudnn else 'off'} for cuDNN")
+    if not wrong:
+        return None
+    return Check(
+        name="not-as-asked",
+        effect="blocks",
+        sentence=f"asked for {asked.name}, but {', '.join(dict.fromkeys(wrong))}",
+        hint="something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
+    )
 
 
 @rule

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ddpbench.data.catalogue import LOADERS
-from ddpbench.training.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.workloads.catalogue import WORKLOADS
 
 

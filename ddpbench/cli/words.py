@@ -13,11 +13,11 @@ import psutil
 
 from ddpbench.cli.options import options
 from ddpbench.data import catalogue as loaders
+from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.request import Output, Request
-from ddpbench.training.catalogue import ENGINES, PRECISIONS
 from ddpbench.workloads import catalogue as workloads
 
 LAUNCHERS = {"torchrun": "torchrun", "torch.distributed.run": "torchrun", "accelerate": "accelerate"}

@@ -41,11 +41,10 @@ def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
 def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | None]]:
     """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
 
-    An arm whose numbers died is not continued. ``in_time(rounds done)`` is asked before every round, on every rank.
+    An arm whose numbers died is not continued. ``in_time(rounds done)`` is asked before every round, on every rank. The arm of
+    the last round is left on the device.
     """
-    order = list(schedule(len(arms), rounds))
-    last_turn = dict(order)
-    for done, (index, turn) in enumerate(order):
+    for done, (index, turn) in enumerate(schedule(len(arms), rounds)):
         arm = arms[index]
         if arm.over:
             continue
@@ -55,12 +54,7 @@ def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool])
             if other is not arm:
                 other.leave()
         arm.enter()
-        measured = arm.round(turn)
-        if arm.over or turn == last_turn[index]:
-            arm.look_inside()
-        yield index, measured
-    for arm in arms:
-        arm.leave()
+        yield index, arm.round(turn)
 
 
 class Arm:
@@ -73,11 +67,11 @@ class Arm:
         self.preparation: Preparation | None = None
         self.data: Data | None = None
         self.cost: Cost | None = None
-        self.kernel_ms: float | None = None  # a step, from the profiler window after the last round
         self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
         self._session: Session | None = None
         self._parked: Parked | None = None
         self._steps = 0
+        self._steps_before = 0  # in earlier sessions, each of which reads the files from the first on
 
     def enter(self) -> None:
         """Puts the arm on the device and warms it up; nothing to do where it is there already."""
@@ -103,6 +97,7 @@ class Arm:
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""
         if self._session is not None:
+            self._steps_before += self._session.steps_trained
             self._parked = self._session.close()
             self._session = None
 
@@ -122,15 +117,21 @@ class Arm:
     def _note_rereading(self) -> None:
         """Files that were read before come from the page cache: the figure says nothing of the storage."""
         assert self._session is not None
-        read = self._session.steps_trained * (self.config.batch_size or 0) * self._world.size
+        read = (self._steps_before + self._session.steps_trained) * (self.config.batch_size or 0) * self._world.size
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, recycled=True)
 
-    def look_inside(self) -> None:
-        """The profiler's window, when no timed round comes after it: once it has run, every launch is slower."""
-        if self._session is not None and (self._world.device.cuda or self._trace_file):
-            self._pulse.enter("profiling")
-            self.kernel_ms = kernel_ms(self._session, self._trace_file)
+    def look_inside(self) -> float | None:
+        """Milliseconds of kernels a step, from the profiler; None on a CPU. Only when every timed round of every arm is over:
+
+        once the profiler has run, every launch of this process is slower.
+        """
+        if not (self._world.device.cuda or self._trace_file):
+            return None
+        self.enter()
+        assert self._session is not None
+        self._pulse.enter("profiling")
+        return kernel_ms(self._session, self._trace_file)
 
     def _steps_a_round(self, step_s: float) -> int:
         if self.config.steps:

@@ -49,10 +49,16 @@ class Ending:
         signals.listen(self._on_signal)
         self._watchdog.start()
 
-    def stop(self) -> None:
-        """The run ended by itself: what is left takes no longer than a signal would."""
+    def leave(self, code: int) -> NoReturn:
+        """The run ended by itself. The process ends here, without the interpreter's own end:
+
+        there, a thread of torch's that still holds a lock can abort a rank whose work is done and saved.
+        """
         self._over = True
         self._watchdog.stop()
+        with suppress(RuntimeError):  # the record is on disk: a peer or a store that left first is no fault
+            self._world.close()
+        self._leave(code)
 
     # what can happen
 
@@ -68,22 +74,25 @@ class Ending:
     def _on_signal(self, received: signal.Signals) -> None:
         if self._over:
             return
-        self._board.leave()
-        time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
-        if self._board.blamed():
-            self._end_silently(Exit.FAILED)
-        if gone := self._board.gone(self._world.places):
-            self._end_killed(gone[0])
+        with suppress(RuntimeError):  # the store may be gone with the launcher
+            self._board.leave()
+            time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
+            if self._board.blamed():
+                self._end_silently(Exit.FAILED)
+            if gone := self._board.gone(self._world.places):
+                self._end_killed(gone[0])
         code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
         error = Interrupted(received.name, code, f"interrupted by {received.name}{self._rounds()}")
         if self._journal is None:
             self._leave(code)
         with self._lock:
-            self._journal.close("interrupted", Fault(message=error.message))
-            print_error(error)
-            self._show()
-            leave_outcome(self._world.seat, error, code)
-            self._leave(code)
+            try:
+                self._journal.close("interrupted", Fault(message=error.message))
+                print_error(error)
+                leave_outcome(self._world.seat, error, code, self._journal.path)
+                self._show()
+            finally:
+                self._leave(code)
 
     def _on_stall(self, seconds: float) -> None:
         """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""

@@ -16,6 +16,7 @@ import msgspec
 
 from ddpbench.analysis.judge import across_launches
 from ddpbench.experiments.journal import write_json
+from ddpbench.experiments.prepare import check_targets
 from ddpbench.machine.fingerprint import gpu_names
 from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, refuse
 from ddpbench.machine.seat import take_seat
@@ -39,13 +40,14 @@ def start_launches(request: Request) -> int:
     try:
         refuse_inside_a_launcher(request)
         refuse_too_many(request)
+        check_targets(request.output)
     except BenchError as error:
         refuse(error)
     outcomes = []
     for number in range(request.arms[0].launches):
         if request.arms[0].launches > 1:
             print(f"launch {number + 1} of {request.arms[0].launches}", file=sys.stderr, flush=True)
-        outcomes.append(start(child_command(request)))
+        outcomes.append(start(child_command(request), quiet_stdout=request.arms[0].launches > 1 and request.output.json == "-"))
         if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY):
             return outcomes[-1].exit_code
     if len(outcomes) > 1:
@@ -74,8 +76,11 @@ def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     return kept
 
 
-def start(command: Sequence[str]) -> Outcome:
-    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does."""
+def start(command: Sequence[str], quiet_stdout: bool) -> Outcome:
+    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does.
+
+    ``quiet_stdout`` keeps stdout for the record that this process writes there.
+    """
     variables = dict(os.environ)
     if "torch.distributed.run" in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
@@ -83,7 +88,13 @@ def start(command: Sequence[str]) -> Outcome:
         variables.setdefault("PET_SIGNALS_TO_HANDLE", HANDED_ON)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:
         left = Path(folder) / "outcome.json"
-        child = subprocess.Popen(command, env={**variables, OUTCOME_VARIABLE: str(left)}, preexec_fn=die_with_parent)
+        child = subprocess.Popen(
+            command,
+            env={**variables, OUTCOME_VARIABLE: str(left)},
+            stdout=sys.stderr if quiet_stdout else None,
+            preexec_fn=die_with_parent,
+            start_new_session=True,  # a Ctrl-C comes from here alone: torchrun aborts its own shutdown at a second one
+        )
         for forwarded in FORWARDED:
             signal.signal(forwarded, lambda number, _: child.send_signal(number))
         code = child.wait()
@@ -123,8 +134,12 @@ def refuse_inside_a_launcher(request: Request) -> None:
 
 
 def refuse_too_many(request: Request) -> None:
-    """Raises UsageError for more ranks than GPUs, without importing torch."""
+    """Raises UsageError for more ranks than GPUs. NVML is asked first; where it does not answer, torch."""
     asked, present = request.output.gpus, len(gpu_names())
+    if asked and not present:
+        import torch
+
+        present = torch.cuda.device_count()
     if asked and request.arms[0].device != "cpu" and asked > present and not request.arms[0].share_gpu:
         has = f"{present} GPU{'s' * (present != 1)}" if present else "no GPU"
         raise UsageError(

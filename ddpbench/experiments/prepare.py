@@ -13,12 +13,12 @@ from ddpbench.machine.fingerprint import environment, software
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import World, meet
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Record
 from ddpbench.record.request import Output, Request
-from ddpbench.training.catalogue import PRECISIONS
 from ddpbench.training.precision import refuse_impossible
 from ddpbench.workloads import catalogue as workloads
 
@@ -42,7 +42,7 @@ def prepare(request: Request) -> tuple[list[Config], World]:
 def settled(config: Config, device: Device, seat: Seat) -> Config:
     """``config`` without an automatic field left, after all that can be checked alone: names, precision, data."""
     config = settle(config, device.cuda, seat.local_world_size)
-    refuse_impossible(PRECISIONS[config.precision], device)
+    refuse_impossible(PRECISIONS[config.precision], device, config.engine)
     spec = workloads.find(config.workload)
     check(config, spec.dataset, spec.classes, seat.world_size)
     return config

@@ -16,6 +16,7 @@ from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.progress import Progress, Silent
@@ -26,7 +27,6 @@ from ddpbench.report.console import make_console
 from ddpbench.report.figures import about
 from ddpbench.report.progress import listener
 from ddpbench.report.terminal import render
-from ddpbench.training.catalogue import PRECISIONS
 
 
 def run(request: Request) -> int:
@@ -50,15 +50,13 @@ def run(request: Request) -> int:
     except BaseException as problem:
         progress.close()
         ending.on_exception(problem)
-    ending.stop()
-    world.close()
     if journal is None:
-        return Exit.OK
+        ending.leave(Exit.OK)
     journal.close("ok")
     show(request, journal, progress)
     code = exit_code(request, journal)
     leave_outcome(world.seat, None, code, journal.path)
-    return code
+    ending.leave(code)
 
 
 def train_all(request: Request, configs: Sequence[Config], world: World, pulse: Pulse, journal: Journal | None, progress: Progress) -> None:
@@ -78,7 +76,6 @@ def train_all(request: Request, configs: Sequence[Config], world: World, pulse: 
         if journal is None or measured is None:
             continue
         arm = arms[index]
-        gap = LaunchGap(step_ms=1e3 * measured.wall_s / measured.traces[0].steps, kernel_ms=arm.kernel_ms) if arm.kernel_ms else None
         journal.add(
             index,
             measured,
@@ -88,12 +85,28 @@ def train_all(request: Request, configs: Sequence[Config], world: World, pulse: 
             attestation=arm.attestation,
             preparation=arm.preparation,
             ceilings=ceilings,
-            launch_gap=gap,
         )
         text = f"{about(measured.images_per_s, 4)} images/s"
         if request.swept:
             text = f"{arm_name(arm.config, request.swept)}: {text}"
         progress.round_done(done, total, text, (perf_counter() - begin) / done * (total - done))
+    if len(arms) == 1 or request.arms[0].profile:
+        progress.stage("looking inside a step")
+        look_inside(arms, journal)
+    for arm in arms:
+        arm.leave()
+
+
+def look_inside(arms: Sequence[Arm], journal: Journal | None) -> None:
+    """The profiler's window of each arm, one arm on the device at a time."""
+    for index, arm in enumerate(arms):
+        for other in arms:
+            if other is not arm:
+                other.leave()
+        kernels = arm.look_inside()
+        if journal and kernels and (rounds := journal.job.records[index].rounds):
+            last = rounds[-1]
+            journal.job.records[index].launch_gap = LaunchGap(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
 
 
 def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse, progress: Progress) -> Ceilings:

@@ -16,7 +16,7 @@ from ddpbench.record.trace import Memory
 
 @dataclass(frozen=True)
 class Device:
-    """One device. ``index`` is its number on this host, ``gpu`` its NVML handle or ``None``, ``why_no_health`` the reason for that."""
+    """One device. ``id`` is a GPU's UUID, empty for a CPU; ``gpu`` its NVML handle, or None and then ``why_no_health`` the reason."""
 
     torch: torch.device
     name: str

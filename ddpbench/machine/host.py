@@ -9,8 +9,14 @@ from pathlib import Path
 
 import psutil
 
-SPEED_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
-SPEED_PREFIXES = ("NCCL_", "TORCH_", "PYTORCH_", "CUDNN_", "CUBLAS_", "GLOO_")
+SPEED_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_PARTITION",
+)
+SPEED_PREFIXES = ("NVIDIA_TF32_", "NCCL_", "TORCH_", "PYTORCH_", "CUDNN_", "CUBLAS_", "GLOO_")
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 

@@ -26,7 +26,8 @@ def listen(on_signal: Callable[[signal.Signals], None]) -> None:
 
     def read() -> None:
         while data := os.read(reader, 1):
-            on_signal(signal.Signals(data[0]))
+            if data[0] in WATCHED:  # others have handlers too: a loader hears of its children
+                on_signal(signal.Signals(data[0]))
 
     threading.Thread(target=read, name="ddpbench-signals", daemon=True).start()
 

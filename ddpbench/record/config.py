@@ -1,6 +1,6 @@
 """Everything one arm is asked to do. One field is one flag; the spelling and the help stand on the field.
 
-The command line is read from these fields (``cli.py``), a record is validated against them, and ``to_argv`` gives
+The command line is read from these fields (``cli/options.py``), a record is validated against them, and ``to_argv`` gives
 the command back.
 """
 
@@ -56,7 +56,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     engine: Annotated[str, Flag(RANKS, "how ranks work together")] = "ddp"
     device: Annotated[Literal["auto", "cuda", "cpu"], Flag(RANKS, "where to train", sweep=False)] = "auto"
     broadcast_buffers: Annotated[bool, Flag(RANKS, "DDP's broadcast of BatchNorm buffers before every forward")] = True
-    bucket_cap_mb: Annotated[Annotated[float, Above0], Flag(RANKS, "DDP's bucket size in MB", metavar="MB")] = 25.0
+    bucket_cap_mb: Annotated[
+        Annotated[float, Above0] | None,
+        Flag(RANKS, "DDP's bucket size in MB", metavar="MB", automatic="as torch ships it"),
+    ] = None
     gradient_as_bucket_view: Annotated[bool, Flag(RANKS, "gradients live inside DDP's buckets")] = True
     static_graph: Annotated[bool, Flag(RANKS, "tell DDP that the graph never changes")] = False
     comm_hook: Annotated[Literal["none", "fp16", "bf16"], Flag(RANKS, "compress gradients for the all-reduce")] = "none"

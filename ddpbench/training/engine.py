@@ -13,9 +13,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.machine.world import World
+from ddpbench.record.catalogue import PrecisionSpec
 from ddpbench.record.config import Config
-from ddpbench.record.errors import UsageError
-from ddpbench.training.catalogue import PrecisionSpec
 from ddpbench.training.precision import autocast, loss_scaler
 
 BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
@@ -91,14 +90,10 @@ class Accelerate:
         from accelerate import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
         from accelerate.state import AcceleratorState
 
-        if spec.loss_scaling and not world.device.cuda:
-            raise UsageError(
-                f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "--engine ddp, or --precision amp-bf16"
-            )
         AcceleratorState._reset_state(True)  # one per process otherwise: the next arm would get the last one's precision
         ddp = DistributedDataParallelKwargs(
             broadcast_buffers=config.broadcast_buffers,
-            bucket_cap_mb=config.bucket_cap_mb,
+            **({} if config.bucket_cap_mb is None else {"bucket_cap_mb": config.bucket_cap_mb}),
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             static_graph=config.static_graph,
             comm_hook=DDPCommunicationHookType("no" if config.comm_hook == "none" else config.comm_hook),

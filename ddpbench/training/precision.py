@@ -11,15 +11,19 @@ from torch import nn
 
 from ddpbench.machine.device import Device
 from ddpbench.machine.switches import tf32
+from ddpbench.record.catalogue import PrecisionSpec
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Attestation
-from ddpbench.training.catalogue import PrecisionSpec
 
 COMPUTING = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
 
-def refuse_impossible(spec: PrecisionSpec, device: Device) -> None:
-    """Raises UsageError for a precision that the device cannot do."""
+def refuse_impossible(spec: PrecisionSpec, device: Device, engine: str) -> None:
+    """Raises UsageError for a precision that the device, or the engine on it, cannot do."""
+    if engine == "accelerate" and spec.loss_scaling and not device.cuda:
+        raise UsageError(
+            f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "--engine ddp, or --precision amp-bf16"
+        )
     if spec.name == "tf32" and (not device.cuda or torch.cuda.get_device_capability(device.torch) < (8, 0)):
         raise UsageError(f"--precision tf32 is impossible on {device.name}: TF32 needs an NVIDIA GPU of Ampere or newer", "try fp32")
     if spec.autocast == "bfloat16" and device.cuda and not torch.cuda.is_bf16_supported(including_emulation=False):

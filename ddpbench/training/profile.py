@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -12,11 +13,14 @@ from ddpbench.training.session import Session
 
 STEPS = 5
 
+NO_KERNEL = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
+"""What runs on the GPU beside the training: communication, which spins while it waits, and copies that overlap it."""
+
 
 def kernel_ms(session: Session, keep: Path | None) -> float | None:
     """Milliseconds a step in which at least one kernel of this rank ran, or ``None`` on a CPU.
 
-    Communication kernels do not count: they spin while they wait for other ranks. ``keep`` is where the trace is written,
+    ``keep`` is where the trace is written,
     in the format that Perfetto and chrome://tracing read.
     """
     cuda = torch.cuda.is_initialized()
@@ -29,7 +33,7 @@ def kernel_ms(session: Session, keep: Path | None) -> float | None:
     spans = sorted(
         (event.time_range.start, event.time_range.end)
         for event in window.events() or []
-        if event.device_type == DeviceType.CUDA and "nccl" not in event.name.lower()
+        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not NO_KERNEL.search(event.name)
     )
     return _covered(spans) / 1e3 / STEPS
 

@@ -17,10 +17,10 @@ from ddpbench.machine.nvml import HealthWatch
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
 from ddpbench.machine.world import World
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.record import Attestation, Preparation
 from ddpbench.record.trace import Trace
-from ddpbench.training.catalogue import PRECISIONS
 from ddpbench.training.engine import make_engine
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.loop import Batches, Marked, mark_last_gradient, train
@@ -69,7 +69,7 @@ class Session:
         self.config = config
         self._world, self._pulse, self._device = world, pulse, world.device
         self._spec = PRECISIONS[config.precision]
-        refuse_impossible(self._spec, self._device)
+        refuse_impossible(self._spec, self._device, config.engine)
         set_tf32(self._spec.tf32)
         set_cudnn_benchmark()
         torch.manual_seed(config.seed)
@@ -93,7 +93,7 @@ class Session:
         self._loss_of = nn.CrossEntropyLoss()
         self._loader = loader
         self.steps_trained = 0
-        self._stocked = True  # the loader has been filling its queues since it was opened
+        self._ahead = False  # whether the loader was seen to be faster than the device
 
     def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
         """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
@@ -135,17 +135,18 @@ class Session:
 
     def round(self, steps: int) -> Trace:
         """One timed round, which begins when what was prefetched during the pause is trained away, off the clock."""
-        self._drain()
-        self._device.reset_peaks()
-        retries, before = self._device.allocator_retries(), digest(self.model)
         health = HealthWatch(self._device.gpu, self._ranks_on_this_gpu())
         with _collector_frozen():
+            self._drain()
+            self._device.reset_peaks()
+            retries, before = self._device.allocator_retries(), digest(self.model)
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             self._world.barrier()
             begin = perf_counter()
             self._train(steps)
             self._device.synchronize()
             wall_s = perf_counter() - begin
+            seen = health.finish()
         self._pulse.enter("reading the round")
         return Trace(
             rank=self._world.rank,
@@ -157,23 +158,24 @@ class Session:
             lead_ms=self._clock.lead_ms(),
             memory=self._device.memory(self._loader.worker_pids(), retries),
             numerics=self._ledger.close(self.loss_scale(), before, digest(self.model)),
-            health=health.finish(),
+            health=seen,
         )
 
     def _drain(self) -> None:
-        """Trains as many steps as batches can be ready; before the first round again and again, until one waited for data.
+        """Trains as many steps as batches can be ready, again and again until one waited for data.
 
-        A loader a little slower than the device lives on its first stock for many steps, and looks fast until that is gone.
+        A loader a little slower than the device lives on its stock for many steps, and looks fast until that is gone. One
+        that never made a step wait before the first round is ahead of the device: later rounds drain it once.
         """
         in_flight = self._loader.in_flight
-        drains, self._stocked = MOST_DRAINS if in_flight and self._stocked else 1, False
-        for _ in range(drains):
+        for _ in range(MOST_DRAINS if in_flight and not self._ahead else 1):
             begin = perf_counter()
             self._train(in_flight + 1)
             self._device.synchronize()
             step_ms = (perf_counter() - begin) / (in_flight + 1) * 1e3
             if self._world.most(max(self._clock.host_data_ms()) / step_ms) > WAITED:
-                break
+                return
+        self._ahead = True
 
     def loss_scale(self) -> float | None:
         """The scaler's factor, or ``None`` without one."""
@@ -196,6 +198,8 @@ class Session:
         """Lets go of everything on the device."""
         for name in ("model", "_engine", "_optimizer", "_ledger", "_clock", "_loader"):
             self.__dict__.pop(name, None)
+        if self._compiled:
+            torch._dynamo.reset()  # or the next arm's shapes count as changes of this one's, and compile as dynamic
         gc.collect()
         self._device.release()
 
