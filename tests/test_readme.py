@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,7 @@ def commands() -> list[list[str]]:
     """The words for ddpbench of every command that the README offers."""
     lines = [line for block in BLOCKS for line in block.splitlines()] + re.findall(r"^\| `([^`]+ [^`]+)` \|", README, re.MULTILINE)
     launcher = r"ddpbench|(?:python|torchrun .*|accelerate launch .*) -m ddpbench|bash launch/local.sh|sbatch .*\.sbatch"
-    starts = rf"^(?:{launcher}) (.*)$"
+    starts = rf"^(?:{launcher}) (\S.*)$"  # a report begins with the name and two spaces
     return [shlex.split(match[1]) for line in lines if (match := re.match(starts, line))]
 
 
@@ -84,3 +86,11 @@ def test_the_files_it_names_are_there() -> None:
     told = (ROOT / "launch" / "README.md").read_text()
     for path in (ROOT / "launch").iterdir():
         assert path.is_dir() or path.suffix == ".md" or f"`{path.name.removesuffix('.dockerignore')}`" in told, path
+
+
+def test_the_example_is_the_report_of_its_record() -> None:
+    """The block in the README is what ``ddpbench report`` prints, piped, of the record that its last line names."""
+    record = "results/h200/resnet18-1gpu-torch-loader.json"
+    printed = subprocess.run([sys.executable, "-m", "ddpbench", "report", record], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert printed.returncode == 0, printed.stderr
+    assert f"```\n{printed.stdout.rstrip()}\n```" in README

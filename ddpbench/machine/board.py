@@ -61,7 +61,8 @@ class Board:
         while missing := [key for key in missing if not self._store.check([key])]:
             if time.monotonic() > end:
                 ranks = ", ".join(key.rpartition("/")[2] for key in missing[:8])
-                raise UsageError(
+                kind = Unreachable if keys[0] in missing else UsageError  # without rank 0, whoever is here speaks
+                raise kind(
                     f"{len(keys) - len(missing)} of {len(keys)} ranks came to {self._seat.address}:{self._seat.port} "
                     f"within {limit_s:.0f} s; missing: rank {ranks}",
                     "is every node started, and may the nodes reach that port?",

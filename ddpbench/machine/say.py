@@ -22,7 +22,7 @@ PATIENCE_S = 5.0
 
 
 def refuse(error: BenchError) -> NoReturn:
-    """Ends this process before the ranks have met. What every rank meets alike rank 0 prints, and the others wait for their end."""
+    """Ends this process before the ranks have met. What every rank meets alike rank 0 prints, and the others wait silently."""
     try:
         seat = take_seat()
     except BenchError as problem:  # the variables themselves are the error
@@ -32,9 +32,6 @@ def refuse(error: BenchError) -> NoReturn:
         leave_outcome(seat, error, error.exit_code)
     else:
         time.sleep(PATIENCE_S)
-        if seat.launched and (seat.node_rank == 0 or seat.local_rank == 0):
-            print_error(error)  # nobody ended this rank: the others do not share its error
-            leave_outcome(seat, error, error.exit_code)
     sys.exit(int(error.exit_code))
 
 
