@@ -27,8 +27,12 @@ def earlier_figures(folder: Path, record: Record) -> list[float]:
 
 
 def _repeats(other: Record, record: Record) -> bool:
-    """Another launch of the same thing; two records with the same processes are of one launch, and a merged one is of none."""
-    if other.status != "ok" or (other.headline and other.headline.launch_figures):
+    """Another trusted launch of the same thing. Two records with the same processes are of one launch, and a merged one is of none."""
+    if (
+        other.status != "ok"
+        or any(check.effect != "informs" for check in other.checks)
+        or (other.headline and other.headline.launch_figures)
+    ):
         return False
     here, there = record.environment, other.environment
     same_machine = [(place.host, place.device) for place in there.places] == [(place.host, place.device) for place in here.places]

@@ -51,6 +51,8 @@ def settled(config: Config, device: Device, seat: Seat) -> Config:
 def check_targets(output: Output) -> None:
     """Raises UsageError where results could not be written at the end."""
     target = None if output.json in (None, "-") else Path(str(output.json))
+    if target and target.is_dir():
+        raise UsageError(f"'{target}' is a folder", "name a file: --json PATH")
     if target and target.exists() and not output.force:
         raise UsageError(f"'{target}' exists", "another PATH for --json, or --force")
     if target and not _writable(target.absolute().parent):
