@@ -50,11 +50,16 @@ def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool])
             continue
         if not in_time(done):
             break
-        for other in arms:
-            if other is not arm:
-                other.leave()
-        arm.enter()
+        enter_alone(arm, arms)
         yield index, arm.round(turn)
+
+
+def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:
+    """Puts ``arm`` on the device, and every other off it first, so that none is charged for another's memory."""
+    for other in arms:
+        if other is not arm:
+            other.leave()
+    arm.enter()
 
 
 class Arm:
@@ -128,8 +133,7 @@ class Arm:
         """
         if not (self._world.device.cuda or self._trace_file):
             return None
-        self.enter()
-        assert self._session is not None
+        assert self._session is not None, "between enter and leave"
         self._pulse.enter("profiling")
         return kernel_ms(self._session, self._trace_file)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from ddpbench.experiments.arms import Arm, interleave
+from ddpbench.experiments.arms import Arm, enter_alone, interleave
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.journal import Journal, write_json
 from ddpbench.experiments.launches import start_launches
@@ -100,9 +100,7 @@ def train_all(request: Request, configs: Sequence[Config], world: World, pulse: 
 def look_inside(arms: Sequence[Arm], journal: Journal | None) -> None:
     """The profiler's window of each arm, one arm on the device at a time."""
     for index, arm in enumerate(arms):
-        for other in arms:
-            if other is not arm:
-                other.leave()
+        enter_alone(arm, arms)
         kernels = arm.look_inside()
         if journal and kernels and (rounds := journal.job.records[index].rounds):
             last = rounds[-1]

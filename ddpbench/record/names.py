@@ -22,7 +22,7 @@ def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
     """The entry called ``name``; raises UsageError naming what is close, or where the names are listed."""
     if name in registry:
         return registry[name]
-    raise unknown(kind, name, registry)
+    raise UsageError(f"unknown {kind} '{name}'", did_you_mean(name, registry) or f"'ddpbench list' shows every {kind}")
 
 
 def find(kind: str, name: str, registry: Mapping[str, Entry], of: type[Entry]) -> Entry:
@@ -37,11 +37,6 @@ def find(kind: str, name: str, registry: Mapping[str, Entry], of: type[Entry]) -
     if not isinstance(entry, of):
         raise UsageError(f"'{name}' is no {kind}", f"it must be a {of.__name__} of {of.__module__}, or a function that returns one")
     return entry
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a ``name`` that no registry of this ``kind`` has."""
-    return UsageError(f"unknown {kind} '{name}'", did_you_mean(name, known) or f"'ddpbench list' shows every {kind}")
 
 
 def resolve(target: str) -> Any:
