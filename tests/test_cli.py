@@ -15,7 +15,7 @@ import records
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.cli.commands import program, run
+from ddpbench.cli.commands import AMP, program, run
 from ddpbench.cli.options import options
 from ddpbench.cli.words import request
 from ddpbench.data.catalogue import LOADERS
@@ -25,6 +25,7 @@ from ddpbench.record.record import save
 from ddpbench.record.request import Output, Request
 from ddpbench.workloads.catalogue import WORKLOADS
 
+README = Path(__file__).parent.parent / "README.md"
 PROGRAM = [sys.executable, "-m", "ddpbench"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
@@ -69,6 +70,11 @@ def test_a_config_gives_its_command_back(config: Config) -> None:
     assert asked(shlex.join(config.to_argv())).arms == [config]
 
 
+def test_a_data_dir_beside_synthetic_is_for_the_other_loader() -> None:
+    arms = asked("resnet18 --data-dir null --loader synthetic,torch").arms
+    assert [(arm.loader, arm.data_dir) for arm in arms] == [("synthetic", "null"), ("torch", "null")]
+
+
 def test_underscores_work_as_hyphens() -> None:
     assert asked("resnet18 --batch_size 4 --no_broadcast_buffers --data_dir=a_b").arms == [
         Config(workload="resnet18", batch_size=4, broadcast_buffers=False, data_dir="a_b")
@@ -107,20 +113,42 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
     [
         ("resnet5O", "unknown command or workload 'resnet5O'", "did you mean 'resnet50'"),
         ("repot", "unknown command or workload 'repot'", "did you mean 'report'"),
+        ("RESNET18", "unknown command or workload 'RESNET18'", "did you mean 'resnet18'?"),
+        ("hlep", "unknown command or workload 'hlep'", "did you mean 'help'?"),
+        ("help rnu", "unknown command or workload 'rnu'", "did you mean 'run'?"),
         ("zzz", "unknown command or workload 'zzz'", "'ddpbench list' shows the workloads"),
         ("run resnet81", "unknown workload 'resnet81'", "did you mean 'resnet18'"),
+        ("run RESNET50", "unknown workload 'RESNET50'", "did you mean 'resnet50'?"),
+        ("run zzz", "unknown workload 'zzz'", "'ddpbench list' shows every workload"),
         ("run", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
         ("--amp", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
         ("resnet18 resnet50", "unexpected extra argument", "'ddpbench run --help'"),
         ("nowhere.at:all", "cannot load 'nowhere.at:all'", "package.module:name"),
         ("resnet18 --btach-size 4", "unknown flag '--btach-size'", "did you mean '--batch-size'"),
+        ("resnet18 --bath-size 4", "unknown flag '--bath-size'", "did you mean '--batch-size'?"),
+        ("--apm resnet18", "unknown flag '--apm'", "did you mean '--amp'?"),
+        ("--versoin", "unknown flag '--versoin'", "did you mean '--version'?"),
+        ("report --Formt json", "unknown flag '--Formt'", "did you mean '--format'?"),
+        ("resnet18 -b", "flag '-b' needs a value", "'ddpbench run --help'"),
+        ("run resnet18 --amp=yes", "flag '--amp' does not take a value", "'ddpbench run --help'"),
+        ("report --format", "flag '--format' needs a value", "'ddpbench report --help'"),
         ("resnet18 --qqqqq", "unknown flag '--qqqqq'", "'ddpbench run --help' shows every flag"),
         ("resnet18 --precision ampfp16", "unknown precision 'ampfp16'", "did you mean 'amp-fp16'"),
-        ("resnet18 --precision fp32,fp8", "unknown precision 'fp8'", "'ddpbench list' shows every precision"),
+        ("resnet18 --precision FP32,tf32", "unknown precision 'FP32'", "did you mean 'fp32'?"),
+        ("resnet18 --precision fp32,fpp", "unknown precision 'fpp'", "did you mean 'fp32' or 'amp-fp16'?"),
+        ("resnet18 --precision fp32,int4", "unknown precision 'int4'", "'ddpbench list' shows every precision"),
+        ("resnet18 --device gpu", "--device cannot be 'gpu'", "did you mean 'cuda'?"),
         ("resnet18 --loader dali", "unknown loader 'dali'", "did you mean 'dali-cpu'"),
         ("resnet18 --engine dpp", "unknown engine 'dpp'", "did you mean 'ddp'"),
         ("resnet18 -b 0", "--batch-size cannot be '0'", "a whole number of at least 1"),
-        ("resnet18 -b 64,", "--batch-size cannot be ''", "a whole number"),
+        ("resnet18 -b 1e3", "--batch-size cannot be '1e3'", "a whole number of at least 1, in digits"),
+        ("resnet18 --gpus 2.0", "--gpus cannot be '2.0'", "a whole number of at least 1, in digits"),
+        ("resnet18 -b 64,", "the list '64,' of --batch-size has an empty place", "both sides of every comma"),
+        ("resnet18 -b 64,8,64", "the list '64,8,64' of --batch-size has a value twice", "a value of its own"),
+        ("resnet18 --lr 0.1,1e-1", "the list '0.1,1e-1' of --lr has a value twice", "a value of its own"),
+        ("resnet18 --data-dir ''", "--data-dir cannot be empty", "leave the flag out (none)"),
+        ("resnet18 -j 2 --data-dir here --loader synthetic", "synthetic reads no files", "one of them"),
+        ("resnet18 --seed 4294967296", "--seed cannot be '4294967296'", "of at least 0 and below 4294967296, in digits"),
         ("resnet18 -b 64,x", "--batch-size cannot be 'x'", "a whole number"),
         ("resnet18 -b null", "--batch-size cannot be 'null'", "a whole number"),
         ("resnet18 --image-size 4096", "--image-size cannot be '4096'", "of at least 8 and of at most 2048"),
@@ -132,10 +160,12 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("resnet18 --rounds 3,5", "--rounds takes one value, not the list '3,5'", "every arm"),
         ("resnet18 --share-gpu --no-share-gpu", "--share-gpu and --no-share-gpu contradict", "one of them"),
         ("resnet18 --quiet --no-quiet", "--quiet and --no-quiet contradict", "one of them"),
+        ("resnet18 -q -v", "--quiet and --verbose contradict", "one of them"),
         ("resnet18 --device cpu --amp --precision fp32", "--amp means amp-bf16 here, and --precision says fp32", "one of them"),
         ("resnet18 --device cpu --amp --precision amp-bf16,fp32", "--precision says amp-bf16,fp32", "one of them"),
         ("report --format xml", "'xml' is not one of", "'ddpbench report --help'"),
-        ("report nowhere.json", "cannot read 'nowhere.json'", ""),
+        ("report nowhere.json", "cannot read 'nowhere.json'", "'ddpbench report' prints the latest"),
+        (f"report {shlex.quote(str(README))}", "README.md' is no ddpbench record: cut off or no JSON, near line 1", "that ddpbench wrote"),
         ("report -o nowhere", "no record in 'nowhere'", "name a FILE"),
     ],
 )
@@ -148,8 +178,9 @@ def test_bad_words_are_refused_in_one_line_with_a_hint(words: str, error: str, h
     first, *rest = err.splitlines()
     assert first.startswith("ddpbench: error: ")
     assert error in first
-    assert len(rest) == bool(hint)
-    assert all(line.startswith("hint: ") and hint in line for line in rest)
+    assert len(rest) == 1
+    assert rest[0].startswith("hint: ")
+    assert hint in rest[0]
 
 
 def test_bad_words_are_refused_before_torch_is_imported(launch: Callable[..., Any]) -> None:
@@ -193,7 +224,7 @@ def test_help_of_run_tells_every_flag_with_its_default(capsys: pytest.CaptureFix
         assert (f"--[no-]{field.spelling[2:]} " if field.boolean else f"{field.spelling} <") in told
         assert f"{option.help} ({option.default})" in told
         assert field.flag.short in told
-    assert "--amp mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU" in told
+    assert f"--amp {AMP.help}" in told
 
 
 def test_no_words_mean_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,8 +235,17 @@ def test_no_words_mean_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"\n  {command} " in bare for command in program.commands)
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+@pytest.mark.parametrize(("words", "flags"), [("help", "--help"), ("help report", "report --help"), ("help resnet18", "run --help")])
+def test_help_is_also_a_word(words: str, flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 0
+    said = capsys.readouterr().out
+    assert main(flags.split()) == 0
+    assert said == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["--version", "version", "resnet18 --version"])
+def test_version(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 0
     assert capsys.readouterr().out == f"ddpbench {__version__}\n"
 
 
@@ -223,6 +263,8 @@ def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) 
         assert name in out.split()
     for spec in (*PRECISIONS.values(), *LOADERS.values()):
         assert spec.help.split()[0] in out
+    for told, spec in zip(re.split(r"(?m)^(?=(?:synthetic|torch|dali-cpu) )", out)[1:], LOADERS.values(), strict=True):
+        assert ("CIFAR-10" in told, "ImageNet" in told) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
 
 
 def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]) -> None:

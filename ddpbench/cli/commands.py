@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,12 @@ SETTINGS = {
     },
 }
 helped = click.help_option("-h", "--help", help="print this")
+versioned = partial(click.version_option, __version__, message="ddpbench %(version)s", help="print the version")
+SPOKEN = ("help", "version")
+"""First words that stand for ``--help`` and ``--version``; 'help run' is 'run --help'."""
 
+AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
+"""The one flag of a run that is no field: it stands for a precision."""
 
 EXAMPLES = """\
 Examples:
@@ -54,7 +60,7 @@ class Program(click.RichGroup):
 
 
 @click.group(cls=Program, context_settings=SETTINGS, options_metavar="COMMAND|WORKLOAD", subcommand_metavar="[FLAGS]")
-@click.version_option(__version__, message="ddpbench %(version)s", help="print the version")
+@versioned()
 @helped
 def program() -> None:
     """How fast your GPUs train, whether to believe it, and what holds them back.
@@ -65,6 +71,7 @@ def program() -> None:
 
 @program.command(options_metavar="[FLAGS]")
 @click.argument("workload")
+@versioned(hidden=True)  # where 'run' is left out, '--version' may stand behind a workload
 @helped
 @click.pass_context
 def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
@@ -148,39 +155,46 @@ def main(words: Sequence[str] | None = None) -> int:
     """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
     words = list(sys.argv[1:] if words is None else words)
     try:
-        return int(program.main(_with_command(words), prog_name="ddpbench", standalone_mode=False, obj=words) or Exit.OK)
+        command, *_ = full = _with_command(words)
+        return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=words) or Exit.OK)
     except BenchError as problem:
         refuse(problem)
     except click.UsageError as problem:
-        refuse(_as_usage_error(problem))
+        refuse(_as_usage_error(problem, command))
     except click.Abort:
         return Exit.INTERRUPTED
 
 
 def _with_command(words: list[str]) -> list[str]:
-    """The words with ``run`` in front where it is implied. Raises UsageError where the first word is nothing known."""
+    """The words with a command or the program's own flag in front. Raises UsageError where the first word is nothing known."""
     if not words:
         return ["--help"]
-    first = words[0]
+    first, *rest = words
+    if first in SPOKEN:
+        return _with_command([*rest, f"--{first}"])
     if first in program.commands or first in ("-h", "--help", "--version"):
         return words
     from ddpbench.workloads.catalogue import WORKLOADS
 
     if not first.startswith("-") and ":" not in first and first not in WORKLOADS:
-        hint = did_you_mean(first, [*program.commands, *WORKLOADS]) or "'ddpbench list' shows the workloads, 'ddpbench --help' the commands"
+        near = did_you_mean(first, [*program.commands, *SPOKEN, *WORKLOADS])
+        hint = near or "'ddpbench list' shows the workloads, 'ddpbench --help' the commands"
         raise UsageError(f"unknown command or workload '{first}'", hint)
     return ["run", *words]
 
 
-def _as_usage_error(problem: click.UsageError) -> UsageError:
-    """What click found wrong, in the words of every other error."""
-    command = problem.ctx.command_path if problem.ctx else "ddpbench"
-    if isinstance(problem, click.NoSuchOption) and problem.ctx:
-        known = [spelling for option in problem.ctx.command.params for spelling in (*option.opts, *option.secondary_opts)]
-        hint = did_you_mean(problem.option_name, known) or f"'{command} --help' shows every flag"
+def _as_usage_error(problem: click.UsageError, first: str) -> UsageError:
+    """What click found wrong behind the word ``first``, in the words of every other error."""
+    command = program.commands.get(first, program)
+    path = "ddpbench" if command is program else f"ddpbench {first}"
+    if isinstance(problem, click.NoSuchOption):
+        known = [spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)]
+        hint = did_you_mean(problem.option_name, known) or f"'{path} --help' shows every flag"
         return UsageError(f"unknown flag '{problem.option_name}'", hint)
     message = problem.format_message().rstrip(".")
-    return UsageError(message[:1].lower() + message[1:], f"'{command} --help' shows what it takes")
+    if isinstance(problem, click.BadOptionUsage):
+        message = message.replace("Option", "flag", 1).replace("requires an argument", "needs a value")
+    return UsageError(message[:1].lower() + message[1:], f"'{path} --help' shows what it takes")
 
 
 def _latest(folder: Path) -> Path:
@@ -193,11 +207,10 @@ def _latest(folder: Path) -> Path:
 
 def _add_flags(command: click.RichCommand) -> None:
     """The flags of a run, as they stand on the fields; ``--amp`` follows the precision that it names."""
-    amp = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
     for option in (*options(Config), *options(Output)):
         command.params.append(option.as_click())
         if option.field.name == "precision":
-            command.params.append(amp)
+            command.params.append(AMP)
 
 
 _add_flags(run)

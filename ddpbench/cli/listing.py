@@ -8,9 +8,12 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 
-from ddpbench.data.catalogue import LOADERS
+from ddpbench.data.catalogue import LOADERS, LoaderSpec
 from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.workloads.catalogue import WORKLOADS
+
+DATASETS = {"imagenet": "ImageNet", "cifar10": "CIFAR-10"}
+"""What people call the data sets."""
 
 
 def print_choices(console: Console) -> None:
@@ -25,7 +28,7 @@ def print_choices(console: Console) -> None:
     console.print("and torchvision's other classification models, on ImageNet:")
     console.print(Columns(others, padding=(0, 2), column_first=True))
     _print_names(console, "precision", ((spec.name, spec.help) for spec in PRECISIONS.values()))
-    _print_names(console, "loader", ((spec.name, spec.help) for spec in LOADERS.values()))
+    _print_names(console, "loader", ((spec.name, f"{spec.help}; for {_datasets(spec)}") for spec in LOADERS.values()))
     _print_names(console, "engine", ENGINES.items())
 
 
@@ -35,6 +38,10 @@ def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) ->
     for what, value, how in rows:
         table.add_row(what, f"{value}: {how}" if how else value)
     console.print(table)
+
+
+def _datasets(spec: LoaderSpec) -> str:
+    return " and ".join(DATASETS[name] for name in spec.datasets)
 
 
 def _print_names(console: Console, kind: str, names: Iterable[tuple[str, str]]) -> None:

@@ -65,14 +65,22 @@ class Option:
         return click.RichOption([*short, field.spelling], panel=flag.group, help=help, metavar=flag.metavar or self._placeholder())
 
     def values(self, given: Any) -> list[Any]:
-        """One value an arm: the parts of a comma list, or both ways of a switch. Raises UsageError where arms cannot differ."""
+        """One value an arm: the parts of a comma list, or both ways of a switch. Raises UsageError where arms cannot differ, or do not."""
         field, sweep = self.field, self.field.flag.sweep
         if field.boolean:
             ways = list(dict.fromkeys(given))
             return ways if sweep else [self.value(ways)]
-        if "," in given and not sweep:
+        if "," not in given:
+            return [self.value(given)]
+        if not sweep:
             raise UsageError(f"{field.spelling} takes one value, not the list '{given}'", "every arm of a job shares it")
-        return [self.value(text) for text in given.split(",")]
+        parts = given.split(",")
+        if "" in parts:
+            raise UsageError(f"the list '{given}' of {field.spelling} has an empty place", "put a value on both sides of every comma")
+        values = [self.value(text) for text in parts]
+        if len(set(values)) < len(values):
+            raise UsageError(f"the list '{given}' of {field.spelling} has a value twice", "every arm has a value of its own")
+        return values
 
     def value(self, given: Any) -> Any:
         """The one value that ``given`` stands for; raises UsageError where it is none."""
@@ -81,13 +89,22 @@ class Option:
             if len(set(given)) > 1:
                 raise UsageError(f"{field.spelling} and {field.negative} contradict each other", "give one of them")
             return given[0]
+        if not given:
+            raise UsageError(f"{field.spelling} cannot be empty", f"give a value, or leave the flag out ({self.default})")
+        if isinstance(self.kind, inspect.StrType):
+            return given
         try:
             value = msgspec.convert(given, self.annotation, strict=False)
         except msgspec.ValidationError:
             value = None  # as for the word "null", which msgspec reads as None
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        if value is None or (self._whole and not given.removeprefix("-").isdecimal()) or not _finite(value):
             raise UsageError(f"{field.spelling} cannot be '{given}'", did_you_mean(given, field.choices) or f"it takes {self._range()}")
         return value
+
+    @property
+    def _whole(self) -> bool:
+        """It takes whole numbers, and takes them in digits: msgspec would read 1e3 and 8.0 as well."""
+        return isinstance(self.kind, inspect.IntType)
 
     def _placeholder(self) -> str:
         return {inspect.IntType: "N", inspect.FloatType: "X"}.get(type(self.kind), "NAME")
@@ -96,8 +113,8 @@ class Option:
         if not isinstance(self.kind, inspect.IntType | inspect.FloatType):
             return _one_of(self.field.choices)
         bounds = {"above": self.kind.gt, "of at least": self.kind.ge, "below": self.kind.lt, "of at most": self.kind.le}
-        words = [f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None]
-        return " ".join(["a whole number" if isinstance(self.kind, inspect.IntType) else "a number", " and ".join(words)])
+        words = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+        return f"a whole number {words}, in digits" if self._whole else f"a number {words}"
 
 
 def options(struct: type[msgspec.Struct]) -> Iterator[Option]:
@@ -115,6 +132,10 @@ def _when_given(kind: inspect.Type) -> inspect.Type:
     if isinstance(kind, inspect.UnionType):
         return next(part for part in kind.types if not isinstance(part, inspect.NoneType))
     return kind
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _one_of(choices: tuple[str, ...]) -> str:

@@ -32,10 +32,14 @@ def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Re
     given = {name: text for name, text in given.items() if text not in (None, ())}
     axes = {name: option.values(given[name]) for option in options(Config) if (name := option.field.name) in given}
     output = {name: option.value(given[name]) for option in options(Output) if (name := option.field.name) in given}
+    if output.get("quiet") and output.get("verbose"):
+        raise UsageError("--quiet and --verbose contradict each other", "give one of them")
     for name in axes.get("precision", ()):
         lookup("precision", name, PRECISIONS)
-    for name in axes.get("loader", ()):
-        loaders.find(name)
+    sources = [loaders.find(name) for name in axes.get("loader", ())]
+    if sources and "data_dir" in axes and not any(source.reads_files for source in sources):
+        named = ",".join(axes["loader"])
+        raise UsageError(f"--data-dir and --loader {named} contradict each other: {named} reads no files", "give one of them")
     for name in axes.get("engine", ()):
         lookup("engine", name, ENGINES)
     if given.get("amp"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -11,11 +12,27 @@ from ddpbench.record.errors import UsageError
 
 Entry = TypeVar("Entry")
 
+NEAR = 0.54
+"""The least likeness of a name that is offered; that of 'fpp' and 'fp32' is 0.57."""
+
+TIE = 0.03
+"""Names that fall this little behind the nearest are offered beside it."""
+
+WORD = 0.95
+"""What likeness to one word of a name counts, so that a name that is alike as a whole comes first."""
+
+SYNONYMS = {"train": "run", "gpu": "cuda", "float32": "fp32", "float16": "amp-fp16", "half": "amp-fp16", "bfloat16": "amp-bf16"}
+"""What people call a thing whose name here looks unlike it."""
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean 'resnet50'?``, or an empty string when nothing known is close to ``name``."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
+    likeness = {other: _likeness(name, other) for other in known}
+    least = max(NEAR, max(likeness.values(), default=0.0) - TIE)
+    near = sorted((other for other in likeness if likeness[other] >= least), key=lambda other: -likeness[other])[:3]
+    meant = SYNONYMS.get(name.casefold())
+    offered = [meant] if meant in likeness else near
+    return f"did you mean {' or '.join(repr(other) for other in offered)}?" if offered else ""
 
 
 def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
@@ -46,3 +63,10 @@ def resolve(target: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as problem:
         raise UsageError(f"cannot load '{target}': {problem}", "give it as package.module:name, importable here") from problem
+
+
+def _likeness(name: str, other: str) -> float:
+    """0 to 1, whatever the case: how much ``name`` is like ``other``, or like a word of it, as 'fp16' is of 'amp-fp16'."""
+    typed, meant = (text.casefold().replace("_", "-").lstrip("-") for text in (name, other))
+    weights = {word: WORD for word in re.split("-+", meant) if len(word) > 2} | {meant: 1.0}
+    return max(weight * difflib.SequenceMatcher(None, typed, text).ratio() for text, weight in weights.items())

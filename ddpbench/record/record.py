@@ -79,7 +79,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One timed round of all ranks. Throughput is images of all ranks over the slowest rank's wall seconds."""
 
     index: int
-    traces: list[Trace]  # one a rank, in rank order; a sample above 64 ranks
+    traces: list[Trace]  # one a rank, in rank order
     images: int  # of all ranks
     wall_s: float  # of the slowest rank
     digests_agree: bool = True  # every rank ended the round with the same parameters
@@ -168,21 +168,23 @@ def save(job: Job, path: Path) -> None:
 
 
 def load(path: Path) -> Job:
-    """The job in ``path``. Raises UsageError naming the file and the line where it is cut off, no JSON, or too new."""
+    """The job in ``path``. Raises UsageError naming the file, and the line where it is cut off or no JSON, or what is wrong in it."""
+    another = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
     try:
         text = path.read_bytes()
     except OSError as problem:
-        raise UsageError(f"cannot read '{path}': {problem.strerror}") from problem
+        raise UsageError(f"cannot read '{path}': {problem.strerror}", another) from problem
     try:
         schema = msgspec.json.decode(text, type=_Head).schema
         if schema > SCHEMA:
             raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
         return msgspec.json.decode(text, type=Job)
     except msgspec.ValidationError as problem:
-        raise UsageError(f"'{path}' is no ddpbench record: {problem}") from problem
+        raise UsageError(f"'{path}' is no ddpbench record: {problem}", another) from problem
     except msgspec.DecodeError as problem:
-        line = text.count(b"\n") + 1
-        raise UsageError(f"'{path}' is cut off or no JSON, near line {line}: {problem}") from problem
+        byte = re.search(r"byte (\d+)", str(problem))  # none where the text ends too soon
+        line = text.count(b"\n", 0, int(byte[1]) if byte else None) + 1
+        raise UsageError(f"'{path}' is no ddpbench record: cut off or no JSON, near line {line}", another) from problem
 
 
 class _Head(msgspec.Struct):
