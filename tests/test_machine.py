@@ -43,7 +43,7 @@ def place(rank: int, **changes: object) -> RankPlace:
 
 def test_a_seat_by_torchrun() -> None:
     seat = take_seat(TORCHRUN)
-    assert (seat.rank, seat.world_size, seat.local_rank, seat.node_rank, seat.nodes) == (5, 8, 1, 1, 2)
+    assert (seat.rank, seat.world_size, seat.local_rank, seat.node_rank) == (5, 8, 1, 1)
     assert (seat.launched, seat.launcher, seat.speaks) == (True, "torchrun", False)
     assert take_seat({**TORCHRUN, "SLURM_JOB_ID": "7"}).launcher == "slurm"
     assert not take_seat({}).launched

@@ -28,7 +28,9 @@ def world(device: str = "cpu", seat: Seat | None = None) -> World:
     place = RankPlace(
         rank=seat.rank, host=seat.host, pid=os.getpid(), local_rank=seat.local_rank, node_rank=0, device=opened.name, device_id=opened.id
     )
-    return meet(seat, opened, Notice(place, software(opened.cuda)), False, 30, 60)
+    met = meet(seat, opened, Notice(place, software(opened.cuda)), False, 30, 60)
+    met.join()
+    return met
 
 
 def world_of_one(device: str = "cpu") -> World:

@@ -11,24 +11,25 @@ import torch
 
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.open import open_loader
+from ddpbench.experiments.trial import agree_that_it_fits
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
+from ddpbench.record.errors import DoesNotFit
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Round
 from ddpbench.record.trace import Trace
 from ddpbench.training.profile import kernel_ms
 from ddpbench.training.session import Parked, Session
 from ddpbench.workloads import catalogue as workloads
-from ddpbench.workloads.cost import Cost, cost
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10
 CPU_JOB_S = 55.0
 """Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
 
-MOST_TRACES = 64
-"""Up to this many ranks every trace is kept; above, a sample of them."""
+MOST_RAW = 64
+"""Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
 
 
 def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
@@ -38,20 +39,25 @@ def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
         yield from ((arm, turn) for arm in order)
 
 
-def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | None]]:
+def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[], bool]) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
     """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
 
-    An arm whose numbers died is not continued. ``in_time(rounds done)`` is asked before every round, on every rank. The arm of
-    the last round is left on the device.
+    An arm whose numbers died is not continued, and one of several that does not fit the device gives the reason in place of a
+    round. ``in_time()`` is asked before every round, on every rank. The arm of the last round is left on the device.
     """
-    for done, (index, turn) in enumerate(schedule(len(arms), rounds)):
+    for index, turn in schedule(len(arms), rounds):
         arm = arms[index]
         if arm.over:
             continue
-        if not in_time(done):
+        if not in_time():
             break
-        enter_alone(arm, arms)
-        yield index, arm.round(turn)
+        try:
+            enter_alone(arm, arms)
+        except DoesNotFit as problem:
+            arm.over = True
+            yield index, problem
+        else:
+            yield index, arm.round(turn)
 
 
 def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:
@@ -67,11 +73,10 @@ class Arm:
 
     def __init__(self, config: Config, arms: int, world: World, pulse: Pulse, trace_file: Path | None = None) -> None:
         self.config = config
-        self.over = False  # its numbers are dead: more rounds would tell nothing
+        self.over = False  # more rounds would tell nothing: its numbers are dead, or it does not fit
         self.attestation: Attestation | None = None
         self.preparation: Preparation | None = None
         self.data: Data | None = None
-        self.cost: Cost | None = None
         self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
         self._session: Session | None = None
         self._parked: Parked | None = None
@@ -88,7 +93,9 @@ class Arm:
         torch.manual_seed(self.config.seed)
         image_size = self.config.image_size or spec.image_size
         model = resolve(spec.model)(image_size, spec.classes)
-        self.cost = self.cost or cost(model, image_size)
+        if self._arms > 1 and not self._steps:
+            self._pulse.enter("trying a step alone")
+            agree_that_it_fits(self.config, spec, model, self._world)
         self._pulse.enter("opening the loader")
         loader = open_loader(self.config, spec.dataset, spec.classes, self._world.rank, self._world.size, self._world.device.torch)
         self.data = self.data or loader.data
@@ -116,7 +123,8 @@ class Arm:
         dead = trace.numerics.nonfinite_step is not None
         self.over = bool(self._world.most(float(dead)))
         self._pulse.enter("gathering the round")
-        traces = [msgspec.json.decode(message, type=Trace) for message in self._world.gather(msgspec.json.encode(trace))]
+        told = self._world.gather(msgspec.json.encode(thinned(trace, self._world.size)))
+        traces = [msgspec.json.decode(message, type=Trace) for message in told]
         return collect(index, traces) if traces else None
 
     def _note_rereading(self) -> None:
@@ -126,13 +134,16 @@ class Arm:
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, recycled=True)
 
+    @property
+    def can_look_inside(self) -> bool:
+        """Whether the profiler has something to tell: of kernels on a GPU, or to who asked for its trace."""
+        return not self.over and (self._world.device.cuda or self._trace_file is not None)
+
     def look_inside(self) -> float | None:
         """Milliseconds of kernels a step, from the profiler; None on a CPU. Only when every timed round of every arm is over:
 
         once the profiler has run, every launch of this process is slower.
         """
-        if not (self._world.device.cuda or self._trace_file):
-            return None
         assert self._session is not None, "between enter and leave"
         self._pulse.enter("profiling")
         return kernel_ms(self._session, self._trace_file)
@@ -149,13 +160,26 @@ class Arm:
 
 def collect(index: int, traces: list[Trace]) -> Round:
     """The round that ``traces``, one a rank, make."""
-    kept = traces if len(traces) <= MOST_TRACES else traces[:: -(-len(traces) // MOST_TRACES)]
     return Round(
         index=index,
-        traces=kept,
+        traces=traces,
         images=sum(trace.images for trace in traces),
         wall_s=max(trace.wall_s for trace in traces),
         digests_agree=len({trace.numerics.parameters_after for trace in traces}) == 1,
+    )
+
+
+def thinned(trace: Trace, ranks: int) -> Trace:
+    """The trace as it is kept with that many ranks. All ranks keep the same steps, so that these can still be compared."""
+    every = -(-ranks // MOST_RAW)
+    if every == 1:
+        return trace
+    return msgspec.structs.replace(
+        trace,
+        totals_ms={phase: trace.total_ms(phase) for phase in trace.phases_ms},
+        phases_ms={phase: durations[::every] for phase, durations in trace.phases_ms.items()},
+        host_data_ms=trace.host_data_ms[::every],
+        lead_ms=trace.lead_ms[::every],
     )
 
 

@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-import torch
-
 from ddpbench.experiments.journal import Journal, close_file
 from ddpbench.machine import signals
 from ddpbench.machine.board import Blame
@@ -121,8 +119,8 @@ class Ending:
         where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
-        elif isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem):
-            error = BenchError(f"out of memory {where}: {self._memory()}", f"a smaller batch: -b N{self._kept()}")
+        elif short := self._world.device.shortage(problem):
+            error = BenchError(f"out of memory {where}: {short}", f"a smaller batch: -b N{self._kept()}")
         else:
             text = str(problem).strip().partition("\n")[0] or "no message"
             error = BenchError(f"{type(problem).__name__} {where}: {text}", f"{_origin(problem)}{self._kept()}")
@@ -191,13 +189,6 @@ class Ending:
     def _kept(self) -> str:
         path = self._board.read("record")
         return f"; finished rounds are in {os.path.relpath(path)}" if path else ""
-
-    def _memory(self) -> str:
-        device = self._world.device
-        if not device.cuda:
-            return f"{device.total_bytes / 2**30:.1f} GiB on this host"
-        peak = torch.cuda.max_memory_allocated(device.torch)
-        return f"peak {peak / 2**30:.1f} of {device.total_bytes / 2**30:.1f} GiB"
 
 
 def _origin(problem: BaseException) -> str:

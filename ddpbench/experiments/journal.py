@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddpbench.analysis.history import earlier_figures
 from ddpbench.analysis.judge import judge
-from ddpbench.record.errors import Status
+from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
 from ddpbench.record.request import Request
 
@@ -44,6 +44,12 @@ class Journal:
             setattr(record, name, value)
         self.save()
 
+    def drop(self, index: int, error: BenchError) -> None:
+        """Arm ``index`` ends here, and the others go on."""
+        record = self.job.records[index]
+        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint)
+        self.save()
+
     def close(self, status: Status, fault: Fault | None = None) -> None:
         """Ends every arm that still runs, judges all, and saves."""
         close_records(self.job.records, status, fault)
@@ -53,9 +59,13 @@ class Journal:
 
 
 def close_records(records: Sequence[Record], status: Status, fault: Fault | None) -> None:
-    """Gives ``status`` to every record that is still running."""
+    """Ends every record that is still running: with ``status``, unless all its rounds are there."""
     for record in records:
-        if record.status == "running":
+        if record.status != "running":
+            continue
+        if fault and len(records) > 1 and len(record.rounds) == record.config.rounds:
+            record.status = "ok"
+        else:
             record.status, record.fault = status, fault
 
 

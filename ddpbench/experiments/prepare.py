@@ -21,6 +21,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.request import Output, Request
 from ddpbench.training.precision import refuse_impossible
 from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads.cost import cost_of
 
 MEETING_PATIENCE = 2.5
 """Times the hang timeout that ranks may take to come together."""
@@ -40,11 +41,12 @@ def prepare(request: Request) -> tuple[list[Config], World]:
 
 
 def settled(config: Config, device: Device, seat: Seat) -> Config:
-    """``config`` without an automatic field left, after all that can be checked alone: names, precision, data."""
+    """``config`` without an automatic field left, after all that can be checked alone: names, precision, data, size of the input."""
     config = settle(config, device.cuda, seat.local_world_size)
     refuse_impossible(PRECISIONS[config.precision], device, config.engine)
     spec = workloads.find(config.workload)
     check(config, spec.dataset, spec.classes, seat.world_size)
+    cost_of(config.workload, config.image_size or spec.image_size)
     return config
 
 
@@ -53,13 +55,17 @@ def check_targets(output: Output) -> None:
     target = None if output.json in (None, "-") else Path(str(output.json))
     if target and target.is_dir():
         raise UsageError(f"'{target}' is a folder", "name a file: --json PATH")
+    if target and not target.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder '{target.parent}' for --json", "make it, or name another PATH")
     if target and target.exists() and not output.force:
         raise UsageError(f"'{target}' exists", "another PATH for --json, or --force")
     if target and not _writable(target.absolute().parent):
         raise UsageError(f"cannot write '{target}'", "another PATH for --json")
     folder = Path(output.output_dir).absolute()
-    if not _writable(next(parent for parent in (folder, *folder.parents) if parent.exists())):
-        raise UsageError(f"cannot write results in '{output.output_dir}'", "choose another folder with -o DIR")
+    ground = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not _writable(ground):
+        why = "may not write there" if ground.is_dir() else f"'{os.path.relpath(ground)}' is a file"
+        raise UsageError(f"cannot write results in '{output.output_dir}': {why}", "choose another folder with -o DIR")
 
 
 def _writable(folder: Path) -> bool:
@@ -90,4 +96,5 @@ def new_record(asked: Config, config: Config, world: World) -> Record:
     stands = environment(
         world.notices[0].software, world.places, world.seat.launcher, world.backend, device_type, world.device.why_no_health
     )
-    return Record(config=config, environment=stands, asked=asked)
+    model = cost_of(config.workload, config.image_size or 0)
+    return Record(config=config, environment=stands, asked=asked, parameters=model.parameters, flops_per_image=model.flops_per_image)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 
 from ddpbench.experiments.arms import Arm, enter_alone, interleave
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.journal import Journal, write_json
 from ddpbench.experiments.launches import start_launches
+from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.pulse import Pulse
@@ -18,7 +18,7 @@ from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, LaunchGap
 from ddpbench.record.request import Request
@@ -61,45 +61,46 @@ def run(request: Request) -> int:
 
 def train_all(request: Request, configs: Sequence[Config], world: World, pulse: Pulse, journal: Journal | None, progress: Progress) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
+    pulse.enter("joining the process group")
+    world.join()
     world.barrier()  # rank 0 has told where the record is, and every rank is watched over
-    begin, total = perf_counter(), len(request.arms) * request.arms[0].rounds
+    pace, total = Pace(), len(request.arms) * request.arms[0].rounds
 
-    def in_time(done: int) -> bool:
+    def in_time() -> bool:
         """Whether one more round of the usual length ends before ``--time-limit``."""
-        limit_s, spent_s = request.arms[0].time_limit, perf_counter() - begin
-        return limit_s is None or not done or world.most(spent_s * (done + 1) / done) <= limit_s
+        limit_s = request.arms[0].time_limit
+        return limit_s is None or world.most(pace.end_of_next_s()) <= limit_s
 
     ceilings = measure_ceilings(configs, world, pulse, progress)
     progress.stage("warming up")
     arms = [Arm(config, len(configs), world, pulse, trace_file(request, world, index)) for index, config in enumerate(configs)]
     for done, (index, measured) in enumerate(interleave(arms, request.arms[0].rounds, in_time), 1):
+        pace.round_ended()
         if journal is None or measured is None:
             continue
         arm = arms[index]
-        journal.add(
-            index,
-            measured,
-            parameters=arm.cost.parameters if arm.cost else 0,
-            flops_per_image=arm.cost.flops_per_image if arm.cost else None,
-            data=arm.data,
-            attestation=arm.attestation,
-            preparation=arm.preparation,
-            ceilings=ceilings,
-        )
-        text = f"{about(measured.images_per_s, 4)} images/s"
+        if isinstance(measured, DoesNotFit):
+            journal.drop(index, measured)
+            text = measured.message
+        else:
+            known = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
+            journal.add(index, measured, **known)
+            text = f"{about(measured.images_per_s, 4)} images/s"
         if request.swept:
             text = f"{arm_name(arm.config, request.swept)}: {text}"
-        progress.round_done(done, total, text, (perf_counter() - begin) / done * (total - done))
+        progress.round_done(done, total, text, pace.seconds_left(total - done))
     if len(arms) == 1 or request.arms[0].profile:
-        progress.stage("looking inside a step")
-        look_inside(arms, journal)
+        look_inside(arms, journal, progress)
     for arm in arms:
         arm.leave()
 
 
-def look_inside(arms: Sequence[Arm], journal: Journal | None) -> None:
+def look_inside(arms: Sequence[Arm], journal: Journal | None, progress: Progress) -> None:
     """The profiler's window of each arm, one arm on the device at a time."""
     for index, arm in enumerate(arms):
+        if not arm.can_look_inside:
+            continue
+        progress.stage("looking inside a step")
         enter_alone(arm, arms)
         kernels = arm.look_inside()
         if journal and kernels and (rounds := journal.job.records[index].rounds):

@@ -12,7 +12,7 @@ from torch import distributed as dist
 from ddpbench.machine.pulse import Mark
 from ddpbench.machine.seat import Seat
 from ddpbench.record.environment import RankPlace, Software
-from ddpbench.record.errors import Status, Unreachable, UsageError
+from ddpbench.record.errors import RefusedElsewhere, Status, Unreachable, UsageError
 from ddpbench.record.record import Fault
 
 SILENCE_S = 1.5
@@ -54,11 +54,16 @@ class Board:
         self.pin(f"place/{self._seat.rank}", msgspec.json.encode(notice).decode())
 
     def wait_for_all(self, limit_s: float) -> list[Notice]:
-        """The notices of all ranks in rank order; raises UsageError with how many came when ``limit_s`` is over."""
+        """The notices of all ranks in rank order; raises UsageError with how many came when ``limit_s`` is over.
+
+        Raises RefusedElsewhere as soon as another rank has told why it does not come.
+        """
         keys = [f"place/{rank}" for rank in range(self._seat.world_size)]
         end = time.monotonic() + limit_s
         missing = keys
         while missing := [key for key in missing if not self._store.check([key])]:
+            if blame := self.blamed():
+                raise RefusedElsewhere(blame.fault.message, blame.fault.hint)
             if time.monotonic() > end:
                 ranks = ", ".join(key.rpartition("/")[2] for key in missing[:8])
                 kind = Unreachable if keys[0] in missing else UsageError  # without rank 0, whoever is here speaks

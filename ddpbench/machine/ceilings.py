@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import torch
 
 from ddpbench.machine.device import Device
@@ -9,10 +11,12 @@ from ddpbench.machine.switches import set_tf32
 
 SIDE = 8192
 PRODUCTS = 8
+LONG_ENOUGH_S = 0.8
+"""Clocks and power settle within some tenths of a second: a shorter burst reads up to 5% too fast or too slow."""
 
 
 def matmul_tflops(device: Device, dtype: str) -> float:
-    """TFLOP/s of ``SIDE`` x ``SIDE`` products on random data, median of three runs; ``tf32`` is float32 through TF32.
+    """TFLOP/s of ``SIDE`` x ``SIDE`` products on random data, the median of runs; ``tf32`` is float32 through TF32.
 
     Random data, because a product of zeros draws less power and runs faster than any training does.
     """
@@ -20,14 +24,13 @@ def matmul_tflops(device: Device, dtype: str) -> float:
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     left, right = (torch.randn(SIDE, SIDE, device=device.torch, dtype=kind) for _ in range(2))
     out = torch.empty_like(left)
-    runs: list[float] = []
-    for _ in range(4):
+    runs_s: list[float] = []
+    while sum(runs_s) < LONG_ENOUGH_S:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         for _ in range(PRODUCTS):
             torch.mm(left, right, out=out)
         end.record()
         end.synchronize()
-        runs.append(begin.elapsed_time(end) / 1e3)
-    seconds = sorted(runs[1:])[1] / PRODUCTS  # the first run warms up
-    return 2 * SIDE**3 / seconds / 1e12
+        runs_s.append(begin.elapsed_time(end) / 1e3)
+    return 2 * SIDE**3 * PRODUCTS / median(runs_s[len(runs_s) // 2 :]) / 1e12  # the first half warms up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,9 @@ from ddpbench.machine.nvml import Gpu
 from ddpbench.machine.seat import Seat
 from ddpbench.record.errors import UsageError
 from ddpbench.record.trace import Memory
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+"""In which torch tells what it could not allocate on a GPU; on a CPU it counts bytes."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,18 @@ class Device:
 
     def allocator_retries(self) -> int:
         return int(torch.cuda.memory_stats(self.torch).get("num_alloc_retries", 0)) if self.cuda else 0
+
+    def shortage(self, problem: BaseException) -> str:
+        """What was in use and what was asked for, where ``problem`` is an allocation that failed; empty for any other problem."""
+        text = str(problem)
+        if not (isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text):
+            return ""
+        asked = re.search(r"tried to allocate ([\d.]+) (\w+)", text, re.IGNORECASE)
+        more = f", {float(asked[1]) * UNITS.get(asked[2], 1) / 2**30:,.2g} GiB more asked for" if asked else ""
+        if not self.cuda:
+            return f"{self.total_bytes / 2**30:.1f} GiB on this host{more}"
+        peak = torch.cuda.max_memory_allocated(self.torch)
+        return f"peak {peak / 2**30:.1f} of {self.total_bytes / 2**30:.1f} GiB{more}"
 
     def memory(self, worker_pids: list[int], retries_before: int) -> Memory:
         """Peaks since ``reset_peaks`` and what the host holds now."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -91,6 +92,16 @@ def resident_bytes(pid: int) -> int | None:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return None
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """CPU time, user and system, that these processes have used so far; one that is gone counts nothing."""
+    spent = 0.0
+    for pid in pids:
+        with suppress(psutil.Error):
+            times = psutil.Process(pid).cpu_times()
+            spent += times.user + times.system
+    return spent
 
 
 def host_memory_bytes() -> int:

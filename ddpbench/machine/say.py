@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import NoReturn
 import msgspec
 
 from ddpbench.machine.seat import Seat, take_seat
-from ddpbench.record.errors import BenchError
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.record import Fault
 
 OUTCOME_VARIABLE = "DDPBENCH_OUTCOME"
 """Names the file in which a run that ddpbench itself started leaves its Outcome: torchrun turns every failure into 1."""
@@ -22,17 +24,36 @@ PATIENCE_S = 5.0
 
 
 def refuse(error: BenchError) -> NoReturn:
-    """Ends this process before the ranks have met. What every rank meets alike rank 0 prints, and the others wait silently."""
+    """Ends this process before the ranks have met. What every rank meets alike rank 0 prints.
+
+    The others wait to be ended for it. One that is not was alone with its error, and tells it.
+    """
     try:
         seat = take_seat()
     except BenchError as problem:  # the variables themselves are the error
         error, seat = problem, Seat(rank=int(os.environ.get("SLURM_PROCID", "0")))
-    if seat.speaks or not error.on_every_rank:
+    speaks = error.known == "here" or (error.known == "everywhere" and seat.speaks)
+    if error.known == "everywhere" and not seat.speaks:
+        time.sleep(PATIENCE_S)
+        speaks = seat.launched and _is_first_to_tell(error, seat)
+        error = UsageError(f"rank {seat.rank} ({seat.host}) alone: {error.message}", error.hint)
+    if speaks:
         print_error(error)
         leave_outcome(seat, error, error.exit_code)
-    else:
-        time.sleep(PATIENCE_S)
     sys.exit(int(error.exit_code))
+
+
+def _is_first_to_tell(error: BenchError, seat: Seat) -> bool:
+    """Tells the other ranks; whether none had told before. A store that is gone went with a launch that another rank ended."""
+    from ddpbench.machine.board import Blame, Board, open_store  # torch, which a refusal that all ranks share never needs
+
+    try:
+        socket.create_connection((seat.address, seat.port), timeout=2.0).close()  # torch's own try would write its complaints to stderr
+        board = Board(open_store(seat, limit_s=2.0), seat)
+        board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint, rank=seat.rank)))
+        return board.claim()
+    except (BenchError, RuntimeError, OSError):
+        return False
 
 
 def print_error(error: BenchError) -> None:

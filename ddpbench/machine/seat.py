@@ -33,10 +33,6 @@ class Seat:
         return bool(self.address)
 
     @property
-    def nodes(self) -> int:
-        return -(-self.world_size // self.local_world_size)
-
-    @property
     def speaks(self) -> bool:
         """Whether this is the process that prints what all ranks would print."""
         return self.rank == 0

@@ -24,6 +24,7 @@ class World:
     board: Board
     notices: list[Notice]
     backend: str  # none, gloo, nccl
+    collective_s: float  # how long torch lets one collective take
 
     @property
     def rank(self) -> int:
@@ -41,6 +42,19 @@ class World:
     @property
     def places(self) -> list[RankPlace]:
         return [notice.place for notice in self.notices]
+
+    def join(self) -> None:
+        """Makes the process group. Nodes that met may still be unable to talk here, over another interface: to be watched over."""
+        if not self.distributed:
+            return
+        dist.init_process_group(
+            f"cpu:gloo,cuda:{self.backend}" if self.device.cuda else "gloo",
+            store=dist.PrefixStore("group", open_store(self.seat, self.collective_s)),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=timedelta(seconds=self.collective_s),
+            device_id=self.device.torch if self.backend == "nccl" else None,
+        )
 
     def barrier(self) -> None:
         """Returns when every rank's device is done and every rank is here."""
@@ -64,7 +78,8 @@ class World:
         dist.all_gather(sizes, torch.tensor([len(message)]))
         longest = max(int(size) for size in sizes)
         padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        if message:  # torch makes no tensor of an empty buffer
+            padded[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         received = [torch.empty(longest, dtype=torch.uint8) for _ in sizes] if self.rank == 0 else None
         dist.gather(padded, received)
         return [bytes(part[: int(size)].numpy()) for part, size in zip(received or [], sizes, strict=bool(received))]
@@ -72,12 +87,12 @@ class World:
     def close(self) -> None:
         """Says goodbye on the board and takes the process group down."""
         self.board.leave()
-        if self.distributed:
+        if dist.is_initialized():
             dist.destroy_process_group()
 
 
 def meet(seat: Seat, device: Device, notice: Notice, share_gpu: bool, meeting_s: float, collective_s: float) -> World:
-    """Joins the ranks.
+    """Brings the ranks together on the board; ``World.join`` makes their process group.
 
     Waits ``meeting_s`` for all of them, refuses mixed ones, and lets a collective of torch's take ``collective_s``, which must
     be longer than the hang timeout: NCCL's own watchdog aborts the process and cannot be caught. Raises UsageError.
@@ -86,18 +101,10 @@ def meet(seat: Seat, device: Device, notice: Notice, share_gpu: bool, meeting_s:
     board.arrive(notice)
     notices = board.wait_for_all(meeting_s)
     refuse_mixed(notices, share_gpu)
-    if not seat.launched:
-        return World(seat, device, board, notices, "none")
-    backend = "nccl" if device.cuda and not share_gpu else "gloo"  # NCCL refuses two ranks on one GPU
-    dist.init_process_group(
-        f"cpu:gloo,cuda:{backend}" if device.cuda else "gloo",
-        store=dist.PrefixStore("group", open_store(seat, meeting_s)),
-        rank=seat.rank,
-        world_size=seat.world_size,
-        timeout=timedelta(seconds=collective_s),
-        device_id=device.torch if backend == "nccl" else None,
-    )
-    return World(seat, device, board, notices, backend)
+    backend = "none"
+    if seat.launched:
+        backend = "nccl" if device.cuda and not share_gpu else "gloo"  # NCCL refuses two ranks on one GPU
+    return World(seat, device, board, notices, backend, collective_s)
 
 
 def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:

@@ -24,12 +24,16 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+Knowledge = Literal["everywhere", "here", "told"]
+"""Who knows of an error that comes before the ranks have met: every rank alike, this rank alone, or all, since one has told."""
+
+
 class BenchError(Exception):
     """A failure with one line for the user and one hint. ``status`` is what the record of the run will say."""
 
     status: Status = "failed"
     exit_code: int = Exit.FAILED
-    on_every_rank = True  # every rank meets it alike before the ranks have met, so that one of them speaks for all
+    known: Knowledge = "everywhere"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -51,7 +55,17 @@ class UsageError(BenchError):
 class Unreachable(UsageError):
     """This rank cannot reach the others, who may know nothing of it."""
 
-    on_every_rank = False
+    known: Knowledge = "here"
+
+
+class RefusedElsewhere(UsageError):
+    """Another rank refused, and has said why."""
+
+    known: Knowledge = "told"
+
+
+class DoesNotFit(BenchError):
+    """One step of an arm needs more memory than the device of some rank has."""
 
 
 class Hung(BenchError):

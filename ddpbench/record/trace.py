@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 import msgspec
 
 PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
@@ -65,10 +67,16 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     images: int  # this rank's
     wall_s: float  # from the synchronisation before the first step to the one after the last
-    phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock
+    phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock; of every n-th step above 64 ranks
     host_data_ms: list[float]  # the host's own wait for the loader, a step
     lead_ms: list[float]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
     memory: Memory
     numerics: Numerics
     health: Health | None = None
+    cpu_s: float | None = None  # CPU seconds of this rank's process and its loader workers; None where it cannot be read
     retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty
+    totals_ms: dict[str, float] = {}  # phase -> its sum over all steps, where phases_ms holds only some of them
+
+    def total_ms(self, phase: str) -> float:
+        """The sum of a phase over all steps of the round."""
+        return self.totals_ms[phase] if self.totals_ms else fsum(self.phases_ms[phase])

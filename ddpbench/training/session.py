@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ import torch
 from torch import nn
 
 from ddpbench.machine.clock import open_clock
+from ddpbench.machine.device import Device
+from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.nvml import HealthWatch
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
@@ -62,6 +65,12 @@ class Parked:
     scaler: Mapping[str, Any] = field(default_factory=dict)
 
 
+def on_device(model: nn.Module, config: Config, device: Device) -> nn.Module:
+    """``model`` as it is trained: on the device, in the memory layout asked for."""
+    model = model.to(device.torch).train()
+    return model.to(memory_format=torch.channels_last) if config.channels_last else model
+
+
 class Session:
     """A training that is live on the device, from its construction until ``close``."""
 
@@ -75,9 +84,7 @@ class Session:
         torch.manual_seed(config.seed)
         pulse.patience_s = config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
 
-        self.model = model.to(self._device.torch).train()
-        if config.channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)
+        self.model = on_device(model, config, self._device)
         if parked:
             self.model.load_state_dict(parked.model)
         self._compiled = config.compile != "off"
@@ -140,6 +147,7 @@ class Session:
             self._drain()
             self._device.reset_peaks()
             retries, before = self._device.allocator_retries(), digest(self.model)
+            busy_s = self._cpu_seconds()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             self._world.barrier()
             begin = perf_counter()
@@ -147,6 +155,7 @@ class Session:
             self._device.synchronize()
             wall_s = perf_counter() - begin
             seen = health.finish()
+            busy_s = self._cpu_seconds() - busy_s
         self._pulse.enter("reading the round")
         return Trace(
             rank=self._world.rank,
@@ -156,6 +165,7 @@ class Session:
             phases_ms=self._clock.phases_ms(),
             host_data_ms=self._clock.host_data_ms(),
             lead_ms=self._clock.lead_ms(),
+            cpu_s=busy_s,
             memory=self._device.memory(self._loader.worker_pids(), retries),
             numerics=self._ledger.close(self.loss_scale(), before, digest(self.model)),
             health=seen,
@@ -215,6 +225,10 @@ class Session:
         self._train(steps)
         self._device.synchronize()
         return self._world.most(perf_counter() - begin)
+
+    def _cpu_seconds(self) -> float:
+        """CPU time of this rank and its loader workers so far."""
+        return cpu_seconds([os.getpid(), *self._loader.worker_pids()])
 
     def _ranks_on_this_gpu(self) -> int:
         return sum(place.device_id == self._device.id for place in self._world.places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from ddpbench.record.errors import UsageError
+from ddpbench.record.names import resolve
+from ddpbench.workloads.catalogue import find
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,13 @@ class Cost:
 
     parameters: int
     flops_per_image: float
+
+
+@cache
+def cost_of(workload: str, image_size: int) -> Cost:
+    """The cost of the workload called ``workload``. Raises UsageError where its model cannot take images of that size."""
+    spec = find(workload)
+    return cost(resolve(spec.model)(image_size, spec.classes), image_size)
 
 
 def cost(model: nn.Module, image_size: int) -> Cost:

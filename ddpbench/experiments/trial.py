@@ -1,0 +1,58 @@
+"""One step of an arm, tried by every rank alone before they are tied together.
+
+A rank that runs out of memory between two collectives would leave the others waiting, and take every other arm with it.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import msgspec
+import torch
+from torch import nn
+
+from ddpbench.data.open import open_loader
+from ddpbench.machine.world import World
+from ddpbench.record.catalogue import PRECISIONS
+from ddpbench.record.config import Config
+from ddpbench.record.errors import DoesNotFit
+from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.precision import autocast
+from ddpbench.training.session import on_device
+from ddpbench.workloads.catalogue import WorkloadSpec
+
+
+def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, world: World) -> None:
+    """Raises DoesNotFit on every rank where one of them could not hold a step; the weights of ``model`` stay as they are."""
+    short = ""
+    try:
+        _step_alone(config, spec, model, world)
+    except (RuntimeError, MemoryError) as problem:
+        if not (short := world.device.shortage(problem)):
+            raise
+    model.zero_grad(set_to_none=True)
+    gc.collect()
+    world.device.release()
+    if world.most(float(bool(short))):
+        place = world.places[world.rank]
+        told = world.gather(f"{short} on rank {place.rank} ({place.host})".encode() if short else b"")
+        first = next((text.decode() for text in told if text), "")
+        raise DoesNotFit(f"out of memory at batch {config.batch_size}: {first}", "a smaller batch: -b N")
+
+
+def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, world: World) -> None:
+    """Forward and backward beside all that a step with others needs.
+
+    That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
+    which a loader copies while the first is trained on.
+    """
+    device = world.device
+    alone = msgspec.structs.replace(config, loader="synthetic")
+    model = on_device(model, config, device)
+    images, labels = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, device.torch).next_batch(lambda: None)
+    beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
+    with autocast(PRECISIONS[config.precision], device):
+        loss = nn.functional.cross_entropy(model(images), labels)
+    loss.backward()
+    device.synchronize()
+    del beside

@@ -1,0 +1,57 @@
+"""What the interleaver keeps, and how it counts its time."""
+
+from __future__ import annotations
+
+import pytest
+from records import record
+
+from ddpbench.experiments import pace as pace_module
+from ddpbench.experiments.arms import MOST_RAW, thinned
+from ddpbench.experiments.pace import Pace
+from ddpbench.record.trace import PHASES, Trace
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return record().rounds[0].traces[0]
+
+
+def test_up_to_64_ranks_every_step_is_kept(trace: Trace) -> None:
+    assert thinned(trace, MOST_RAW) is trace
+
+
+@pytest.mark.parametrize("ranks", [65, 128, 1000])
+def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace, ranks: int) -> None:
+    kept = thinned(trace, ranks)
+    every = -(-ranks // 64)
+    for phase in PHASES:
+        assert kept.phases_ms[phase] == trace.phases_ms[phase][::every]
+        assert kept.total_ms(phase) == pytest.approx(sum(trace.phases_ms[phase]))
+    assert len(kept.host_data_ms) == len(kept.phases_ms["data"]) < trace.steps
+    assert (kept.rank, kept.steps, kept.wall_s, kept.numerics) == (trace.rank, trace.steps, trace.wall_s, trace.numerics)
+
+
+def test_the_time_left_leaves_the_warm_up_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 40.0, 43.0, 46.0])
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
+    pace = Pace()
+    assert pace.seconds_left(5) is None
+    pace.round_ended()
+    assert pace.seconds_left(4) is None, "one round ended, and nobody knows when it began"
+    pace.round_ended()
+    assert pace.seconds_left(3) == 9.0
+    pace.round_ended()
+    assert pace.seconds_left(2) == 6.0
+
+
+def test_the_next_round_is_foretold_from_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+    pace = Pace()
+    assert pace.end_of_next_s() == 0, "the first is always tried"
+    clock[0] = 10.0
+    pace.round_ended()
+    assert pace.end_of_next_s() == 20.0
+    clock[0] = 13.0
+    pace.round_ended()
+    assert pace.end_of_next_s() == 16.0
