@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment, RankPlace, Software
+from ddpbench.record.flags import flags
 from ddpbench.record.record import Attestation, Ceilings, Data, Job, Preparation, Record, Round
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Memory, Numerics, Trace
 
@@ -232,8 +235,27 @@ def cpu_run(**changes: Any) -> Record:
 
 def job(*records: Record, swept: Sequence[str] = ()) -> Job:
     """The job file that a command would have left."""
-    words = records[0].config.to_argv()
-    return Job(started="2026-11-21T01:29:30Z", command=["ddpbench", *words], swept=list(swept), records=list(records))
+    return Job(started="2026-11-21T01:29:30Z", command=typed(records, swept), swept=list(swept), records=list(records))
+
+
+def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
+    """The command of ``arms`` as a person types it: ``--amp`` for short, and torchrun as in its own tutorials."""
+    asked = [record.asked or record.config for record in arms]
+    fields = {field.name: field for field in flags(Config)}
+    shared = replace(asked[0], **{name: fields[name].default for name in swept})
+    lists = [(fields[name].spelling, ",".join(dict.fromkeys(str(getattr(each, name)) for each in asked))) for name in swept]
+    words = " ".join([*shared.to_argv(), *(word for pair in lists for word in pair)]) + " "
+    place = arms[0].environment
+    start = "ddpbench" if place.launcher == "python" else f"torchrun --nproc_per_node={place.world_size // place.nodes} -m ddpbench"
+    if place.nodes > 1:
+        start = start.replace("torchrun", f"torchrun --nnodes={place.nodes} --rdzv_backend=c10d --rdzv_endpoint=node-01:29511")
+    return [*start.split(), *words.replace("--precision amp-fp16 ", "--amp ").split()]
+
+
+def as_asked(config: Config) -> Config:
+    """``config`` before its automatic fields were filled in."""
+    automatic = ("batch_size", "image_size", "optimizer_impl", "channels_last", "loader", "workers", "warmup")
+    return replace(config, device="auto", **dict.fromkeys(automatic))
 
 
 def _fields(struct: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from records import BUSY, GPU_HEALTH, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge
-from ddpbench.record.record import Fault, Job, LaunchGap, Preparation, Record
+from ddpbench.record.record import Data, Fault, Job, LaunchGap, Preparation, Record
 
 UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
 """Rounds that do not move along with those of the first arm."""
@@ -60,7 +60,7 @@ def one_round() -> Job:
 
 def killed() -> Job:
     fault = Fault(
-        message="killed (SIGKILL) on rank 2 (node-01) at step 51 (backward)",
+        message="killed (SIGKILL?) on rank 2 (node-01) at step 51 (backward): it ended without a word",
         hint="the kernel's OOM killer? see dmesg",
         rank=2,
         step=51,
@@ -70,13 +70,17 @@ def killed() -> Job:
 
 
 def hung_before_the_first_round() -> Job:
-    fault = Fault(message="no progress for 300 s on rank 1 (node-01), at step 0 (data)", hint="its stack is in the log", rank=1)
+    fault = Fault(
+        message="hung on rank 1 (node-01) at step 0 (data): no progress for 300 s",
+        hint="rank 1 stood in next_batch, /home/me/loader.py:31",
+        rank=1,
+    )
     nothing: dict[str, Any] = {"data": None, "attestation": None, "preparation": None, "ceilings": None}
     return lone(records.record(longer=(), status="hung", fault=fault, **nothing))
 
 
 def interrupted() -> Job:
-    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="SIGTERM")))
+    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM, 3 of 5 rounds")))
 
 
 def cut_off() -> Job:
@@ -109,7 +113,7 @@ def loaders_and_batches() -> Job:
         message="out of memory on rank 0 (node-01) at step 3 (forward): batch 512, peak 138.9 of 139.8 GiB",
         hint="a smaller --batch-size",
     )
-    stopped = {"status": "interrupted", "fault": Fault(message="SIGINT")}
+    stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT, 6 of 15 rounds")}
     return several(
         [
             arm(1.0, STEADY[:3], loader="torch", batch_size=256, **stopped),
@@ -119,6 +123,56 @@ def loaders_and_batches() -> Job:
         "loader",
         "batch_size",
     )
+
+
+def two_rounds() -> Job:
+    """Too few rounds for an interval, and one of them slow."""
+    return lone(records.record(longer=(1.0, 1.4), config=replace(RESNET50, rounds=2)))
+
+
+def few_steps() -> Job:
+    """A first try: two rounds of two steps, nearly all of it spent in waiting for data."""
+    config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
+    phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
+    files = Data(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
+    return lone(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
+
+
+def neighbour() -> Job:
+    """Two CPU ranks that compute all the time, and get half a core each."""
+    return lone(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
+
+
+def accelerate_alone() -> Job:
+    """Accelerate in a process group of one rank, which it does not wrap in DDP."""
+    place = records.environment(1, launcher="torchrun", backend="nccl")
+    alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
+    return lone(records.record([alone], environment=place, config=replace(RESNET50, engine="accelerate")))
+
+
+def many_arms() -> Job:
+    """Eight arms of four fields, none of them as steady as it should be; one ran out of memory."""
+    fault = Fault(message="out of memory on rank 0 (node-01) at step 3 (forward): peak 138.9 of 139.8 GiB", hint="a smaller batch: -b N")
+    each = [
+        {"precision": precision, "batch_size": batch, "engine": engine, "compile": compiled}
+        for precision, batch in (("amp-fp16", 256), ("amp-bf16", 512))
+        for engine in ("ddp", "accelerate")
+        for compiled in ("off", "reduce-overhead")
+    ]
+    paces = [(1.0, 1.02 + 0.002 * index, 0.99, 1.01, 1.0) for index in range(len(each))]
+    ends: list[dict[str, Any]] = [{}] * 7 + [{"status": "failed", "fault": fault}]
+    arms = [
+        arm(1 + index / 10, pace if end == {} else (), **settings, **end)
+        for index, (settings, pace, end) in enumerate(zip(each, paces, ends, strict=True))
+    ]
+    return several(arms, *each[0])
+
+
+def engines() -> Job:
+    """Both engines where there is one process, for two rounds."""
+    alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
+    each = [replace(RESNET50, engine=engine, rounds=2) for engine in ("ddp", "accelerate")]
+    return several([records.record([alone], longer=(1.0, 1.003), config=config) for config in each], "engine")
 
 
 def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Record:
@@ -134,8 +188,12 @@ def lone(record: Record) -> Job:
 
 def several(arms: list[Record], *swept: str) -> Job:
     for record in arms:
-        judge(record)
-    return records.job(*arms, swept=swept)
+        settled = {name: getattr(record.config, name) for name in swept}
+        record.asked = replace(records.as_asked(record.config), **settled)
+    job = records.job(*arms, swept=swept)
+    for record in arms:
+        judge(record, typed=job.command)
+    return job
 
 
 SCENES: Mapping[str, Callable[[], Job]] = {
@@ -156,5 +214,11 @@ SCENES: Mapping[str, Callable[[], Job]] = {
         invalid,
         precisions,
         loaders_and_batches,
+        two_rounds,
+        few_steps,
+        neighbour,
+        accelerate_alone,
+        many_arms,
+        engines,
     )
 }

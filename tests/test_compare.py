@@ -26,9 +26,9 @@ def test_the_first_arm_is_the_measure() -> None:
     row = compare([arm(), arm(0.5)])[0]
     assert (row.speedup, row.speedup_low, row.speedup_high, row.state) == (1, 1, 1, "")
     assert row.images_per_s == pytest.approx(1024 / 0.0444)
-    assert row.low is not None
-    assert row.high is not None
-    assert row.low < row.images_per_s < row.high
+    assert row.reach is not None
+    assert row.reach.low < row.images_per_s < row.reach.high
+    assert (row.reach.confidence, row.reach.of) == (0.95, 5)
     assert row.peak_bytes == records.GPU_MEMORY.allocated_bytes
 
 
@@ -48,6 +48,14 @@ def test_rounds_pair_by_their_index() -> None:
     base, other = arm(longer=(1.0, 1.1, 1.2, 1.3)), arm(0.5, longer=(1.0, 1.1, 1.2, 1.3))
     del other.rounds[0]
     assert second(base, other).speedup == pytest.approx(2)
+
+
+def test_two_rounds_have_a_range_and_no_interval() -> None:
+    row = second(arm(longer=(1.0, 1.0)), arm(0.5, longer=(1.0, 1.1)))
+    assert row.reach is not None
+    assert (row.reach.confidence, row.reach.of) == (None, 2)
+    assert (row.reach.low, row.reach.high) == (pytest.approx(1024 / 0.0222 / 1.1), pytest.approx(1024 / 0.0222))
+    assert (row.speedup_low, row.speedup_high) == (pytest.approx(2 / 1.1), pytest.approx(2))
 
 
 def test_one_shared_round_gives_no_interval() -> None:

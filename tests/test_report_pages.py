@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 from decimal import Decimal
 from pathlib import Path
 
@@ -25,7 +26,7 @@ PAGES = [
     *((name, 60, "utf-8", "") for name in SCENES),
     *((name, 80, "ascii", "") for name in ("data-bound", "many-ranks", "precisions")),
     *((name, 80, "utf-8", "verbose") for name in ("data-bound", "many-ranks", "precisions")),
-    *((name, 80, "utf-8", "quiet") for name in ("data-bound", "killed", "precisions", "loaders-and-batches")),
+    *((name, 80, "utf-8", "quiet") for name in ("data-bound", "killed", "precisions", "loaders-and-batches", "two-rounds")),
 ]
 
 
@@ -87,12 +88,46 @@ def test_printed_phases_add_up_to_the_step(name: str) -> None:
     assert sum(Decimal(percent) for _, percent in rows) == 100
 
 
-@pytest.mark.parametrize(
-    ("verbose", "rows", "said"), [(False, 3, "64 of them sampled, by their own time; a row each"), (True, 64, "64 of them sampled")]
-)
-def test_a_sample_of_ranks_is_called_one(verbose: bool, rows: int, said: str) -> None:
-    big = records.record([records.BUSY] * 64, environment=records.environment(128, nodes=16))
+@pytest.mark.parametrize(("verbose", "rows"), [(False, 3), (True, 128)])
+def test_many_ranks_are_folded_unless_asked_for(verbose: bool, rows: int) -> None:
+    big = records.record([records.BUSY] * 128, environment=records.environment(128, nodes=16))
     stream = io.StringIO()
     render(lone(big), make_console(stream), RECORD, verbose=verbose)
-    assert f"128 ranks, {said}" in " ".join(stream.getvalue().split())
+    assert ("128 ranks, by their own time; a row each with -v" in stream.getvalue()) == (not verbose)
     assert len(re.findall(r"^ *(?:slowest|median|fastest)? *\d+  node-\d\d ", stream.getvalue(), re.MULTILINE)) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("two-rounds", "throughput   19,800 images/s   (2 rounds: 16,500 to 23,100)"),
+        ("one-round", "throughput   23,060 images/s   (one round: no interval)"),
+        ("compute-bound", "throughput   23,060 images/s   (22,930 to 23,190, 95%, 5 rounds)"),
+    ],
+)
+def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
+    printed = page(name, 80)
+    assert told in printed
+    assert ("across launches" in printed) == (name == "compute-bound")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", SCENES)
+def test_a_next_command_can_be_copied_from_the_page(name: str, width: int) -> None:
+    for record in SCENES[name]().records[:1]:
+        shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, width), re.MULTILINE)
+        if shown and record.verdict:
+            assert shlex.split(shown[1].replace("\\\n", " ")) == shlex.split(record.verdict.next)
+
+
+def test_a_hint_with_a_command_can_be_copied_from_a_narrow_page() -> None:
+    assert "nvidia-smi -q \\\n                      -d PERFORMANCE,TEMPERATURE,POWER\n" in page("many-ranks", 60)
+
+
+@pytest.mark.parametrize(("rounds", "data_ms", "named"), [(5, 200.0, True), (2, 200.0, False), (5, 20.0, False)])
+def test_a_slow_rank_is_named_once_and_never_from_two_rounds(rounds: int, data_ms: float, named: bool) -> None:
+    starving = [{**records.BUSY, "data": data_ms}] * 3 + [{**records.BUSY, "data": data_ms + 60.0}]
+    stream = io.StringIO()
+    render(lone(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
+    assert ("slow rank 3 (node-01, GPU 3): +" in stream.getvalue()) == named
+    assert ("STRAGGLER   rank 3" in stream.getvalue()) == (data_ms == 20.0)

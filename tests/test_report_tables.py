@@ -22,8 +22,17 @@ def rows_of(job: Job) -> list[dict[str, str]]:
 def test_json_is_the_job(name: str) -> None:
     job = SCENES[name]()
     text = to_json(job)
-    assert "\n" not in text
     assert msgspec.json.decode(text, type=Job) == job
+
+
+def test_json_is_indented_and_a_list_of_numbers_has_one_line() -> None:
+    job = SCENES["killed"]()
+    job.records[0].fault = Fault(message="[1,  2] is « odd »")
+    lines = to_json(job).splitlines()
+    assert lines[:2] == ["{", '  "schema": 1,']
+    assert '        "message": "[1,  2] is « odd »",' in lines
+    assert any(line.strip().startswith('"forward": [13.9, 13.9, ') and line.count("13.9") == 20 for line in lines)
+    assert lines[-1] == "}"
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -58,7 +67,11 @@ def test_markdown_has_a_row_an_arm_of_equal_width() -> None:
     assert table[2] == "| torch | 256 | 23,060 | 22,740 to 23,400 | 1 | 12.0 |"
     assert table[4].startswith("| torch | 512 | failed | - | - |")
     assert {line.count("|") for line in table} == {7}
-    assert "- torch batch-size 256: interrupted, 3 of 5 rounds (SIGINT)" in lines
+    assert "- torch batch-size 256: interrupted by SIGINT, 3 of 5 rounds" in lines
+
+
+def test_markdown_calls_the_range_of_two_rounds_one() -> None:
+    assert "| ddp | 5,890 | 5,881 to 5,899 (range of 2) | 1 | 12.0 |" in to_markdown(SCENES["engines"]()).splitlines()
 
 
 def test_markdown_escapes_the_words_of_others() -> None:

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from ddpbench.report.figures import about, adding_up, fixed, gib, interval, percent, significant, step_decimals
-from ddpbench.report.layout import Page, columns, command, flow, sentence
+from ddpbench.report.layout import Page, advice, columns, command, flow, sentence
 
 WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)
 
@@ -25,6 +25,7 @@ WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)
         ((4500.0, 100.0, 90000.0), ("4,500", "100", "90,000")),
         ((4522.968, 4522.968, 4522.968), ("4,523", "4,523", "4,523")),
         ((19.8312, 19.8312, 19.8312), ("19.83", "19.83", "19.83")),
+        ((23063.0, 23063.0, 23063.0), ("23,060", "23,060", "23,060")),
     ],
 )
 def test_an_interval_decides_the_digits_of_its_figure(figure: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
@@ -84,6 +85,20 @@ def test_items_flow_and_are_broken_only_where_one_alone_is_too_wide() -> None:
 
 def test_sentence_is_broken_between_words() -> None:
     assert sentence("why  ", "the loader gives  1,130 images/s", NARROW) == ["why  the loader gives", "     1,130 images/s"]
+
+
+def test_what_is_to_be_typed_is_never_broken_within_prose() -> None:
+    assert advice("hint: ", "lower --lr or `--amp off`, say", NARROW) == ["hint: lower --lr or", "      --amp off, say"]
+    assert advice("hint: ", "`top` shows them", NARROW) == ["hint: top shows them"]
+
+
+def test_advice_too_long_for_a_line_is_a_command_that_can_be_copied() -> None:
+    assert advice("hint: ", "too hot: `nvidia-smi -q -d POWER,CLOCK` tells", Page(30, unicode=False)) == [
+        "hint: too hot:",
+        "      nvidia-smi -q \\",
+        "        -d POWER,CLOCK",
+        "      tells",
+    ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

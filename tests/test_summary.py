@@ -242,3 +242,16 @@ def test_losses_are_those_of_the_first_and_the_last_step() -> None:
 
 def _with(trace: Trace, **changes: Any) -> Trace:
     return Trace(**{name: getattr(trace, name) for name in trace.__struct_fields__} | changes)
+
+
+def test_steps_that_are_not_kept_count_through_their_totals() -> None:
+    """Of a round of 20 steps every tenth is kept; the two that are left were the quick ones."""
+    record = records.record([WORK, WORK])
+    for timed in record.rounds:
+        for trace in timed.traces:
+            totals_ms = {phase: trace.total_ms(phase) for phase in PHASES}
+            kept = {phase: [0.5 * span for span in spans[::10]] for phase, spans in trace.phases_ms.items()}
+            timed.traces[trace.rank] = _with(trace, phases_ms=kept, totals_ms=totals_ms)
+    summary = summarise(record)
+    assert summary.phases_ms["forward"] == pytest.approx(20.0, rel=0.01)
+    assert {round(row.own_ms, 1) for row in summary.ranks} == {62.4}

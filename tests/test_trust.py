@@ -92,6 +92,23 @@ def test_too_little_evidence(longer: list[float], steps: int) -> None:
     assert names(records.record(longer=longer, steps=steps)) == ["few-rounds"]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "steps", "done", "status", "hint"),
+    [
+        (5, None, 3, "interrupted", "let it run to its end"),
+        (5, None, 3, "ok", "a longer --time-limit"),
+        (2, None, 2, "ok", "`--rounds 5` or more"),
+        (2, 2, 2, "ok", "`--rounds 5` or more, without --steps"),
+        (5, 2, 5, "ok", "without --steps"),
+        (5, None, 5, "ok", "`--steps 6` or more"),
+    ],
+)
+def test_a_hint_for_too_little_evidence_fits_what_was_asked_for(rounds: int, steps: int | None, done: int, status: str, hint: str) -> None:
+    config = msgspec.structs.replace(records.RESNET50, rounds=rounds, steps=steps)
+    took = steps or (3 if done == 5 else 20)
+    assert the_check("few-rounds", records.record(longer=[1.0] * done, steps=took, config=config, status=status)).hint == hint
+
+
 def test_throttling_warns_and_a_power_cap_informs() -> None:
     hot = records.record(traces={2: {"health": Health(throttle_reasons=["sw-power-cap", "hw-thermal"])}})
     assert [(check.name, check.effect) for check in checks(hot)] == [("throttled", "warns"), ("power-cap", "informs")]
@@ -114,7 +131,7 @@ def test_allocator_retries_warn() -> None:
 
 def test_more_workers_than_cores_warn() -> None:
     found = the_check("cpu-starved", records.data_bound())
-    assert (found.effect, found.sentence, found.hint) == ("warns", "4 ranks x 16 workers + 4 > 60 usable cores", "-j 14, or more cores")
+    assert (found.effect, found.sentence, found.hint) == ("warns", "4 ranks x 16 workers + 4 > 60 usable cores", "`-j 14`, or more cores")
 
 
 def test_the_cores_of_each_node_count_alone() -> None:
@@ -127,6 +144,23 @@ def test_cpu_ranks_need_the_threads_they_compute_with() -> None:
     variables = {"OMP_NUM_THREADS": "2"}
     record = records.cpu_run(environment=records.environment(2, device="Xeon CPU", usable_cores=2.0, variables=variables))
     assert the_check("cpu-starved", record).sentence == "trainers: 4 > 2 usable cores"
+
+
+def test_a_rank_that_got_half_a_core_while_it_computed_warns() -> None:
+    found = the_check("noisy-neighbour", records.cpu_run(traces={0: {"cpu_s": 2.1}, 1: {"cpu_s": 4.0}}))
+    assert (found.effect, found.sentence) == ("warns", "rank 0 (node-01) got 0.52 of a core in computing")
+    assert found.numbers == {"ranks": 1, "least_cores": pytest.approx(0.516, abs=1e-3)}
+
+
+@pytest.mark.parametrize(("cpu_s", "said"), [(9.0, []), (6.2, ["noisy-neighbour"])], ids=["half of them", "fewer"])
+def test_of_several_threads_half_are_asked_for(cpu_s: float, said: list[str]) -> None:
+    place = records.environment(2, device="Xeon CPU", usable_cores=8.0, variables={"OMP_NUM_THREADS": "4"})
+    assert names(records.cpu_run(environment=place, traces={rank: {"cpu_s": cpu_s} for rank in range(2)})) == said
+
+
+def test_without_cpu_time_or_on_gpus_nobody_is_suspected() -> None:
+    assert names(records.cpu_run(traces={0: {"cpu_s": None}})) == []
+    assert names(records.record(traces={rank: {"cpu_s": 0.1} for rank in range(4)})) == []
 
 
 def test_files_read_again_inform() -> None:

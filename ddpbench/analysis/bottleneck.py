@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import fsum
 from statistics import median
 
 import msgspec
 
-from ddpbench.analysis import cures
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.cores import kept_from_cores, need
+from ddpbench.analysis.cures import CURES
+from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary, summarise
+from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS
@@ -24,8 +28,8 @@ BINDING = 0.10
 BUSY = 0.85
 """Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""
 
-WAITS = ("data-bound", "host-to-device-bound", "sync-bound")
-"""Limits that a round shows by itself: the device stood waiting, and for what."""
+EXPLAINS_NOISE = ("noisy-neighbour", "data-bound", "host-to-device-bound", "sync-bound")
+"""Limits that a round shows by itself: the device stood waiting, and for what, or was not given to the job."""
 
 HARDLY_AHEAD = 0.10
 """A host less than this fraction of a step ahead of its GPU hardly keeps up with it."""
@@ -43,26 +47,31 @@ SLOW_IN = {
 Limit = Callable[[Record, Summary, float], Verdict | None]
 
 
-def verdict(record: Record, summary: Summary) -> Verdict | None:
-    """The limit that ``record`` hit, why, and a command to try next. None without rounds.
+def verdict(record: Record, summary: Summary, typed: Sequence[str] = ()) -> Verdict | None:
+    """The limit that ``record`` hit, why, and a command to try next, in the words of ``typed``. None without rounds.
 
-    Where the rounds vary by more than the noise rule allows, a wait is still named when every round on its own shows it. That
-    the device computes is no explanation of why it varies: then the verdict is inconclusive, and ``why`` says what it looks like.
+    From too few rounds or steps, or where the rounds vary by more than the noise rule allows, the verdict is inconclusive, and
+    ``why`` says what it looks like. Noise leaves a limit standing that explains it and that every round on its own shows: a wait,
+    or somebody else's work; that the device computes is no explanation of why it varies.
     """
     if summary.step_ms is None:
         return None
     found = _first_limit(record, summary, summary.step_ms)
-    figures = [timed.images_per_s for timed in record.rounds]
-    spread = variation(figures) if len(figures) > 1 else 0.0
-    if spread <= MOST_VARIATION or (found.kind in WAITS and _every_round_shows(found.kind, record)):
-        return found
-    return Verdict(
-        kind="inconclusive",
-        says=f"the rounds vary by {spread:.1%}, too much for a confident verdict",
-        why=f"most like {found.kind}: {found.says}",
-        next=cures.more_rounds(record),
-        rank=found.rank,
-    )
+    if doubt := _doubt(record, found):
+        looks = found.says if found.kind == "inconclusive" else f"most like {found.kind}: {found.says}"
+        found = Verdict(kind="inconclusive", says=doubt, why=looks, rank=found.rank)
+    return msgspec.structs.replace(found, next=CURES[found.kind](Rerun(record, typed), summary))
+
+
+def _doubt(record: Record, found: Verdict) -> str:
+    """Why ``found`` cannot be told with confidence; empty where it can."""
+    rounds = len(record.rounds)
+    if too_few_for_a_verdict(record):
+        return f"{rounds} round{'s' * (rounds != 1)} and {steps(record)} steps are too few for a confident verdict"
+    spread = variation([timed.images_per_s for timed in record.rounds])
+    if spread <= MOST_VARIATION or (found.kind in EXPLAINS_NOISE and _every_round_shows(found.kind, record)):
+        return ""
+    return f"the rounds vary by {spread:.1%}, too much for a confident verdict"
 
 
 def _first_limit(record: Record, summary: Summary, step_ms: float) -> Verdict:
@@ -89,8 +98,20 @@ def straggler(record: Record, summary: Summary, step_ms: float) -> Verdict | Non
         says=f"rank {slow.rank} ({_place(record, slow)}) is {slow.excess:.0%} slower than the others, {SLOW_IN[slow.kind]}",
         why=f"its own time is {_about(own_ms)} ms a step, the others' {_about(own_ms / (1 + slow.excess))}; "
         f"it costs {_about(slow.cost_images_per_s)} images/s",
-        next=cures.look_at(record, slow),
         rank=slow.rank,
+    )
+
+
+def noisy_neighbour(record: Record, summary: Summary, step_ms: float) -> Verdict | None:
+    kept = kept_from_cores(record)
+    if not kept:
+        return None
+    wanted = need(record)
+    return Verdict(
+        kind="noisy-neighbour",
+        says=f"other processes seem to take cores: {cores_given(record)}",
+        why=f"the job itself asks for {wanted.cores} of {wanted.usable:g} usable cores, and hardly waited for data or for other ranks",
+        rank=next(iter(kept)) if len(kept) == 1 else None,
     )
 
 
@@ -104,7 +125,6 @@ def data_bound(record: Record, summary: Summary, step_ms: float) -> Verdict | No
         says=f"{_who(record, 'wait')} {summary.data_wait_share:.0%} of every step for data",
         why=f"the loader gives {_about(1000 * batch / step_ms)} images/s a {device}, "
         f"the {device} could train {_about(1000 * batch / compute_ms)}",
-        next=cures.more_data(record, step_ms / compute_ms),
     )
 
 
@@ -116,7 +136,6 @@ def host_to_device_bound(record: Record, summary: Summary, step_ms: float) -> Ve
         kind="host-to-device-bound",
         says=f"{_who(record, 'wait')} {copy_ms / step_ms:.0%} of every step for batches to be copied",
         why=f"the copy holds the {_device(record)} up for {_about(copy_ms)} of {_about(step_ms)} ms",
-        next=cures.against_synthetic(record),
     )
 
 
@@ -140,7 +159,6 @@ def launch_bound(record: Record, summary: Summary, step_ms: float) -> Verdict | 
         kind="launch-bound",
         says="the host cannot issue kernels as fast as the GPU runs them",
         why=why,
-        next=cures.fewer_launches(record, summary),
     )
 
 
@@ -153,7 +171,6 @@ def sync_bound(record: Record, summary: Summary, step_ms: float) -> Verdict | No
         says=f"{waits_ms / step_ms:.0%} of every step is gradient sync that backward does not hide",
         why=f"{_about(waits_ms)} of {_about(step_ms)} ms, "
         f"for the gradients of {_about(record.parameters / 1e6)} million parameters on {record.world_size} ranks",
-        next=cures.less_sync(record, summary),
     )
 
 
@@ -165,7 +182,6 @@ def unexplained(record: Record, summary: Summary, step_ms: float) -> Verdict | N
         kind="inconclusive",
         says=f"{rest_ms / step_ms:.0%} of every step is not explained by its phases",
         why=f"{_about(rest_ms)} of {_about(step_ms)} ms pass on the wall clock and in no phase",
-        next=cures.more_rounds(record),
     )
 
 
@@ -177,11 +193,19 @@ def compute_bound(record: Record, summary: Summary, step_ms: float) -> Verdict:
         says=f"{_who(record, 'compute')} {share:.0%} of every step: healthy",
         why=f"forward {forward}, backward {backward}, optimizer {optimizer} of {_about(step_ms)} ms"
         + (f"; MFU {summary.mfu:.0%} of the measured ceiling" if summary.mfu is not None else ""),
-        next=cures.faster_compute(record, summary),
     )
 
 
-LIMITS: tuple[Limit, ...] = (straggler, data_bound, host_to_device_bound, launch_bound, sync_bound, unexplained, compute_bound)
+LIMITS: tuple[Limit, ...] = (
+    straggler,
+    noisy_neighbour,
+    data_bound,
+    host_to_device_bound,
+    launch_bound,
+    sync_bound,
+    unexplained,
+    compute_bound,
+)
 
 
 def _device(record: Record) -> str:

@@ -3,35 +3,128 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
-from ddpbench.record.flags import flags
+from ddpbench.record.flags import Field, flags
 from ddpbench.record.record import Record
+from ddpbench.record.request import Output
 
+PROGRAM = "ddpbench"
 PORT = 29500
 
+CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
+OUTPUT: Mapping[str, Field] = {field.name: field for field in flags(Output)}
+FIELDS: Mapping[str, Field] = {
+    spelling: field
+    for field in (*CONFIG.values(), *OUTPUT.values())
+    for spelling in (field.spelling, *([field.negative] if field.boolean else []), *([field.flag.short] if field.flag.short else []))
+}
 
-def command(record: Record, **values: Sequence[object]) -> str:
-    """A shell command that runs ``record`` again, started the way it was, with other ``values`` for some fields of its Config.
+ONCE = frozenset({"gpus", "json", "force", "quiet"})
+"""Flags that are not for another run: its launcher serves the first, the record it wrote is in the way, a report is wanted."""
 
-    Several values of one field make arms, which one job interleaves and one table compares. What was left automatic stays so.
-    """
-    fields = {field.name: field for field in flags(Config)}
-    unchanged = msgspec.structs.replace(record.asked or record.config, **{name: fields[name].default for name in values})
-    changed = [word for name, arms in values.items() for word in (fields[name].spelling, ",".join(map(str, arms)))]
-    return shlex.join([*launcher(record.environment), *unchanged.to_argv(), *changed])
+RENDEZVOUS = ("--standalone", "--nnodes", "--node-rank", "--rdzv", "--master-")
+"""How flags of torchrun begin that say where ranks meet."""
+
+Unit = tuple[str, list[str]]
+"""A flag with its value: the name of its field, empty for what is no flag, and its words."""
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A run that is to be started again: its record, and the whole command as it was typed, where that is known."""
+
+    record: Record
+    typed: Sequence[str] = ()
+
+    def command(self, **values: Sequence[object]) -> str:
+        """A shell command that runs it again, in the words it was given, with other ``values`` for some fields of its Config.
+
+        Several values of one field make arms, which one job interleaves and one table compares; none leaves the flag out.
+        """
+        asked, environment = self.record.asked or self.record.config, self.record.environment
+        start, given = _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
+        values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
+        kept = [word for name, words in given if name not in values and name not in ONCE for word in words]
+        changed = [word for name, arms in values.items() for word in spelled(name, arms)]
+        return shlex.join([*threads(environment), *start, *kept, *changed])
+
+
+def spelled(name: str, arms: Sequence[object]) -> list[str]:
+    """The words that give the field ``name`` the values ``arms``."""
+    field = CONFIG[name]
+    if field.boolean:
+        return [field.spelling if value else field.negative for value in arms]
+    return [field.spelling, ",".join(map(str, arms))] if arms else []
+
+
+def units(words: Sequence[str]) -> list[Unit]:
+    """``words`` behind the program's name, each flag with its value. Raises LookupError where a flag is not known or has no value."""
+    rest, found = list(words), []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            found.append(("", [word]))
+            continue
+        spelling, _, value = word.replace("_", "-").partition("=") if word.startswith("--") else (word[:2], "", word[2:])
+        if spelling == "--amp":
+            found.append(("precision", [word]))
+            continue
+        field = FIELDS[spelling]
+        found.append((field.name, [word] if field.boolean or value else [word, rest.pop(0)]))
+    return found
 
 
 def launcher(environment: Environment) -> list[str]:
     """The words before the workload. On several nodes the command is for each of them, and they meet on the first."""
     if environment.launcher == "python":
-        return ["ddpbench"]
-    ranks = [f"--nproc_per_node={environment.world_size // environment.nodes}"]
+        return [PROGRAM]
+    ranks, meeting = f"--nproc_per_node={environment.world_size // environment.nodes}", ["--standalone"]
     if environment.nodes > 1:
-        meeting = ["--rdzv_backend=c10d", f"--rdzv_endpoint={environment.places[0].host}:{PORT}"]
-        ranks = [f"--nnodes={environment.nodes}", *ranks, *meeting]
-    return ["torchrun", *ranks, "-m", "ddpbench"]
+        first = environment.places[0].host
+        meeting = [f"--nnodes={environment.nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}"]
+    return ["torchrun", *meeting, ranks, "-m", PROGRAM]
+
+
+def threads(environment: Environment) -> list[str]:
+    """OMP_NUM_THREADS as ranks on processors had it, where it would not be so by itself: torchrun gives each of several ranks 1."""
+    given = environment.variables.get("OMP_NUM_THREADS")
+    alone = environment.launcher == "python" or environment.world_size == environment.nodes
+    by_itself = None if alone else "1"
+    return [f"OMP_NUM_THREADS={given}"] if given and given != by_itself and environment.device_type == "cpu" else []
+
+
+def _understood(typed: Sequence[str], environment: Environment) -> tuple[list[str], list[Unit]] | None:
+    """The words up to the program's name, and the flags behind it; ``None`` where they cannot be told apart."""
+    place = next((at for at, word in enumerate(typed) if Path(word).name == PROGRAM), None)
+    if place is None:
+        return None
+    start = list(typed[: place + 1])
+    try:
+        given = units(typed[place + 1 :])
+    except LookupError:
+        return None
+    if (environment.launcher == "python") == (start[0] in ("torchrun", "accelerate")):
+        return launcher(environment), given  # ranks were started by something that is not in these words
+    return _on_a_port_of_its_own(start, environment), given
+
+
+def _on_a_port_of_its_own(start: list[str], environment: Environment) -> list[str]:
+    """torchrun on one node with ``--standalone``, or two jobs on it would meet at one port; what says where to meet is kept."""
+    meets = any(word.replace("_", "-").startswith(RENDEZVOUS) for word in start)
+    if start[0] != "torchrun" or environment.nodes > 1 or meets:
+        return start
+    return ["torchrun", "--standalone", *start[1:]]
+
+
+def _listed(given: Sequence[Unit]) -> list[str]:
+    """The fields that were given several values, of which this arm had one."""
+    ways: dict[str, set[str]] = {}
+    for name, words in given:
+        if name in CONFIG and CONFIG[name].flag.sweep:
+            ways.setdefault(name, set()).update(words if CONFIG[name].boolean else words[-1].split(","))
+    return [name for name, values in ways.items() if len(values) > 1]

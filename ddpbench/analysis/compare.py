@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL, Reach, reach
 from ddpbench.analysis.stats import paired_ratio
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.config import Config
@@ -22,8 +23,7 @@ class ArmRow:
 
     config: Config
     images_per_s: float | None = None
-    low: float | None = None
-    high: float | None = None
+    reach: Reach | None = None
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
@@ -37,7 +37,7 @@ def compare(records: Sequence[Record]) -> list[ArmRow]:
 
     The speed-up is the geometric mean of the ratios of rounds with equal index, with a paired 95% t-interval on their logs:
     arms share the process, so the launch's luck cancels. It is None where the first arm has no figure or no round is
-    shared, and has no interval where one round is.
+    shared, has no interval where one round is, and the range of the ratios where they are too few for an interval.
     """
     return [_row(record, records[0]) for record in records]
 
@@ -47,7 +47,7 @@ def _row(record: Record, first: Record) -> ArmRow:
     figure = _figure(record)
     if figure is None:
         return replace(row, state=record.status, why=_why_no_figure(record))
-    row = replace(row, images_per_s=figure.images_per_s, low=figure.low, high=figure.high)
+    row = replace(row, images_per_s=figure.images_per_s, reach=reach(record))
     if _devices(record) != _devices(first):
         kind = "GPU" if record.environment.device_type == "cuda" else "CPU"
         return replace(row, state="not comparable", why=f"other {kind}")
@@ -63,6 +63,9 @@ def _with_speedup(row: ArmRow, record: Record, first: Record) -> ArmRow:
     if len(shared) < 2:
         return replace(row, speedup=ours[shared[0]] / theirs[shared[0]] if shared else None)
     ratio = paired_ratio([theirs[index] for index in shared], [ours[index] for index in shared])
+    if len(shared) < LEAST_FOR_AN_INTERVAL:
+        ratios = [ours[index] / theirs[index] for index in shared]
+        return replace(row, speedup=ratio.center, speedup_low=min(ratios), speedup_high=max(ratios))
     return replace(row, speedup=ratio.center, speedup_low=ratio.low, speedup_high=ratio.high)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import ceil
+from collections.abc import Callable, Mapping
+from math import ceil, fsum
 
-from ddpbench.analysis.command import command
-from ddpbench.analysis.straggler import StragglerNote
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS
+from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.summary import Summary, compute_dtype
 from ddpbench.record.record import Record
 
@@ -16,74 +18,107 @@ HEADROOM = 1.15
 FITS = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
 
+WHO_RUNS = "top -b -n 1"
 
-def more_data(record: Record, wanted_over_given: float) -> str:
+Cure = Callable[[Rerun, Summary], str]
+
+
+def more_data(run: Rerun, summary: Summary) -> str:
     """Against a loader that gives too little: more workers while there are cores, then another decoder, then the ceiling."""
-    config, workers = record.config, record.config.workers or 0
+    record, workers = run.record, run.record.config.workers or 0
     affordable = _cores_a_rank(record) - 1
     if workers < affordable:
+        wanted_over_given = (summary.step_ms or 0) / fsum(summary.phases_ms[phase] for phase in COMPUTE)
         needed = ceil(HEADROOM * wanted_over_given * max(workers, 1))
-        return command(record, workers=(workers, min(needed, affordable)))
-    if config.loader == "torch" and record.data is not None and "JPEG" in record.data.description:
-        return _install_dali(record) + command(record, loader=("torch", "dali-cpu"))
-    return against_synthetic(record)
+        return run.command(workers=(workers, min(needed, affordable)))
+    if record.config.loader == "torch" and record.data is not None and "JPEG" in record.data.description:
+        return _install_dali(record) + run.command(loader=("torch", "dali-cpu"))
+    return against_synthetic(run, summary)
 
 
-def against_synthetic(record: Record) -> str:
+def against_synthetic(run: Rerun, summary: Summary) -> str:
     """What the loader costs altogether: the same run beside one on a batch that is there already."""
-    loader = record.config.loader
-    return "" if loader == "synthetic" else command(record, loader=(loader, "synthetic"))
+    loader = run.record.config.loader
+    return "" if loader == "synthetic" else run.command(loader=(loader, "synthetic"))
 
 
-def fewer_launches(record: Record, summary: Summary) -> str:
+def fewer_launches(run: Rerun, summary: Summary) -> str:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work a kernel."""
-    if record.config.compile == "off":
-        return command(record, compile=("off", "reduce-overhead"))
-    return larger_batch(record, summary)
+    if run.record.config.compile == "off":
+        return run.command(compile=("off", "reduce-overhead"))
+    return larger_batch(run, summary)
 
 
-def less_sync(record: Record, summary: Summary) -> str:
+def less_sync(run: Rerun, summary: Summary) -> str:
     """Against gradients that take too long: half the bytes, then fewer all-reduces an image."""
-    config = record.config
-    if record.environment.backend == "nccl" and config.engine == "ddp" and config.comm_hook == "none":
-        return command(record, comm_hook=("none", "fp16"))
-    return larger_batch(record, summary)
+    config = run.record.config
+    if run.record.environment.backend == "nccl" and config.engine == "ddp" and config.comm_hook == "none":
+        return run.command(comm_hook=("none", "fp16"))
+    return larger_batch(run, summary)
 
 
-def faster_compute(record: Record, summary: Summary) -> str:
+def faster_compute(run: Rerun, summary: Summary) -> str:
     """Against nothing: the device is busy. Tensor cores, then fused kernels, then a larger batch."""
-    config, cuda = record.config, record.environment.device_type == "cuda"
+    record, config, cuda = run.record, run.record.config, run.record.environment.device_type == "cuda"
     if record.attestation is not None and compute_dtype(record.attestation) in ("float32", "tf32"):
-        return command(record, precision=(config.precision, "amp-fp16" if cuda else "amp-bf16"))
+        return run.command(precision=(config.precision, "amp-fp16" if cuda else "amp-bf16"))
     if cuda and config.compile == "off":
-        return command(record, compile=("off", "default"))
-    return larger_batch(record, summary) if cuda else ""
+        return run.command(compile=("off", "default"))
+    return larger_batch(run, summary) if cuda else ""
 
 
-def larger_batch(record: Record, summary: Summary) -> str:
+def larger_batch(run: Rerun, summary: Summary) -> str:
     """Twice the batch, where the device has the memory for it."""
-    batch, peak, total = record.config.batch_size or 0, summary.peak_bytes, summary.total_bytes
+    batch, peak, total = run.record.config.batch_size or 0, summary.peak_bytes, summary.total_bytes
     if peak is not None and total is not None and 2 * peak > FITS * total:
         return ""
-    return command(record, batch_size=(batch, 2 * batch))
+    return run.command(batch_size=(batch, 2 * batch))
 
 
-def look_at(record: Record, slow: StragglerNote) -> str:
+def look_at(run: Rerun, summary: Summary) -> str:
     """Against one slow rank: what tells whether it is its data, its GPU or its host."""
+    record, slow = run.record, summary.slow
+    if slow is None:
+        return ""
     if slow.kind == "data" and record.config.loader != "synthetic":
-        return command(record, loader=("synthetic",))
+        return against_synthetic(run, summary)
     there = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
     gpu = next(place.device_id for place in record.environment.places if place.rank == slow.rank)
     if not gpu or slow.kind in ("host", "data"):
-        return f"{there}top -b -n 1"
+        return there + WHO_RUNS
     if slow.kind == "host to device":
         return f"{there}nvidia-smi topo -m"
     return f"{there}nvidia-smi -q -i {gpu} -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 
 
-def more_rounds(record: Record) -> str:
-    """Against noise: twice the evidence."""
-    return command(record, rounds=(2 * record.config.rounds,))
+def who_else(run: Rerun, summary: Summary) -> str:
+    """Against other processes: which they are."""
+    return WHO_RUNS
+
+
+def more_rounds(run: Rerun, summary: Summary) -> str:
+    """Against too little evidence: all the rounds that were asked for, and a figure's least; against noise in those, twice as many."""
+    record, asked = run.record, run.record.asked or run.record.config
+    enough = LEAST_ROUNDS <= record.config.rounds <= len(record.rounds)
+    values: dict[str, tuple[object, ...]] = {"rounds": (2 * record.config.rounds if enough else max(record.config.rounds, LEAST_ROUNDS),)}
+    if asked.steps is not None and LEAST_ROUNDS * asked.steps < LEAST_STEPS:
+        values["steps"] = ()
+    if record.status == "ok" and len(record.rounds) < record.config.rounds:
+        values["time_limit"] = ()
+    return run.command(**values)
+
+
+CURES: Mapping[str, Cure] = {
+    "straggler": look_at,
+    "noisy-neighbour": who_else,
+    "data-bound": more_data,
+    "host-to-device-bound": against_synthetic,
+    "launch-bound": fewer_launches,
+    "sync-bound": less_sync,
+    "compute-bound": faster_compute,
+    "inconclusive": more_rounds,
+}
+"""By the kind of the verdict."""
 
 
 def _cores_a_rank(record: Record) -> int:

@@ -24,18 +24,19 @@ ENOUGH_HISTORY = 3
 CONFIDENCE = 0.95
 
 
-def judge(record: Record, history: Sequence[float] = ()) -> None:
+def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = ()) -> None:
     """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
 
     A check that blocks leaves the figure and the verdict None, and makes a record that was "ok" "invalid". ``history`` are
-    the images/s of earlier runs of the same Config on the same machine.
+    the images/s of earlier runs of the same Config on the same machine, and ``typed`` is the command of the job, in whose words
+    the next one is offered.
     """
     record.checks = checks(record)
     blocked = any(check.effect == "blocks" for check in record.checks)
     if blocked and record.status == "ok":
         record.status = "invalid"
     record.headline = None if blocked or not record.rounds else headline([timed.images_per_s for timed in record.rounds], history)
-    record.verdict = None if blocked else verdict(record, summarise(record))
+    record.verdict = None if blocked else verdict(record, summarise(record), typed)
 
 
 def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headline:

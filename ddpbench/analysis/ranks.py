@@ -73,7 +73,7 @@ def rank_rows(record: Record) -> list[RankRow]:
 
 def own_ms(trace: Trace) -> float:
     """A rank's own time of a step, the mean over one round."""
-    return (1000 * trace.wall_s - fsum(duration for phase in WAITS_FOR_OTHERS for duration in trace.phases_ms[phase])) / trace.steps
+    return (1000 * trace.wall_s - fsum(trace.total_ms(phase) for phase in WAITS_FOR_OTHERS)) / trace.steps
 
 
 def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
@@ -85,7 +85,7 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
         host=place.host,
         device_index=place.local_rank,
         step_ms=1000 * fsum(trace.wall_s for trace in traces) / steps,
-        phases_ms={phase: fsum(duration for trace in traces for duration in trace.phases_ms[phase]) / steps for phase in PHASES},
+        phases_ms={phase: fsum(trace.total_ms(phase) for trace in traces) / steps for phase in PHASES},
         peak_bytes=max(known(each.allocated_bytes for each in memory), default=None),
         reserved_bytes=max(known(each.reserved_bytes for each in memory), default=None),
         total_bytes=max(known(each.device_total_bytes for each in memory), default=place.device_total_bytes),

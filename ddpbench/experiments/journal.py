@@ -54,7 +54,7 @@ class Journal:
         """Ends every arm that still runs, judges all, and saves."""
         close_records(self.job.records, status, fault)
         for record in self.job.records:
-            judge(record, earlier_figures(self._folder, record))
+            judge(record, earlier_figures(self._folder, record), self.job.command)
         self.save()
 
 
@@ -74,7 +74,7 @@ def close_file(path: Path, status: Status, fault: Fault) -> None:
     job = load(path)
     close_records(job.records, status, fault)
     for record in job.records:
-        judge(record)
+        judge(record, typed=job.command)
     save(job, path)
 
 

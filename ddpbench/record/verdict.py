@@ -16,7 +16,7 @@ VERDICTS = {
     "launch-bound": "the host cannot issue kernels fast enough",
     "sync-bound": "gradient all-reduce that backward does not hide is the limit",
     "compute-bound": "the device is busy computing: healthy",
-    "inconclusive": "the rounds disagree too much for a confident verdict",
+    "inconclusive": "the rounds disagree too much, or are too few, for a confident verdict",
 }
 """Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
 

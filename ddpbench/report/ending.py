@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
 from ddpbench.record.record import Record
+from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, LABEL, inked
 from ddpbench.report.layout import Page, sentence
+
+JOBS_ROUNDS = re.compile(r", \d+ of \d+ rounds$")
+"""How many rounds the whole job had, of all its arms: a page tells how many this arm had."""
 
 
 def endings(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
@@ -22,22 +27,21 @@ def endings(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
             hint = record.fault.hint if record.fault else ""
             alike.setdefault((word_of(record.status), ending_words(record), hint), []).append(name)
     for (word, words, hint), names in alike.items():
-        whose = "" if len(names) == len(arms) else f"{', '.join(names)} "
-        yield from inked(sentence("", whose + words, page), BAD, len(whose) + len(word))
+        whose = those(names, len(arms))
+        said = f"{whose} {words}".lstrip()
+        yield from inked(sentence("", said, page), BAD, len(said) - len(words) + len(word))
         if hint:
             yield from inked(sentence("  hint  ", hint, page), LABEL, len("  hint"))
 
 
 def ending_words(record: Record) -> str:
-    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted, 3 of 5 rounds``; ``invalid: loss not finite, step 41, rank 0``."""
+    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``."""
     word = word_of(record.status)
     if record.status == "invalid":
         return f"{word}: {'; '.join(check.sentence for check in record.checks if check.effect == 'blocks')}"
-    reached = f"{len(record.rounds)} of {record.config.rounds} rounds"
-    message = record.fault.message if record.fault else ""
-    if message and record.status not in ("interrupted", "running"):
-        return f"{word}: {message}, {reached}"
-    return f"{word}, {reached}" + (f" ({message})" if message else "")
+    message = JOBS_ROUNDS.sub("", record.fault.message) if record.fault else ""
+    happened = message if message.startswith(word) else f"{word}: {message}" if message else word
+    return f"{happened}, {len(record.rounds)} of {record.config.rounds} rounds"
 
 
 def word_of(status: str) -> str:

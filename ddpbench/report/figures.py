@@ -14,12 +14,13 @@ def interval(center: float, low: float, high: float, width_digits: int = 2) -> t
 
     Half its width keeps ``width_digits`` significant digits, two at most (Guide to the Expression of Uncertainty in
     Measurement, JCGM 100:2008, 7.2.6), but ``center`` at least two, and never more than four where that needs a point.
-    Without a width, ``center`` has four.
+    Without a width each has four.
     """
     half_width = (high - low) / 2
-    known = _decimals(half_width, width_digits) if half_width > 0 else math.inf
+    if half_width <= 0:
+        return about(center, 4), about(low, 4), about(high, 4)
     most, least = max(0, _decimals(center, 4)), _decimals(center, 2)
-    decimals = int(max(least, min(known, most)))
+    decimals = max(least, min(_decimals(half_width, width_digits), most))
     return fixed(center, decimals), fixed(low, decimals), fixed(high, decimals)
 
 

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from ddpbench.record.record import Record
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
-from ddpbench.report.layout import Page, command, sentence
+from ddpbench.report.layout import Page, advice, command, sentence
 
-NO_LOADER = "synthetic: your own loader was not measured; add --data-dir DIR"
+NO_LOADER = "synthetic: your own loader was not measured; add `--data-dir DIR`"
 
 
 def findings(record: Record, page: Page) -> Iterator[Text]:
@@ -24,4 +24,4 @@ def findings(record: Record, page: Page) -> Iterator[Text]:
     if verdict.next:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
     if record.config.loader == "synthetic":
-        yield from inked(sentence("  data  ", NO_LOADER, page), LABEL, len("  data"))
+        yield from inked(advice("  data  ", NO_LOADER, page), LABEL, len("  data"))

@@ -24,6 +24,8 @@ IN_WORDS = frozenset(
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
+MOST_NAMED = 3
+
 Item = tuple[str, str]
 """The Config fields that a piece of the head tells of, and the piece."""
 
@@ -44,7 +46,7 @@ def shared_header(records: Sequence[Record], page: Page) -> Iterator[Text]:
     differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
     title = [_workload(record), ("", place(record.environment)), ("", f"{_rounds(records)}, interleaved")]
     yield from inked(sentence("", ", ".join(_texts(title, differing)), page), LABEL)
-    yield from inked(flow("", _texts([*_training(record), *_frame(record)], differing), page))
+    yield from inked(flow("", _texts([*_training(record), *_wrapping(records), *_frame(record)], differing), page))
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
     yield from labelled("data", [*descriptions, *_texts(_data(record), differing)], page)
     yield from labelled("set", _texts(_settings(record), differing), page)
@@ -77,9 +79,21 @@ def place(environment: Environment) -> str:
     return f"{devices}, {where}"
 
 
+def wraps(record: Record) -> bool:
+    """Whether DDP wraps the model: it needs a process group, and Accelerate wants more than one rank in it."""
+    return record.environment.backend != "none" and (record.config.engine != "accelerate" or record.world_size > 1)
+
+
 def device_word(environment: Environment) -> str:
     """What a rank trains on: ``GPU``, or ``rank`` on processors."""
     return "GPU" if environment.device_type == "cuda" else "rank"
+
+
+def those(names: Sequence[str], of: int) -> str:
+    """Some of so many arms, by name while they are few: ``fp32, tf32``, ``5 of 8 arms``; empty for all of them."""
+    if len(names) == of:
+        return ""
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {of} arms"
 
 
 def count(number: int, noun: str) -> str:
@@ -98,11 +112,19 @@ def _workload(record: Record) -> Item:
 def _training(record: Record) -> Iterator[Item]:
     config = record.config
     yield "precision", f"{config.precision} ({'attested' if record.attestation else 'not attested'})"
-    if record.environment.backend == "none":
-        yield "engine", "one process" if config.engine == "ddp" else f"{config.engine}, one process"
-    else:
+    if wraps(record):
         yield "engine broadcast_buffers", f"{config.engine}, buffer broadcast {_on(config.broadcast_buffers)}"
+    else:
+        yield "engine", f"{'' if config.engine == 'ddp' else f'{config.engine}, '}no DDP: {_alone(record)}"
     yield "channels_last", "channels-last" if config.channels_last else "channels-first"
+
+
+def _wrapping(records: Sequence[Record]) -> Iterator[Item]:
+    """Of arms with different engines, which leave DDP out."""
+    engines = {each.config.engine for each in records}
+    without = {each.config.engine for each in records if not wraps(each)}
+    if without and len(engines) > 1:
+        yield "", f"no DDP{'' if without == engines else f' in {min(without)}'}: {_alone(records[0])}"
 
 
 def _frame(record: Record) -> Iterator[Item]:
@@ -128,6 +150,10 @@ def _data(record: Record) -> Iterator[Item]:
         yield "workers", f"{count(config.workers or 0, hands)} a {device_word(record.environment)}"
 
 
+def _alone(record: Record) -> str:
+    return "one process" if record.environment.backend == "none" else "one rank"
+
+
 def _settings(record: Record) -> Iterator[Item]:
     config = record.config
     yield "image_size", f"{config.image_size or MISSING} px"
@@ -137,7 +163,7 @@ def _settings(record: Record) -> Iterator[Item]:
     yield "weight_decay", f"weight decay {config.weight_decay:g}"
     yield "seed", f"seed {config.seed}"
     yield "", "cudnn.benchmark on" if record.environment.device_type == "cuda" else ""
-    yield "gradient_as_bucket_view", "" if record.environment.backend == "none" else f"bucket view {_on(config.gradient_as_bucket_view)}"
+    yield "gradient_as_bucket_view", f"bucket view {_on(config.gradient_as_bucket_view)}" if wraps(record) else ""
     for field in flags(Config):
         value = getattr(config, field.name)
         if field.name not in IN_WORDS and value != field.default:

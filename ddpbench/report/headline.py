@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from ddpbench.analysis.evidence import Reach, reach
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Headline
@@ -19,40 +20,53 @@ def figures(record: Record, summary: Summary, page: Page, verbose: bool = False)
     """Throughput, step and memory. Where the figure is blocked so is what it could be computed from. Nothing without rounds."""
     if not summary.rounds:
         return
+    within = reach(record)
     rows = {
-        "throughput": _throughput(record, record.headline) if record.headline else [f"{MISSING} images/s"],
-        "step": _step(record, summary),
+        "throughput": _throughput(record, record.headline, within) if record.headline and within else [f"{MISSING} images/s"],
+        "step": _step(record, summary, within),
         "memory": _resources(record, summary, verbose),
     }
     for label, items in rows.items():
         yield from inked(flow(f"{label:13}", items, page), LABEL, len(label))
 
 
-def figure(headline: Headline | None) -> str:
-    """The figure in one line: ``4,523 images/s (4,498 to 4,549)``."""
-    if headline is None:
+def figure(record: Record) -> str:
+    """The figure in one line: ``4,523 images/s (4,498 to 4,549)``, ``4,523 images/s (2 rounds: 4,498 to 4,549)``."""
+    within, headline = reach(record), record.headline
+    if within is None or headline is None:
         return f"{MISSING} images/s"
-    center, low, high = interval(headline.images_per_s, headline.low, headline.high)
-    return f"{center} images/s" + (f" ({low} to {high})" if headline.low < headline.high else "")
+    center, low, high = interval(headline.images_per_s, within.low, within.high)
+    if within.confidence is None:
+        return f"{center} images/s ({_range(record, within)})"
+    return f"{center} images/s" + (f" ({low} to {high})" if within.low < within.high else "")
 
 
-def _throughput(record: Record, headline: Headline) -> Iterator[str]:
+def _throughput(record: Record, headline: Headline, within: Reach) -> Iterator[str]:
     ranks = record.world_size
-    center, low, high = interval(headline.images_per_s, headline.low, headline.high)
+    center, low, high = interval(headline.images_per_s, within.low, within.high)
     yield f"{center} images/s"
-    if headline.low < headline.high:
-        yield f"({low} to {high}, {headline.confidence:.0%}, {_evidence(headline)})"
+    if within.confidence is None:
+        yield f"({_range(record, within)})"
     else:
-        yield "(one round: no interval)"
+        yield f"({low} to {high}, {within.confidence:.0%}, {_evidence(headline)})"
     if ranks > 1:
-        each, _, _ = interval(headline.images_per_s / ranks, headline.low / ranks, headline.high / ranks)
+        each, _, _ = interval(headline.images_per_s / ranks, within.low / ranks, within.high / ranks)
         yield f"{each} a {device_word(record.environment)}"
-    if headline.launch_figures:
+    if headline.launch_figures or within.confidence is None:
         return
     _, low, high = interval(headline.images_per_s, headline.launch_low, headline.launch_high)
     spread = f"{percent(headline.launch_sd, 1)} sd"
     source = f"{spread} assumed" if headline.launch_source == "assumed" else f"{spread}, {headline.launch_source}"
     yield f"across launches {low} to {high} ({source})"
+
+
+def _range(record: Record, within: Reach) -> str:
+    """``2 rounds: 4,498 to 4,549``; ``one round: no interval``."""
+    if within.of == 1:
+        return "one round: no interval"
+    _, low, high = interval(within.high, within.low, within.high)
+    launched = record.headline is not None and record.headline.launch_figures
+    return f"{within.of} {'launches' if launched else 'rounds'}: {low} to {high}"
 
 
 def _evidence(headline: Headline) -> str:
@@ -61,10 +75,10 @@ def _evidence(headline: Headline) -> str:
     return f"{launches} launches, {percent(headline.launch_sd, 2)} sd" if launches else count(headline.rounds, "round")
 
 
-def _step(record: Record, summary: Summary) -> Iterator[str]:
+def _step(record: Record, summary: Summary, within: Reach | None) -> Iterator[str]:
     headline, step_ms = record.headline, summary.step_ms
-    if headline and step_ms:
-        shorter, longer = headline.low / headline.images_per_s, headline.high / headline.images_per_s
+    if headline and within and step_ms:
+        shorter, longer = within.low / headline.images_per_s, within.high / headline.images_per_s
         yield f"{interval(step_ms, step_ms * shorter, step_ms * longer)[0]} ms"
     else:
         yield f"{MISSING} ms"

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 """A word of a shell command with its quotes: a blank between quotes does not end it."""
 
+TYPED = re.compile(r"`[^`]*`[,.;:]?|\S+")
+"""A piece of advice that no line may end in: a word, or what stands between backticks."""
+
 GAP = "  "
 """Between two columns of a table."""
 
@@ -42,6 +45,22 @@ def sentence(label: str, text: str, page: Page) -> list[str]:
     return flow(label, text.split(), page, gap=" ")
 
 
+def advice(label: str, text: str, page: Page) -> list[str]:
+    """``label`` and ``text``, in which what stands between backticks is to be typed: never broken but as a command is."""
+    indent = " " * len(label)
+    lines: list[str] = []
+    prose: list[str] = []
+    for item in TYPED.findall(text):
+        typed = item.replace("`", "")
+        if item.startswith("`") and len(indent) + len(typed) > page.width:
+            lines += [*flow(indent, prose, page, gap=" "), *command(indent, typed, page)] if prose else command(indent, typed, page)
+            prose = []
+        else:
+            prose.append(typed)
+    lines += flow(indent, prose, page, gap=" ") if prose else []
+    return [label + lines[0][len(indent) :], *lines[1:]]
+
+
 def command(label: str, text: str, page: Page) -> list[str]:
     """A shell command that can be copied as it stands: broken before a flag or a word, never inside, with backslashes."""
     indent = " " * (len(label) + 2)
@@ -67,7 +86,7 @@ def columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list[str]:
     for row in rows:
         whole = len(row) if len(row) == len(align) else len(row) - 1
         padded = GAP.join(f"{cell:{align[at]}{widths[at]}}" for at, cell in enumerate(row[:whole]))
-        lines += [padded.rstrip()] if whole == len(row) else flow(padded + GAP, [row[-1]], page)
+        lines += [padded.rstrip()] if whole == len(row) else flow(padded + GAP, [row[-1]] if row[-1] else [], page)
     return lines
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from ddpbench.analysis.evidence import too_few_for_a_verdict
 from ddpbench.analysis.ranks import RankRow
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary
@@ -47,11 +48,11 @@ def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -
     yield from inked(headings, LABEL)
     for name, line in zip(names, lines, strict=True):
         yield from inked([line], CAUTION if summary.slow and name.split()[-1] == str(summary.slow.rank) else "")
-    yield from _slow_rank(record, summary.slow, page)
-    if len(lines) < record.world_size:
-        seen = "" if len(rows) == record.world_size else f", {len(rows)} of them sampled"
-        folded = "; a row each with -v" if len(lines) < len(rows) else ""
-        yield from inked(sentence("", f"{record.world_size} ranks{seen}, by their own time{folded}", page))
+    named = record.verdict is not None and record.verdict.rank is not None  # by the conclusion
+    if not named and not too_few_for_a_verdict(record):
+        yield from _slow_rank(record, summary.slow, page)
+    if len(lines) < len(rows):
+        yield from inked(sentence("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
 
 
 def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[Column]:
@@ -99,6 +100,6 @@ def _slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[T
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
     rounds = "every round" if slow.rounds == len(record.rounds) else count(slow.rounds, "round")
-    cost = f"-{about(slow.cost_images_per_s)} images/s"
+    cost = f"costs {about(slow.cost_images_per_s)} images/s"
     words = f"{name} ({slow.host}{device}): +{slow.excess:.0%} own time, {slow.kind}, {rounds}; {cost}"
     return inked(sentence("", words, page), CAUTION, len(name))

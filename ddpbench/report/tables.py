@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -24,8 +25,8 @@ LONE_RUN = ("workload", "precision")
 
 
 def to_json(job: Job) -> str:
-    """The job as its file holds it, on one line."""
-    return msgspec.json.encode(job).decode()
+    """The job as its file holds it, indented; a list of numbers or words has one line."""
+    return _indented(msgspec.to_builtins(job), "")
 
 
 def to_csv(job: Job) -> str:
@@ -55,6 +56,24 @@ def to_markdown(job: Job) -> str:
         f"`{shlex.join(job.command)}`",
     ]
     return "\n".join(lines)
+
+
+def _indented(value: object, indent: str) -> str:
+    deeper = indent + "  "
+    if isinstance(value, dict) and value:
+        inner = [f"{_plain(name)}: {_indented(each, deeper)}" for name, each in value.items()]
+        opened, closed = "{}"
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        inner = [_indented(each, deeper) for each in value]
+        opened, closed = "[]"
+    else:
+        return _plain(value)
+    lines = f",\n{deeper}".join(inner)
+    return f"{opened}\n{deeper}{lines}\n{indent}{closed}"
+
+
+def _plain(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _flat(job: Job, record: Record) -> Mapping[str, object]:
@@ -93,10 +112,12 @@ def _flat(job: Job, record: Record) -> Mapping[str, object]:
 
 
 def _cells(row: ArmRow) -> Sequence[str]:
-    if row.images_per_s is None or row.low is None or row.high is None:
+    within = row.reach
+    if row.images_per_s is None or within is None:
         return [word_of(row.state), MISSING, MISSING, gib(row.peak_bytes)]
-    center, low, high = interval(row.images_per_s, row.low, row.high)
-    return [center, f"{low} to {high}" if row.low < row.high else MISSING, row.state or speedup_text(row), gib(row.peak_bytes)]
+    center, low, high = interval(row.images_per_s, within.low, within.high)
+    spread = f"{low} to {high}" + (f" (range of {within.of})" if within.confidence is None else "")
+    return [center, spread if within.low < within.high else MISSING, row.state or speedup_text(row), gib(row.peak_bytes)]
 
 
 def _said(record: Record, whose: str) -> list[str]:

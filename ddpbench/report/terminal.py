@@ -14,10 +14,10 @@ from ddpbench.report.arms import arm_name, arms
 from ddpbench.report.console import page_of, show
 from ddpbench.report.ending import ending_words, endings
 from ddpbench.report.findings import NO_LOADER, findings
-from ddpbench.report.header import details, header, labelled, shared_header
+from ddpbench.report.header import details, header, shared_header
 from ddpbench.report.headline import figure, figures
 from ddpbench.report.ink import LABEL, inked
-from ddpbench.report.layout import Page, columns
+from ddpbench.report.layout import Page, advice, columns
 from ddpbench.report.phases import phases
 from ddpbench.report.ranks import ranks
 from ddpbench.report.warnings import warnings
@@ -59,7 +59,7 @@ def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
     named = {arm_name(record.config, job.swept): record for record in job.records}
     yield [*shared_header(job.records, page)]
     synthetic = all(record.config.loader == "synthetic" for record in job.records)
-    yield [*arms(job, page), *labelled("data", [NO_LOADER] if synthetic else [], page)]
+    yield [*arms(job, page), *(inked(advice("data  ", NO_LOADER, page), LABEL, len("data")) if synthetic else ())]
     yield [*endings(named, page)]
     yield [*warnings(named, page)]
     if verbose:
@@ -70,7 +70,7 @@ def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
 
 def _figures_alone(job: Job, page: Page) -> list[str]:
     """A line an arm: its name where there are several, its figure, and how it ended where it did not end well."""
-    rows = [[figure(record.headline), *([] if record.status == "ok" else [ending_words(record)])] for record in job.records]
+    rows = [[figure(record), *([] if record.status == "ok" else [ending_words(record)])] for record in job.records]
     if len(rows) == 1:
         return ["   ".join(rows[0])]
     named = [[arm_name(record.config, job.swept), "   ".join(row)] for record, row in zip(job.records, rows, strict=True)]

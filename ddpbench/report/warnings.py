@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
 from ddpbench.analysis.trust import RULES
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Check, Effect
+from ddpbench.record.verdict import Effect
+from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, CAUTION, LABEL, inked
-from ddpbench.report.layout import Page, flow, sentence
+from ddpbench.report.layout import Page, advice, flow, sentence
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("warning", CAUTION), "informs": ("note", LABEL)}
 
@@ -18,22 +22,47 @@ WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("w
 def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False) -> Iterator[Text]:
     """A line a check that spoke, with its hint; with ``verbose`` also the checks that had nothing to say.
 
-    ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once.
+    ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once, and so is a hint.
     """
-    said: dict[tuple[str, Effect, str, str], tuple[Check, list[str]]] = {}
+    said: dict[tuple[Effect, str, str], dict[str, str]] = {}
     for name, record in arms.items():
         for check in record.checks:
-            said.setdefault((check.name, check.effect, check.sentence, check.hint), (check, []))[1].append(name)
-    width = max((len(check.name) for check, _ in said.values()), default=0)
-    for check, names in said.values():
-        word, style = WORDS[check.effect]
-        whose = "" if len(names) == len(arms) else f"{', '.join(names)}: "
-        yield from inked(sentence(f"{word:7}  {check.name:{width}}  ", whose + check.sentence, page), style, len(word))
-        if check.hint:
-            yield from inked(sentence(" " * (width + 11), f"hint: {check.hint}", page))
+            said.setdefault((check.effect, check.name, check.hint), {})[name] = check.sentence
+    width = max((len(spoken) for _, spoken, _ in said), default=0)
+    measured = sum(bool(record.rounds) for record in arms.values())
+    for (effect, spoken, hint), sentences in said.items():
+        word, style = WORDS[effect]
+        label = f"{word:7}  {spoken:{width}}  "
+        for text in together(sentences, measured):
+            yield from inked(sentence(label, text, page), style, len(word))
+            label = " " * len(label)
+        if hint:
+            yield from inked(advice(" " * len(label), f"hint: {hint}", page))
     for health in dict.fromkeys(record.environment.health for record in arms.values() if record.environment.health):
         yield from inked(sentence("note     health  ", f"unavailable: {health}", page), LABEL, len("note"))
     if verbose and all(record.status in ("ok", "invalid") for record in arms.values()):
-        spoke = {check.name for check, _ in said.values()}
+        spoke = {spoken for _, spoken, _ in said}
         silent = [name for name in (rule.__name__.replace("_", "-") for rule in RULES) if name not in spoke]
         yield from inked(flow("passed   ", silent, page), LABEL, len("passed"))
+
+
+def together(sentences: Mapping[str, str], arms: int) -> list[str]:
+    """What is said of some of so many arms, by their names, in as few sentences as it takes.
+
+    Sentences that differ in one number become one, which tells its range: ``the rounds vary by 1.2% to 3.0%``.
+    """
+    whose: dict[str, list[str]] = {}
+    for name, text in sentences.items():
+        whose.setdefault(text, []).append(name)
+    words = sorted((text.split() for text in whose), key=_numbers)
+    places = [place for place, variants in enumerate(zip(*words, strict=False)) if len({*variants}) > 1]
+    alike = len({len(each) for each in words}) == 1 and len(places) == 1 and all(NUMBER.match(each[places[0]]) for each in words)
+    if not alike:
+        return [f"{those(names, arms)}: {text}".removeprefix(": ") for text, names in whose.items()]
+    [place], least, most = places, words[0], words[-1]
+    text = " ".join([*least[: place + 1], "to", *most[place:]])
+    return [f"{those([*sentences], arms)}: {text}".removeprefix(": ")]
+
+
+def _numbers(words: Sequence[str]) -> list[float]:
+    return [float(number[0]) for word in words if (number := NUMBER.match(word))]

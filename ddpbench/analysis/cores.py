@@ -1,0 +1,82 @@
+"""The processors' side: cores that a job needs, and cores that its ranks got."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from ddpbench.record.environment import Environment
+from ddpbench.record.record import Record
+from ddpbench.record.trace import WAITS_FOR_OTHERS, Trace
+
+FAIR = 0.85
+"""A rank that got less than this fraction of what it keeps busy at the least was kept from it."""
+
+MOST_WAITING = 0.10
+"""A rank that waits longer than this fraction of its time leaves cores idle by itself."""
+
+LEAST_S = 1.0
+"""Below this, the ticks in which CPU time is counted weigh too much."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the job wants of the node where it is tightest."""
+
+    host: str
+    ranks: int
+    workers: int  # a rank
+    threads: int  # a trainer
+    usable: float
+
+    @property
+    def cores(self) -> int:
+        return self.ranks * (self.workers + self.threads)
+
+
+def need(record: Record) -> Need:
+    """Loader workers and trainers against usable cores, on the node that lacks most of them or has least to spare."""
+    usable = {place.host: place.usable_cores for place in record.environment.places}
+    ranks = Counter(place.host for place in record.environment.places)
+    workers = 0 if record.config.loader == "synthetic" else record.config.workers or 0
+    threads = trainer_threads(record.environment)
+    nodes = [Need(host, ranks[host], workers, threads, cores) for host, cores in usable.items()]
+    return min(nodes, key=lambda node: node.usable - node.cores)
+
+
+def trainer_threads(environment: Environment) -> int:
+    """Cores that one trainer process keeps busy: one that feeds a GPU, or the threads that a CPU rank computes with."""
+    threads = environment.variables.get("OMP_NUM_THREADS", "")
+    return int(threads) if environment.device_type == "cpu" and threads.isdecimal() else 1
+
+
+def kept_from_cores(record: Record) -> Mapping[int, float]:
+    """Rank -> cores it got, for CPU ranks that computed nearly all the time and yet got fewer than they keep busy at the least.
+
+    One thread of a computing rank is always on a core; of several, half of them are asked for, since not all of a step is
+    spread over all of them. Loader workers' time counts as the rank's, so that too little is found too seldom, never too often.
+    Empty where the job itself wants more cores than there are: nobody else is needed to explain that.
+    """
+    wanted = need(record)
+    if record.environment.device_type != "cpu" or wanted.cores > wanted.usable:
+        return {}
+    traces: dict[int, list[Trace]] = {}
+    for timed in record.rounds:
+        for trace in timed.traces:
+            traces.setdefault(trace.rank, []).append(trace)
+    got = {rank: _got(seen, max(1.0, wanted.threads / 2)) for rank, seen in traces.items()}
+    return {rank: cores for rank, cores in got.items() if cores is not None}
+
+
+def _got(traces: Sequence[Trace], least: float) -> float | None:
+    """Cores that one rank got, where that is too few."""
+    used = [trace.cpu_s for trace in traces if trace.cpu_s is not None]
+    wall_s = fsum(trace.wall_s for trace in traces)
+    waits = ("data", "host_to_device", *WAITS_FOR_OTHERS)
+    waited_s = fsum(trace.total_ms(phase) for trace in traces for phase in waits) / 1000
+    if len(used) < len(traces) or wall_s < LEAST_S or waited_s > MOST_WAITING * wall_s:
+        return None
+    cores = fsum(used) / wall_s
+    return cores if cores < FAIR * least * (1 - waited_s / wall_s) else None

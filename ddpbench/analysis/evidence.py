@@ -1,0 +1,47 @@
+"""How much a figure rests on: enough rounds and steps, and what it lies between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpbench.record.record import Record
+
+LEAST_ROUNDS, LEAST_STEPS = 5, 30
+"""What a figure needs."""
+
+LEAST_FOR_A_VERDICT = 3, 10
+"""Rounds and steps below which a limit is a guess."""
+
+LEAST_FOR_AN_INTERVAL = 3
+"""The t-interval of two figures is so wide that it says nothing: their range says more."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a figure in images/s lies between: an interval of some confidence or, of too few, just their range."""
+
+    low: float
+    high: float
+    of: int  # rounds, or launches
+    confidence: float | None  # None for a range
+
+
+def reach(record: Record) -> Reach | None:
+    """That of the headline of ``record``, from its launches where they are several, else from its rounds; None without a headline."""
+    headline = record.headline
+    if headline is None:
+        return None
+    figures = headline.launch_figures or [timed.images_per_s for timed in record.rounds]
+    if len(figures) < LEAST_FOR_AN_INTERVAL:
+        return Reach(min(figures), max(figures), len(figures), None)
+    return Reach(headline.low, headline.high, len(figures), headline.confidence)
+
+
+def steps(record: Record) -> int:
+    """Timed steps of all rounds."""
+    return sum(timed.traces[0].steps for timed in record.rounds)
+
+
+def too_few_for_a_verdict(record: Record) -> bool:
+    rounds, least = LEAST_FOR_A_VERDICT
+    return len(record.rounds) < rounds or steps(record) < least

@@ -1,0 +1,45 @@
+"""Whether DDP wraps the model, as the head of a page tells it."""
+
+from __future__ import annotations
+
+import pytest
+import records
+from msgspec.structs import replace
+
+from ddpbench.record.record import Record
+from ddpbench.report.header import header, shared_header
+from ddpbench.report.layout import Page
+
+PAGE = Page(100, unicode=True)
+
+
+def run(ranks: int, engine: str, launched: bool) -> Record:
+    place = records.environment(ranks, backend="nccl" if launched else "none", launcher="torchrun" if launched else "python")
+    return records.record([records.BUSY] * ranks, environment=place, config=replace(records.RESNET50, engine=engine))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "engine", "launched", "told", "views"),
+    [
+        (4, "ddp", True, "  ddp, buffer broadcast on", True),
+        (1, "ddp", True, "  ddp, buffer broadcast on", True),
+        (1, "ddp", False, "  no DDP: one process", False),
+        (4, "accelerate", True, "  accelerate, buffer broadcast on", True),
+        (1, "accelerate", True, "  accelerate, no DDP: one rank", False),
+        (1, "accelerate", False, "  accelerate, no DDP: one process", False),
+    ],
+)
+def test_the_head_says_whether_ddp_wraps_the_model(ranks: int, engine: str, launched: bool, told: str, views: bool) -> None:
+    printed = "\n".join(line.plain for line in header(run(ranks, engine, launched), PAGE))
+    assert told in printed
+    assert ("bucket view" in printed) == views
+
+
+@pytest.mark.parametrize(
+    ("ranks", "launched", "told"), [(1, True, "no DDP in accelerate: one rank"), (1, False, "no DDP: one process"), (4, True, "")]
+)
+def test_the_head_of_both_engines_says_which_leaves_ddp_out(ranks: int, launched: bool, told: str) -> None:
+    arms = [run(ranks, engine, launched) for engine in ("ddp", "accelerate")]
+    printed = "\n".join(line.plain for line in shared_header(arms, PAGE))
+    assert told in printed
+    assert ("no DDP" in printed) == bool(told)
