@@ -37,7 +37,7 @@ def prepare(request: Request) -> tuple[list[Config], World]:
     check_targets(request.output)
     device = open_device(first.device, seat, first.share_gpu)
     arms = [settled(config, device, seat) for config in request.arms]
-    return arms, join(seat, device, first)
+    return arms, meet_others(seat, device, first)
 
 
 def settled(config: Config, device: Device, seat: Seat) -> Config:
@@ -72,7 +72,7 @@ def _writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK)
 
 
-def join(seat: Seat, device: Device, config: Config) -> World:
+def meet_others(seat: Seat, device: Device, config: Config) -> World:
     """Meets the other ranks, each of which tells where it stands and what it runs."""
     place = RankPlace(
         rank=seat.rank,

@@ -29,6 +29,7 @@ def main(workload: str, steps: str, target: str) -> None:
     """Measures ``PAIRS`` pairs of windows and writes them to ``target``."""
     asked = Config(workload=workload, precision="amp-fp16", steps=int(steps))
     (config,), world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
+    world.join()
     pulse = Pulse(600.0)
     watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None)
     watchdog.start()

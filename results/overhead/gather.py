@@ -15,7 +15,7 @@ from time import perf_counter
 import msgspec
 
 from ddpbench.experiments.arms import collect
-from ddpbench.experiments.prepare import join
+from ddpbench.experiments.prepare import meet_others
 from ddpbench.machine.device import open_device
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
@@ -27,7 +27,8 @@ STEPS, REPEATS = 2000, 5
 def main(target: str) -> None:
     """Gathers ``REPEATS`` rounds of ``STEPS`` steps and writes the seconds of each, of the slowest rank."""
     seat = take_seat()
-    world = join(seat, open_device("cpu", seat, False), Config(workload="resnet50"))
+    world = meet_others(seat, open_device("cpu", seat, False), Config(workload="resnet50"))
+    world.join()
     trace = Trace(
         rank=world.rank,
         steps=STEPS,
