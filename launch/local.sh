@@ -8,13 +8,6 @@ set -euo pipefail
 # shellcheck source=launch/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-# Two ranks on the processor share its cores; torchrun would give each of them a single thread.
-threads_a_rank() {
-  local cores
-  cores=$(nproc)
-  echo $((cores > 1 ? cores / 2 : 1))
-}
-
 # ranks_flags WORD...: how many ranks the words need, as flags; nothing where they start none or say it themselves.
 ranks_flags() {
   case "${1:-}" in '' | report | list | env | -h | --help | --version) return ;; esac
@@ -28,7 +21,7 @@ main() {
   prepare ""
   local flags
   read -ra flags <<<"$(ranks_flags "$@")"
-  case "${flags[*]-}" in *'--device cpu') export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(threads_a_rank)} ;; esac
+  case "${flags[*]-}" in *'--device cpu') share_cores ;; esac
   exec "$venv/bin/python" -m ddpbench "$@" ${flags[@]+"${flags[@]}"}
 }
 

@@ -8,33 +8,24 @@
 set -euo pipefail
 # shellcheck source=launch/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-# shellcheck source=launch/forward.sh
-. "$root/launch/forward.sh"
-
-# launcher NODES HEAD JOB THIS_NODE: torchrun and its flags, one word a line. Where the ranks meet comes from the job: its id
-# names the meeting, and picks a port below the range that systems hand out by themselves.
-launcher() {
-  local ranks python=("$venv/bin/python") container
-  ranks=$(count_gpus)
-  [ "$ranks" -gt 0 ] || ranks=2
-  if [ -n "${DDPBENCH_CONTAINER:-}" ]; then
-    read -ra container <<<"$DDPBENCH_CONTAINER"
-    python=("${container[@]}" python)
-  fi
-  printf '%s\n' "${python[@]}" -m torch.distributed.run --nnodes="$1" --nproc_per_node="$ranks" --max-restarts=0 \
-    --rdzv_backend=c10d --rdzv_id="$3" --rdzv_endpoint="$2:$((10000 + $3 % 20000))" --rdzv_conf=is_host="$([ "$4" -eq 0 ] && echo 1 || echo 0)" \
-    --local_addr="${SLURMD_NODENAME:-$(hostname)}"
-}
 
 main() {
-  local command
-  mapfile -t command < <(launcher "${SLURM_JOB_NUM_NODES:-1}" "${HEAD_NODE:-localhost}" "${SLURM_JOB_ID:-1}" "${SLURM_NODEID:-0}")
-  command+=(-m ddpbench "$@")
-  printf 'node %s:%s\n' "${SLURM_NODEID:-0}" "$(printf ' %q' "${command[@]}")" >&2
+  local ranks command=("$venv/bin/python")
+  ranks=$(count_gpus)
+  if [ "$ranks" -eq 0 ]; then
+    ranks=2
+    share_cores
+  fi
+  if [ -n "${DDPBENCH_CONTAINER:-}" ]; then
+    read -ra command <<<"$DDPBENCH_CONTAINER python"
+  fi
+  # The ranks of the first node come first and are where all meet. The job's id names the meeting, and picks the port below those
+  # that systems hand out.
+  command+=(-m torch.distributed.run --nnodes="$SLURM_JOB_NUM_NODES" --node_rank="$SLURM_NODEID" --nproc_per_node="$ranks"
+    --rdzv_id="$SLURM_JOB_ID" --master_addr="$HEAD_ADDRESS" --master_port="$((10000 + SLURM_JOB_ID % 20000))" --max_restarts=0 -m ddpbench "$@")
+  printf 'node %s:%s\n' "$SLURM_NODEID" "$(printf ' %q' "${command[@]}")" >&2
   export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 # torchrun's --signals-to-handle: those it gives to the ranks
-  carry_out "USR1 TERM" "${command[@]}"
+  exec "${command[@]}" # SLURM signals every process of the node: none may stand between it and torchrun
 }
 
-if [ "${BASH_SOURCE[0]}" = "$0" ]; then
-  main "$@"
-fi
+main "$@"

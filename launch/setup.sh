@@ -42,6 +42,13 @@ count_gpus() {
   fi
 }
 
+# Two ranks on the processor share its cores; torchrun would give each of them a single thread.
+share_cores() {
+  local cores
+  cores=$(nproc)
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > 1 ? cores / 2 : 1))}
+}
+
 # The major version of the NVIDIA driver, or 0 without one.
 driver_major() {
   local version=

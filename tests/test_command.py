@@ -38,8 +38,9 @@ def test_without_its_words_a_run_is_started_by_its_config() -> None:
     [
         ("python", 1, "ddpbench"),
         ("torchrun", 1, TORCHRUN),
-        ("slurm", 1, TORCHRUN),
-        ("slurm", 2, "torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node-01:29500 --nproc_per_node=2 -m ddpbench"),
+        ("torchrun", 2, "torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node-01:29500 --nproc_per_node=2 -m ddpbench"),
+        ("slurm", 1, "sbatch launch/slurm_single_node.sbatch"),
+        ("slurm", 2, "sbatch --nodes=2 launch/slurm_multi_node.sbatch"),
     ],
 )
 def test_a_command_starts_as_the_run_was_started(name: str, nodes: int, words: str) -> None:

@@ -30,6 +30,9 @@ ONCE = frozenset({"gpus", "json", "force", "quiet"})
 RENDEZVOUS = ("--standalone", "--nnodes", "--node-rank", "--rdzv", "--master-")
 """How flags of torchrun begin that say where ranks meet."""
 
+SCRIPTS = {False: "launch/slurm_single_node.sbatch", True: "launch/slurm_multi_node.sbatch"}
+"""By whether there are several nodes."""
+
 Unit = tuple[str, list[str]]
 """A flag with its value: the name of its field, empty for what is no flag, and its words."""
 
@@ -80,9 +83,15 @@ def units(words: Sequence[str]) -> list[Unit]:
 
 
 def launcher(environment: Environment) -> list[str]:
-    """The words before the workload. On several nodes the command is for each of them, and they meet on the first."""
+    """The words before the workload. On several nodes the command is for each of them, and they meet on the first.
+
+    A job of SLURM's is submitted again, from the root of a clone.
+    """
     if environment.launcher == "python":
         return [PROGRAM]
+    if environment.launcher == "slurm":
+        several = environment.nodes > 1
+        return ["sbatch", *([f"--nodes={environment.nodes}"] if several else []), SCRIPTS[several]]
     ranks, meeting = f"--nproc_per_node={environment.world_size // environment.nodes}", ["--standalone"]
     if environment.nodes > 1:
         first = environment.places[0].host
@@ -93,6 +102,8 @@ def launcher(environment: Environment) -> list[str]:
 def threads(environment: Environment) -> list[str]:
     """OMP_NUM_THREADS as ranks on processors had it, where it would not be so by itself: torchrun gives each of several ranks 1."""
     given = environment.variables.get("OMP_NUM_THREADS")
+    if environment.launcher == "slurm":
+        return []  # the script's own
     alone = environment.launcher == "python" or environment.world_size == environment.nodes
     by_itself = None if alone else "1"
     return [f"OMP_NUM_THREADS={given}"] if given and given != by_itself and environment.device_type == "cpu" else []
@@ -108,7 +119,7 @@ def _understood(typed: Sequence[str], environment: Environment) -> tuple[list[st
         given = units(typed[place + 1 :])
     except LookupError:
         return None
-    if (environment.launcher == "python") == (start[0] in ("torchrun", "accelerate")):
+    if environment.launcher == "slurm" or (environment.launcher == "python") == (start[0] in ("torchrun", "accelerate")):
         return launcher(environment), given  # ranks were started by something that is not in these words
     return _on_a_port_of_its_own(start, environment), given
 

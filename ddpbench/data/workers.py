@@ -56,10 +56,11 @@ def open_workers(config: Config, dataset: str, classes: int, rank: int, world_si
 
 
 def tie_to_rank(worker: int) -> None:
-    """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C to it."""
+    """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C and SLURM's signals, which reach all, to it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for left in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(left, signal.SIG_IGN)
 
 
 class Workers:

@@ -37,13 +37,15 @@ class Ending:
         self._board = world.board
         self._launcher = os.getppid()
         self._over = False
+        self._record_path: str | None = None  # known here too, for when rank 0 and the store are gone
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
         self._watchdog = Watchdog(pulse, self._tick, self._on_stall)
 
     def watch(self) -> None:
         """From now on this rank ends well, whatever happens."""
         if self._journal:
-            self._board.pin("record", str(self._journal.path.resolve()))
+            self._record_path = str(self._journal.path.resolve())
+            self._board.pin("record", self._record_path)
         signals.listen(self._on_signal)
         self._watchdog.start()
 
@@ -66,19 +68,17 @@ class Ending:
             self._end(Interrupted("launcher", Exit.FAILED, "the launcher ended without a word"))
         try:
             self._board.beat(mark)
-        except RuntimeError:  # the store lives in the launcher or in rank 0
-            self._end(BenchError("the store that all ranks share is gone: its host ended"))
+            self._record_path = self._record_path or self._board.read("record")
+        except RuntimeError:  # the store lives in the launcher of rank 0, or in rank 0
+            self._end_without_head()
 
     def _on_signal(self, received: signal.Signals) -> None:
         if self._over:
             return
         with suppress(RuntimeError):  # the store may be gone with the launcher
             self._board.leave()
-            time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
-            if self._board.blamed():
-                self._end_silently(Exit.FAILED)
-            if gone := self._board.gone(self._world.places):
-                self._end_killed(gone[0])
+        time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
+        self._look_for_another_fault()
         code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
         error = Interrupted(received.name, code, f"interrupted by {received.name}{self._rounds()}")
         if self._journal is None:
@@ -111,9 +111,8 @@ class Ending:
         """This rank raised: the culprit, or the victim of a rank that is gone."""
         if LOST_PEER.search(str(problem)):
             time.sleep(GRACE_S)
-            if gone := self._board.gone(self._world.places):
-                self._end_killed(gone[0])
-        if self._board.blamed():
+            self._look_for_another_fault()
+        elif self._board.blamed():
             self._end_silently(Exit.FAILED)
         mark, place = self._pulse.mark, self._world.places[self._world.rank]
         where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
@@ -129,6 +128,17 @@ class Ending:
 
     # how it ends
 
+    def _look_for_another_fault(self) -> None:
+        """Ends this rank where another one has said why the run ends, or ended without a word."""
+        try:
+            if self._board.blamed():
+                self._end_silently(Exit.FAILED)
+            if gone := self._board.gone(self._world.places):
+                self._end_killed(gone[0])
+        except RuntimeError:  # the store is gone
+            if self._beyond_head:
+                self._end_without_head()
+
     def _end_killed(self, rank: int) -> NoReturn:
         """A rank ended without a word. Its process is not this one's child, so its signal can only be guessed."""
         place = self._world.places[rank]
@@ -139,6 +149,28 @@ class Ending:
             f"the kernel's OOM killer? see dmesg{self._kept()}",
         )
         self._end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=step, phase=doing))
+
+    def _end_without_head(self) -> None:
+        """The store went with its host. The first rank beyond that host speaks, unless the record shows that somebody has."""
+        if not self._beyond_head:
+            self._end(BenchError("the store that all ranks share is gone: its host ended"))
+        time.sleep(2 * GRACE_S)  # rank 0 may be closing the record
+        with self._lock:
+            head, path = self._world.places[0].host, Path(self._record_path or "")
+            if self._world.rank == min(place.rank for place in self._world.places if place.host != head) and _still_running(path):
+                ranks = ", ".join(str(place.rank) for place in self._world.places if place.host == head)
+                error = BenchError(
+                    f"{head} ended without a word: rank {ranks} with it, and the store that all ranks share",
+                    f"the kernel's OOM killer? see dmesg there; finished rounds are in {os.path.relpath(path)}",
+                )
+                print_error(error)
+                close_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
+            self._leave(Exit.FAILED)
+
+    @property
+    def _beyond_head(self) -> bool:
+        """Whether this rank is on another host than rank 0 and the store."""
+        return self._world.places[self._world.rank].host != self._world.places[0].host
 
     def _end(self, error: BenchError, fault: Fault | None = None) -> NoReturn:
         """Blames, speaks if nobody has, and closes the record."""
@@ -167,9 +199,9 @@ class Ending:
             self._journal.close(blame.status, blame.fault)
         elif speaks:
             time.sleep(GRACE_S)  # rank 0 closes it, if there still is a rank 0
-            with suppress(BenchError, OSError, RuntimeError):
-                path = Path(self._board.read("record") or "")
-                if path.is_file() and any(record.status == "running" for record in load(path).records):
+            path = Path(self._record_path or "")
+            with suppress(BenchError, OSError):
+                if _still_running(path):
                     close_file(path, blame.status, blame.fault)
 
     def _leave(self, code: int) -> NoReturn:
@@ -187,8 +219,15 @@ class Ending:
         return f", {done} of {sum(record.config.rounds for record in self._journal.job.records)} rounds"
 
     def _kept(self) -> str:
-        path = self._board.read("record")
-        return f"; finished rounds are in {os.path.relpath(path)}" if path else ""
+        return f"; finished rounds are in {os.path.relpath(self._record_path)}" if self._record_path else ""
+
+
+def _still_running(path: Path) -> bool:
+    """Whether nobody has closed the record at ``path``."""
+    try:
+        return any(record.status == "running" for record in load(path).records)
+    except BenchError:
+        return False
 
 
 def _origin(problem: BaseException) -> str:

@@ -1,0 +1,199 @@
+"""The batch scripts on a real SLURM of two nodes: who takes part, and how a job ends that SLURM or a fault ends."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from imagery import cifar10
+from slurm import Cluster, NoSlurmError, two_nodes
+
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Record, load
+
+ROOT = Path(__file__).parent.parent
+SINGLE, MULTI = "launch/slurm_single_node.sbatch", "launch/slurm_multi_node.sbatch"
+RESNET = ["resnet18", "--device", "cpu", "--image-size", "32", "-b", "4", "--rounds", "2", "--steps", "2"]
+ENDLESS = ["misbehaving:fine", "--device", "cpu", "--steps", "20", "--rounds", "100000", "--warmup", "1"]
+A_RANK_A_NODE = ["--nodes=2", "--gpus-per-node=1", "--cpus-per-task=1"]
+
+pytestmark = pytest.mark.timeout(110)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        with two_nodes(tmp_path_factory.mktemp("slurm")) as nodes:
+            yield nodes
+    except NoSlurmError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that counts as installed and whose python is the one that runs this."""
+    folder = tmp_path_factory.mktemp("venv")
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    (folder / "installed").write_text(f"{ROOT} {digest}  -\n")
+    return folder
+
+
+@pytest.fixture
+def sbatch(cluster: Cluster, environment: Path, tmp_path: Path) -> Callable[..., int]:
+    """``sbatch(*words)`` submits from the root of the clone; the record goes to ``tmp_path``."""
+    variables = {"DDPBENCH_VENV": str(environment), "PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"}
+    return lambda *words: cluster.submit(*words, "-o", str(tmp_path), cwd=ROOT, **variables)
+
+
+def record(folder: Path) -> Record | None:
+    """The one record that was written into ``folder``, if it is there yet."""
+    try:
+        (path,) = folder.glob("*.json")
+        (only,) = load(path).records
+        return only
+    except (ValueError, UsageError):
+        return None
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Callable[[], Record]:
+    """``finished()`` is the record of the job, which must have come by now."""
+
+    def read() -> Record:
+        found = record(tmp_path)
+        assert found is not None
+        return found
+
+    return read
+
+
+@pytest.fixture
+def under_way(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> Callable[..., int]:
+    """``under_way(*flags, words=)`` starts a run without an end on both nodes, and returns its job when the first round is on disk."""
+
+    def go(*flags: str, words: Sequence[str] = ()) -> int:
+        job = sbatch(*A_RANK_A_NODE, *flags, MULTI, *ENDLESS, *words)
+        cluster.until(job, lambda: bool((started := record(tmp_path)) and started.rounds), timeout=60)
+        return job
+
+    return go
+
+
+# who takes part
+
+
+def test_one_node_runs_a_rank_a_gpu(sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+    job = sbatch("--gpus-per-node=2", SINGLE, *RESNET)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    run = finished()
+    assert (run.status, len(run.rounds)) == ("ok", 2)
+    environment = run.environment
+    assert (environment.launcher, environment.backend, environment.world_size, environment.nodes) == ("slurm", "gloo", 2, 1)
+    assert environment.variables["SLURM_JOB_ID"] == str(job)
+
+
+def test_two_nodes_write_one_record_with_a_trace_a_rank(
+    sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    run = finished()
+    assert (run.status, run.environment.launcher, run.environment.nodes) == ("ok", "slurm", 2)
+    assert [(place.rank, place.host, place.usable_cores) for place in run.environment.places] == [(0, "n1", 1), (1, "n2", 1)]
+    assert [[trace.rank for trace in timed.traces] for timed in run.rounds] == [[0, 1], [0, 1]]
+    assert cluster.log(job).count("images/s   (") == 1, "one report"
+    assert cluster.processes(job) == []
+
+
+@pytest.mark.slow
+def test_the_scripts_own_requests_give_four_ranks_a_node(
+    sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    job = sbatch(MULTI, *RESNET)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    places = finished().environment.places
+    assert [(place.rank, place.host, place.local_rank) for place in places] == [(n, f"n{1 + n // 4}", n % 4) for n in range(8)]
+
+
+def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit(str(ROOT / SINGLE), *RESNET, cwd=tmp_path)
+    assert cluster.wait(job, 20) == "FAILED"
+    assert cluster.log(job).splitlines() == [
+        f"ddpbench: error: there is no launch/slurm.sh in {tmp_path}",
+        "hint: submit from the root of the clone",
+    ]
+
+
+# how it ends
+
+
+def test_scancel_keeps_the_rounds(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
+    job = under_way()
+    cluster.cancel(job)
+    assert cluster.wait(job, 30) == "CANCELLED"
+    assert cluster.log(job).count("ddpbench: error: interrupted by SIGTERM, ") == 1
+    run = finished()
+    assert run.status == "interrupted"
+    assert run.rounds
+    assert cluster.processes(job) == []
+
+
+@pytest.mark.slow
+def test_scancel_reaches_loader_workers_too_and_is_no_fault_of_theirs(
+    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record], tmp_path: Path
+) -> None:
+    job = under_way(words=["--data-dir", str(cifar10(tmp_path / "cifar")), "-b", "4", "-j", "2"])
+    cluster.cancel(job)
+    assert cluster.wait(job, 30) == "CANCELLED"
+    assert cluster.log(job).count("ddpbench: error: ") == 1
+    assert finished().status == "interrupted"
+    assert cluster.processes(job) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_the_warning_ahead_of_the_time_limit_keeps_the_rounds(
+    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    job = under_way("--time=2")
+    assert cluster.wait(job, 150) == "FAILED"
+    assert cluster.log(job).count("ddpbench: error: interrupted by SIGUSR1, ") == 1
+    run = finished()
+    assert run.status == "interrupted"
+    assert run.rounds
+    assert cluster.processes(job) == []
+
+
+def test_a_rank_that_is_killed_is_named_and_ends_the_job(
+    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    job = under_way()
+    cluster.rank(job, 1).kill()
+    assert cluster.wait(job, 30) == "FAILED"
+    assert cluster.log(job).count("ddpbench: error: killed (SIGKILL?) on rank 1 (n2) at step ") == 1
+    run = finished()
+    assert run.status == "failed"
+    assert run.rounds
+    assert (run.fault and run.fault.rank) == 1
+    assert cluster.processes(job) == []
+
+
+def test_a_first_node_that_is_gone_is_named_by_the_second(
+    under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
+) -> None:
+    """With its only rank go torchrun and the store, where the ranks would leave word of it."""
+    job = under_way()
+    cluster.rank(job, 0).kill()
+    assert cluster.wait(job, 30) == "FAILED"
+    assert cluster.log(job).count("ddpbench: error: n1 ended without a word: rank 0 with it") == 1, cluster.log(job)
+    run = finished()
+    assert run.status == "failed"
+    assert run.rounds
+    assert cluster.processes(job) == []
