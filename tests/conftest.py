@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COLUMNS")
 MARK = "DDPBENCH_TEST_LAUNCH"
+LEAVE_S = 5.0
+"""No process of a run lives longer than this after the launcher has ended."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,13 +57,29 @@ class Running:
             )
         self.pid = self._process.pid
 
+    def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+        """Waits for ``condition``. Raises AssertionError with all it printed when the program ends before, or it takes longer."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            running = self._process.poll() is None
+            assert running or condition(), f"it ended before\n{self._printed()}"
+            assert time.monotonic() < deadline, f"not within {timeout} s\n{self._printed()}"
+            time.sleep(0.02)
+
     def wait(self, timeout: float) -> Finished:
         """Waits for the program itself, not for what it left behind. Raises AssertionError with all it printed when it takes longer."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"{late}\n{self._out.read_text()}\n{self._err.read_text()}") from late
+            raise AssertionError(f"{late}\n{self._printed()}") from late
         return Finished(self._process.returncode, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+
+    def left_behind(self, within: float = LEAVE_S) -> list[str]:
+        """What still lives after ``within`` seconds, a command line each; empty, and sooner, when nothing does."""
+        deadline = time.monotonic() + within
+        while (alive := self.survivors()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return [_command(process) for process in alive]
 
     def survivors(self) -> list[psutil.Process]:
         """Every process of this launch that still lives, orphans in sessions of their own among them."""
@@ -71,6 +91,9 @@ class Running:
             process.kill()
         self._process.wait()
 
+    def _printed(self) -> str:
+        return f"{self._out.read_text(errors='replace')}\n{self._err.read_text(errors='replace')}"
+
 
 def _environment(process: psutil.Process) -> Mapping[str, str]:
     try:
@@ -79,9 +102,30 @@ def _environment(process: psutil.Process) -> Mapping[str, str]:
         return {}
 
 
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return f"process {process.pid}, gone by now"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """The folder that a run is told to write into; not there yet."""
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
-    """``start(argv, env=, cwd=)`` starts a program and returns it running: ``pid``, ``wait(timeout)``. The test's end ends it."""
+    """``start(argv, env=, cwd=)`` starts a program and returns it Running. The test's end ends it."""
     folder = tmp_path_factory.mktemp("launch")
     running: list[Running] = []
 
@@ -96,9 +140,12 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ru
 
 @pytest.fixture
 def launch(start: Callable[..., Running]) -> Callable[..., Finished]:
-    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end."""
+    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end, which must leave nobody behind."""
 
     def go(argv: Sequence[str], timeout: float = 100.0, **how: Any) -> Finished:
-        return start(argv, **how).wait(timeout)
+        running = start(argv, **how)
+        done = running.wait(timeout)
+        assert running.left_behind() == [], f"alive {LEAVE_S:.0f} s after the end\n{done.stderr}"
+        return done
 
     return go

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -14,6 +15,9 @@ from torch import nn
 from ddpbench.workloads.catalogue import WorkloadSpec
 
 RANK, STEP = int(os.environ.get("FAULT_RANK", "0")), int(os.environ.get("FAULT_STEP", "0"))
+STAMP = os.environ.get("FAULT_STAMP")
+"""A file that is touched at the fault: a test's clock starts there."""
+
 DELAY_S = float(os.environ.get("FAULT_DELAY_S", "0.05"))
 
 
@@ -30,6 +34,8 @@ class Misbehaving(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         here = not images.is_meta and int(os.environ.get("RANK", "0")) == RANK
         if here and (self.step >= STEP if self.always else self.step == STEP):
+            if STAMP:
+                Path(STAMP).touch()
             images = self.fault(images)
         self.step += not images.is_meta
         output: torch.Tensor = self.net(images)

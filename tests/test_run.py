@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_faults import SMALL, TESTS, TORCHRUN, only_job, only_record
+from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, only_job, only_record
 
 from ddpbench.analysis.summary import summarise
 from ddpbench.experiments.arms import schedule
@@ -21,12 +21,6 @@ from ddpbench.record.trace import PHASES
 pytestmark = pytest.mark.timeout(110)
 
 RESNET = ["resnet18", "--device", "cpu", "--image-size", "32", "-b", "2", "--steps", "2", "--rounds", "2", "--warmup", "1"]
-PLAIN = [sys.executable, "-m", "ddpbench"]
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
 
 
 def losses(record: Record) -> list[float]:
@@ -96,7 +90,10 @@ def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], 
     arms = [(record.config.precision, record.config.batch_size) for record in job.records]
     assert arms == [("fp32", 2), ("fp32", 4), ("amp-bf16", 2), ("amp-bf16", 4)]
     assert all(len(record.rounds) == 2 and record.status == "ok" for record in job.records)
-    assert "speed-up" in done.stdout
+    turns = re.findall(r"^ddpbench: round \d of 8: (.+): [\d.,]+ images/s", done.stderr, re.MULTILINE)
+    assert len(set(turns[:4])) == 4
+    assert turns[4:] == turns[3::-1], "the second round of all runs backwards"
+    assert done.stdout.count("speed-up") == 1
     assert set(job.swept) == {"precision", "batch_size"}
 
 
@@ -162,7 +159,7 @@ def test_profile_leaves_a_trace_a_rank(launch: Callable[..., Any], results: Path
     assert launch([*TORCHRUN, *RESNET, "--profile", "-o", str(results)]).returncode == 0
     traces = sorted(results.glob("*.trace.json"))
     assert [path.name.rpartition("-")[2] for path in traces] == ["rank0.trace.json", "rank1.trace.json"]
-    assert json.loads(traces[0].read_text())["traceEvents"]
+    assert all(json.loads(path.read_text())["traceEvents"] for path in traces)
 
 
 @pytest.mark.slow
@@ -171,4 +168,6 @@ def test_compile_trains(launch: Callable[..., Any], results: Path) -> None:
         [*TORCHRUN, "misbehaving:fine", *SMALL, "--rounds", "2", "--compile", "default", "-o", str(results)], env={"PYTHONPATH": str(TESTS)}
     )
     assert done.returncode == 0, done.stderr
-    assert only_record(results).rounds[-1].digests_agree
+    first, last = only_record(results).rounds
+    assert last.digests_agree
+    assert last.traces[0].numerics.parameters_after != first.traces[0].numerics.parameters_before

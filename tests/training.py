@@ -46,6 +46,14 @@ def tiny_net() -> nn.Module:
     )
 
 
+def wide_net() -> nn.Module:
+    """Few layers and much memory: 64 MiB of float32 weights in one of them."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, CLASSES)
+    )
+
+
 class InMemory:
     """One fixed batch a rank, already on the device."""
 

@@ -20,7 +20,12 @@ from ddpbench.record.names import lookup
 from ddpbench.record.request import Output, Request
 from ddpbench.workloads import catalogue as workloads
 
-LAUNCHERS = {"torchrun": "torchrun", "torch.distributed.run": "torchrun", "accelerate": "accelerate"}
+LAUNCHERS = {
+    "torchrun": "torchrun",
+    "torch.distributed.run": "torchrun",
+    "ddpbench.experiments.torchrun": "torchrun",
+    "accelerate": "accelerate",
+}
 
 
 def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Request:

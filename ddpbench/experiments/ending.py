@@ -65,7 +65,8 @@ class Ending:
     def _tick(self, mark: Mark) -> None:
         """Every quarter of a second: tell the others where this rank is, and leave when the launcher is gone."""
         if self._world.seat.launched and os.getppid() != self._launcher:
-            self._end(Interrupted("launcher", Exit.FAILED, "the launcher ended without a word"))
+            here = self._world.places[self._world.rank].host
+            self._end(Interrupted("launcher", Exit.FAILED, f"the launcher on {here} ended without a word"))
         try:
             self._board.beat(mark)
             self._record_path = self._record_path or self._board.read("record")
@@ -79,6 +80,8 @@ class Ending:
             self._board.leave()
         time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
         self._look_for_another_fault()
+        if self._journal:
+            self._journal.seal()
         code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
         error = Interrupted(received.name, code, f"interrupted by {received.name}{self._rounds()}")
         if self._journal is None:
@@ -176,11 +179,12 @@ class Ending:
         """Blames, speaks if nobody has, and closes the record."""
         with self._lock:
             fault = fault or Fault(message=error.message, hint=error.hint)
-            speaks = False
-            with suppress(RuntimeError):  # the store may be gone with the launcher
+            try:
                 self._board.leave()
                 self._board.blame(Blame(error.status, fault))
                 speaks = self._board.claim()
+            except RuntimeError:  # the store is gone with the launcher: nobody can agree, so rank 0 speaks
+                speaks = self._journal is not None
             if speaks:
                 print_error(error)
                 leave_outcome(self._world.seat, error, error.exit_code)

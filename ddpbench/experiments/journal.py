@@ -24,6 +24,7 @@ class Journal:
         self._folder = Path(request.output.output_dir)
         self.path = reserve(self._folder, f"{now:%Y%m%dT%H%M%SZ}-{_stem(request)}")
         self.unsaved = ""  # why the file is behind, once the disk refused
+        self._sealed = False
         self._lock = threading.Lock()
         self.save()
 
@@ -38,6 +39,8 @@ class Journal:
 
     def add(self, index: int, measured: Round, **learned: object) -> None:
         """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
+        if self._sealed:
+            return
         record = self.job.records[index]
         record.rounds.append(measured)
         for name, value in learned.items():
@@ -49,6 +52,10 @@ class Journal:
         record = self.job.records[index]
         record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint)
         self.save()
+
+    def seal(self) -> None:
+        """No more rounds: somebody counts them, to end the run."""
+        self._sealed = True
 
     def close(self, status: Status, fault: Fault | None = None) -> None:
         """Ends every arm that still runs, judges all, and saves."""

@@ -29,6 +29,8 @@ from ddpbench.report.terminal import render
 HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
 
+TORCHRUN = "ddpbench.experiments.torchrun"
+
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -60,7 +62,7 @@ def child_command(request: Request) -> list[str]:
     served = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
     words = without(request.command[request.command.index("ddpbench") + 1 :], served)
     if request.output.gpus:
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={request.output.gpus}"]
+        torchrun = ["-m", TORCHRUN, "--standalone", f"--nproc_per_node={request.output.gpus}"]
         return [sys.executable, *torchrun, "-m", "ddpbench", *words]
     return [sys.executable, "-m", "ddpbench", *words]
 
@@ -82,7 +84,7 @@ def start(command: Sequence[str], quiet_stdout: bool) -> Outcome:
     ``quiet_stdout`` keeps stdout for the record that this process writes there.
     """
     variables = dict(os.environ)
-    if "torch.distributed.run" in command:
+    if TORCHRUN in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
         variables.setdefault("PET_SIGNALS_TO_HANDLE", HANDED_ON)

@@ -1,0 +1,142 @@
+"""Runs that are ended from outside: the finished rounds are kept, it is said once, and nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_faults import PLAIN, PROMPTLY_S, SMALL, TESTS, TORCHRUN, TORCHRUN_S, errors, only_record
+
+import ddpbench
+from ddpbench.record.record import load
+
+GPUS = [*PLAIN, "--gpus", "2"]
+ENDLESS = ["misbehaving:fine", *SMALL, "--rounds", "100000"]
+
+pytestmark = pytest.mark.timeout(110)
+
+
+@pytest.fixture
+def endless(start: Callable[..., Any], results: Path) -> Callable[..., Any]:
+    """Starts a run without end under ``launcher``, and returns it once two rounds are on disk."""
+
+    def go(*launcher: str) -> Any:
+        running = start([*launcher, *ENDLESS, "-o", str(results)], env={"PYTHONPATH": str(TESTS)})
+        running.until(lambda: rounds_on_disk(results) >= 2)
+        return running
+
+    return go
+
+
+def rounds_on_disk(results: Path) -> int:
+    paths = list(results.glob("*.json"))
+    return len(load(paths[0]).records[0].rounds) if paths and paths[0].stat().st_size else 0
+
+
+def interrupted_by(sent: signal.Signals, done: Any, results: Path) -> bool:
+    """Whether that was said once, with the rounds that were done, and the record tells the same."""
+    record, (said,) = only_record(results), errors(done.stderr)
+    rounds = re.fullmatch(rf"interrupted by {sent.name}, (\d+) of 100000 rounds", said)
+    in_record = (record.status, record.fault and record.fault.message) == ("interrupted", said)
+    return in_record and rounds is not None and 2 <= int(rounds[1]) == len(record.rounds)
+
+
+def own_traceback(stderr: str) -> bool:
+    """Whether a frame of ours is in a traceback; torchrun prints tracebacks of its own."""
+    return f'File "{Path(ddpbench.__file__).parent}' in stderr
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)])
+def test_a_signal_in_plain_python_keeps_the_rounds(endless: Callable[..., Any], results: Path, sent: signal.Signals, code: int) -> None:
+    running = endless(*PLAIN)
+    os.kill(running.pid, sent)
+    done = running.wait(PROMPTLY_S)
+    assert done.returncode == code
+    assert interrupted_by(sent, done, results)
+    assert "Traceback" not in done.stderr
+    assert re.search(rf"^interrupted by {sent.name}, \d+ of 100000 rounds$", done.stdout, re.MULTILINE)
+    assert "images/s" in done.stdout, "the report of the finished rounds"
+
+
+def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callable[..., Any], results: Path) -> None:
+    running = endless(*TORCHRUN)
+    os.kill(running.pid, signal.SIGTERM)
+    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    assert running.left_behind() == []
+    assert interrupted_by(signal.SIGTERM, done, results)
+    assert not own_traceback(done.stderr)
+
+
+@pytest.mark.parametrize("launcher", [GPUS, TORCHRUN], ids=["--gpus", "torchrun"])
+def test_a_terminals_ctrl_c_is_said_once(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
+    """A terminal sends it to every process of the foreground group, not to one."""
+    running = endless(*launcher)
+    os.killpg(running.pid, signal.SIGINT)
+    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    assert running.left_behind() == []
+    assert done.returncode == (1 if launcher is TORCHRUN else 130)
+    assert interrupted_by(signal.SIGINT, done, results)
+    assert not own_traceback(done.stderr)
+    assert launcher is TORCHRUN or "Traceback" not in done.stderr
+    assert "images/s" in done.stdout, "the report of the finished rounds"
+
+
+def test_a_sigterm_passes_through_gpus(endless: Callable[..., Any], results: Path) -> None:
+    running = endless(*GPUS)
+    os.kill(running.pid, signal.SIGTERM)
+    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    assert running.left_behind() == []
+    assert done.returncode == 143
+    assert interrupted_by(signal.SIGTERM, done, results)
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_changes_nothing(endless: Callable[..., Any], results: Path) -> None:
+    running = endless(*PLAIN)
+    for _ in range(3):
+        os.kill(running.pid, signal.SIGINT)
+        time.sleep(0.1)  # signals sent at once count as one
+    done = running.wait(PROMPTLY_S)
+    assert done.returncode == 130
+    assert interrupted_by(signal.SIGINT, done, results)
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, GPUS], ids=["torchrun", "--gpus"])
+def test_ranks_leave_when_their_launcher_is_killed(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
+    running = endless(*launcher)
+    assert len(running.survivors()) >= 3, "the launcher and two ranks"
+    os.kill(running.pid, signal.SIGKILL)
+    assert running.left_behind(PROMPTLY_S) == []
+    record = only_record(results)
+    assert record.status in ("interrupted", "failed")
+    assert len(record.rounds) >= 2
+
+
+def test_ranks_leave_when_one_nodes_launcher_is_killed(start: Callable[..., Any], results: Path, free_port: int) -> None:
+    """The store that all ranks share lives on, with the other node's launcher."""
+    meeting = [
+        "--nnodes=2",
+        "--nproc_per_node=1",
+        "--rdzv_backend=c10d",
+        f"--rdzv_endpoint=localhost:{free_port}",
+        "--local_addr=localhost",
+    ]
+    host, other = (
+        start(
+            [*TORCHRUN[:3], *meeting, f"--rdzv_conf=is_host={is_host}", *TORCHRUN[-2:], *ENDLESS, "-o", str(results)],
+            env={"PYTHONPATH": str(TESTS)},
+        )
+        for is_host in (1, 0)
+    )
+    other.until(lambda: rounds_on_disk(results) >= 2)
+    os.kill(other.pid, signal.SIGKILL)
+    assert other.left_behind(PROMPTLY_S) == []
+    assert host.wait(PROMPTLY_S + TORCHRUN_S).returncode == 1
+    assert host.left_behind() == []
+    assert only_record(results).status == "interrupted"
