@@ -77,9 +77,10 @@ class InMemory:
 
 def config(device: str = "cpu", **asked: object) -> Config:
     """A settled Config of the tiny training."""
-    settled = {"workload": "tiny", "batch_size": BATCH, "image_size": SIDE, "optimizer_impl": "fused", "channels_last": True, "warmup": 1}
+    recipe = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "optimizer_impl": "fused"}
+    settled = {"workload": "tiny", "batch_size": BATCH, "image_size": SIDE, "channels_last": True, "warmup": 1, **recipe}
     return Config(**{**settled, "device": device, **asked})  # type: ignore[arg-type]
 
 
 def session(world: World, settled: Config, model: nn.Module | None = None, parked: Parked | None = None, scale: float = 1.0) -> Session:
-    return Session(settled, model or tiny_net(), InMemory(world.device.torch, scale), world, Pulse(60.0), parked)
+    return Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), InMemory(world.device.torch, scale), world, Pulse(60.0), parked)

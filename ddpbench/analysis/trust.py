@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from statistics import fmean
 
+from ddpbench.analysis.attested import not_as_asked
 from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, steps
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, count, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
@@ -18,6 +18,12 @@ from ddpbench.record.verdict import Check
 MOST_SKIPPED = 0.01
 MOST_VARIATION = 0.01
 MOST_DRIFT = 0.02
+
+CURES_OF_SKIPS = {
+    False: "more --warmup lets the loss scale settle; `--precision amp-bf16` needs none",
+    True: "a lower --static-loss-scale; `--precision amp-bf16` needs none",
+}
+"""By whether the loss scale is static."""
 
 SEVERITY = ("blocks", "warns", "informs")
 
@@ -28,27 +34,6 @@ def checks(record: Record) -> list[Check]:
     """The checks that have something to say about ``record``: those that block its figure, then those that warn, then the rest."""
     spoken = [check for each in RULES if record.rounds and (check := each(record))]
     return sorted(spoken, key=lambda check: SEVERITY.index(check.effect))
-
-
-def not_as_asked(record: Record) -> Check | None:
-    """The precision that ran is the one that was asked for, as far as it was observed."""
-    seen, asked = record.attestation, PRECISIONS.get(record.config.precision)
-    if seen is None or asked is None:
-        return None
-    layers = asked.autocast or "float32"
-    wrong = [f"layers compute in {dtype}" for dtype in (seen.first_layer, seen.last_layer) if dtype and dtype != layers]
-    if asked.loss_scaling != (seen.loss_scale is not None):
-        wrong.append("there is a loss scaler" if seen.loss_scale is not None else "there is no loss scaler")
-    if asked.tf32 is not None and (seen.tf32_matmul, seen.tf32_cudnn) != (asked.tf32, asked.tf32):
-        wrong.append(f"TF32 is {'on' if seen.tf32_matmul else 'off'} for matmul, {'on' if seen.tf32_cudnn else 'off'} for cuDNN")
-    if not wrong:
-        return None
-    return Check(
-        name="not-as-asked",
-        effect="blocks",
-        sentence=f"asked for {asked.name}, but {', '.join(dict.fromkeys(wrong))}",
-        hint="something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
-    )
 
 
 def not_finite(record: Record) -> Check | None:
@@ -70,8 +55,13 @@ def not_finite(record: Record) -> Check | None:
 
 
 def skipped_steps(record: Record) -> Check | None:
-    """One skip after a growth of the loss scale is healthy; many, or two in a row, mean that the run hardly trains."""
-    skipped = sorted({before + step for before, trace in _timeline(record) for step in trace.numerics.skipped_steps})
+    """One skip after a growth of the loss scale is healthy; many, or two in a row, mean that the run hardly trains.
+
+    A training from the start finds its loss scale by skipping: its first updates are not counted.
+    """
+    static = record.config.static_loss_scale is not None
+    finding = bool(record.config.fresh) and not static
+    skipped = sorted({before + step for before, trace in _timeline(record) for step in _skipped(trace, finding)})
     if not skipped:
         return None
     timed = steps(record)
@@ -83,7 +73,7 @@ def skipped_steps(record: Record) -> Check | None:
         effect="blocks" if dead else "informs",
         sentence=f"the loss scaler skipped {times} of {timed}" + (", two in a row" if in_a_row else ""),
         numbers={"skipped": len(skipped), "steps": timed},
-        hint="more --warmup lets the loss scale settle; `--precision amp-bf16` needs none" if dead else "",
+        hint=(CURES_OF_SKIPS[static] if dead else ""),
     )
 
 
@@ -193,6 +183,12 @@ def implausible(record: Record) -> Check | None:
         numbers={"mfu": share},
         hint="the ceiling was measured on a busy device, or not all of the model ran",
     )
+
+
+def _skipped(trace: Trace, finding: bool) -> list[int]:
+    """The steps of a round that were skipped; of one that begins by finding its scale, without those that no update came before."""
+    steps = trace.numerics.skipped_steps
+    return [step for place, step in enumerate(steps) if not (finding and step == place)]
 
 
 def _timeline(record: Record) -> Iterator[tuple[int, Trace]]:

@@ -15,7 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PrecisionSpec
 from ddpbench.record.config import Config
-from ddpbench.training.precision import autocast, loss_scaler
+from ddpbench.training.masters import Masters
+from ddpbench.training.precision import autocast
+from ddpbench.training.scaler import loss_scaler
 
 BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
 """What DDP calls the broadcast of buffers before a forward: torch 2.15 renamed it."""
@@ -27,6 +29,7 @@ class Engine(Protocol):
     """``model`` is what the loop calls; the rest is what it does with the loss."""
 
     model: nn.Module
+    master: str  # dtype of the master weights; empty where the optimizer updates the model's own
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the forward pass."""
@@ -35,12 +38,15 @@ class Engine(Protocol):
         """Gradients of ``loss``, averaged over ranks."""
 
     def update(self) -> None:
-        """One step of the optimizer, or its skip by the scaler, and gradients set to none."""
+        """One step of the optimizer, or its skip by the scaler, and gradients set to none, or to zeros where that is asked for."""
 
     def scaler_state(self) -> dict[str, Any]:
         """The loss scaler's state; empty without one. Reads from the device: never inside the timed window."""
 
     def load_scaler_state(self, state: Mapping[str, Any]) -> None: ...
+
+    def start_over(self) -> None:
+        """The model's parameters are those of a new training: so are master weights and the loss scale."""
 
 
 class Torch:
@@ -50,7 +56,11 @@ class Torch:
         self._optimizer = optimizer
         self._spec = spec
         self._device = world.device
-        self._scaler = loss_scaler(spec, world.device)
+        self._scaler = loss_scaler(spec, world.device, config.static_loss_scale)
+        self._first_scale = self._scaler.state_dict()
+        self._masters = Masters(model, optimizer)
+        self._set_to_none = config.set_to_none
+        self.master = self._masters.dtype
         self.model = model
         if world.distributed:
             self.model = DistributedDataParallel(
@@ -61,6 +71,7 @@ class Torch:
                 static_graph=config.static_graph,
                 **{BROADCAST_FLAG: config.broadcast_buffers},  # type: ignore[arg-type]
             )
+            self._masters.follow_parameters()
             if config.comm_hook != "none":
                 self.model.register_comm_hook(None, COMM_HOOKS[config.comm_hook])
 
@@ -71,9 +82,12 @@ class Torch:
         self._scaler.scale(loss).backward()
 
     def update(self) -> None:
+        self._masters.take_gradients()
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._masters.give_weights()
+        self._optimizer.zero_grad(set_to_none=self._set_to_none)
+        self._masters.zero_grad(set_to_none=self._set_to_none)
 
     def scaler_state(self) -> dict[str, Any]:
         return self._scaler.state_dict()
@@ -82,9 +96,15 @@ class Torch:
         if state:
             self._scaler.load_state_dict(dict(state))
 
+    def start_over(self) -> None:
+        self._masters.start_over()
+        self.load_scaler_state(self._first_scale)
+
 
 class Accelerate:
     """Hugging Face Accelerate: its Accelerator wraps model and optimizer, and owns autocast and the scaler."""
+
+    master = ""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> None:
         from accelerate import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
@@ -101,6 +121,8 @@ class Accelerate:
         mixed = {None: "no", "float16": "fp16", "bfloat16": "bf16", "float32": "no"}[spec.autocast]
         self._accelerator = Accelerator(mixed_precision=mixed, cpu=not world.device.cuda, kwargs_handlers=[ddp])
         self.model, self._optimizer = self._accelerator.prepare(model, optimizer)
+        self._set_to_none = config.set_to_none
+        self._first_scale = self.scaler_state()
 
     def autocast(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self._accelerator.autocast()
@@ -111,7 +133,7 @@ class Accelerate:
 
     def update(self) -> None:
         self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._optimizer.zero_grad(set_to_none=self._set_to_none)
 
     def scaler_state(self) -> dict[str, Any]:
         return self._accelerator.scaler.state_dict() if self._accelerator.scaler else {}
@@ -119,6 +141,9 @@ class Accelerate:
     def load_scaler_state(self, state: Mapping[str, Any]) -> None:
         if state and self._accelerator.scaler:
             self._accelerator.scaler.load_state_dict(dict(state))
+
+    def start_over(self) -> None:
+        self.load_scaler_state(self._first_scale)
 
 
 def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> Engine:

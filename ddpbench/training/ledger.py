@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
-from torch import nn
 
 from ddpbench.record.trace import Numerics
 
@@ -13,9 +13,13 @@ INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64
 
 
 class Ledger:
-    """Keeps a reference to every loss and to every verdict of the loss scaler; they are read when the round is over."""
+    """Keeps a reference to every loss and to every verdict of the loss scaler; they are read when the round is over.
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    With ``log_loss`` the host waits for every loss as well, as a script does that prints it.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, log_loss: bool) -> None:
+        self._log_loss = log_loss
         self._losses: list[torch.Tensor] = []
         self._updates: list[torch.Tensor | bool] = []
         self._stepped: torch.Tensor | bool = False
@@ -36,14 +40,17 @@ class Ledger:
         self._losses.append(loss.detach())
         self._updates.append(self._stepped)
         self._stepped = False
+        if self._log_loss:
+            loss.item()
 
     def close(self, scale: float | None, before: int, after: int) -> Numerics:
         """Reads the round's numbers from the device; ``before`` and ``after`` are the parameters' digests."""
         losses = torch.stack(self._losses).double().tolist()
         skipped = [step for step, update in enumerate(self._updates) if (update is False or (update is not True and bool(update)))]
         return Numerics(
-            first_loss=losses[0] if math.isfinite(losses[0]) else None,
-            last_loss=losses[-1] if math.isfinite(losses[-1]) else None,
+            first_loss=_finite(losses[0]),
+            last_loss=_finite(losses[-1]),
+            mean_loss=_finite(sum(losses) / len(losses)),
             nonfinite_step=next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None),
             skipped_steps=skipped,
             loss_scale=scale,
@@ -52,10 +59,14 @@ class Ledger:
         )
 
 
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 @torch.no_grad()
-def digest(model: nn.Module) -> int:
-    """A checksum over the bits of all parameters, computed on their device: equal on ranks that hold the same model."""
-    bits = (parameter.detach().flatten().view(INTEGER_OF_SIZE[parameter.element_size()]) for parameter in model.parameters())
+def digest(parameters: Iterable[torch.Tensor]) -> int:
+    """A checksum over the bits of all ``parameters``, computed on their device: equal on ranks that hold the same model."""
+    bits = (parameter.detach().flatten().view(INTEGER_OF_SIZE[parameter.element_size()]) for parameter in parameters)
     sums = [words.sum(dtype=torch.int64) for words in bits]
     weights = torch.arange(1, len(sums) + 1, device=sums[0].device)
     return int((torch.stack(sums) * weights).sum())

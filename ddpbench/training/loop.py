@@ -53,5 +53,5 @@ def train(steps: int, batches: Batches, engine: Engine, loss_of: nn.Module, cloc
         engine.backward(loss)  # the last gradient stamps the end of backward
         clock.mark(SYNC)
         engine.update()
-        clock.mark(OPTIMIZER)
         ledger.note(loss)
+        clock.mark(OPTIMIZER)

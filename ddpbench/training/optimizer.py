@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
+from ddpbench.training.masters import keep_in_state, master_weights
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -24,14 +26,25 @@ IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
 
 
 def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` asks for, over all parameters of ``model``."""
+    """The optimizer that ``config`` asks for, over all parameters of ``model`` or, where its precision has them, their masters."""
+    masters = master_weights(model) if PRECISIONS[config.precision].master_weights else None
     settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl or "loop"]}
     if config.optimizer == "sgd":
         settings["momentum"] = config.momentum
-    optimizer = OPTIMIZERS[config.optimizer](model.parameters(), **settings)
+    optimizer = OPTIMIZERS[config.optimizer](masters or model.parameters(), **settings)
+    if masters:
+        keep_in_state(optimizer, masters)
     if config.optimizer == "sgd" and config.momentum:
         fill_momentum(optimizer)
     return optimizer
+
+
+@torch.no_grad()
+def forget(optimizer: torch.optim.Optimizer) -> None:
+    """Momentum, averages and counts back to zero, where they lie."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.zero_()
 
 
 def fill_momentum(optimizer: torch.optim.Optimizer) -> None:

@@ -1,4 +1,4 @@
-"""A precision put into force: torch's switches, autocast, the loss scaler; and what was observed of it."""
+"""A precision put into force: the model's own dtypes, autocast; and what was observed of it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,55 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Attestation
 
 COMPUTING = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def refuse_impossible(spec: PrecisionSpec, device: Device, engine: str) -> None:
+def refuse_impossible(spec: PrecisionSpec, device: Device, engine: str, static_loss_scale: float | None = None) -> None:
     """Raises UsageError for a precision that the device, or the engine on it, cannot do."""
+    if engine == "accelerate" and spec.model != "float32":
+        raise UsageError(
+            f"--engine accelerate keeps its models in float32, and --precision {spec.name} has one in {spec.model}", "--engine ddp"
+        )
+    if engine == "accelerate" and spec.static_scale(static_loss_scale) is not None:
+        raise UsageError("--engine accelerate has no static loss scale", "--engine ddp, or leave --static-loss-scale out")
     if engine == "accelerate" and spec.loss_scaling and not device.cuda:
         raise UsageError(
             f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "--engine ddp, or --precision amp-bf16"
         )
     if spec.name == "tf32" and (not device.cuda or torch.cuda.get_device_capability(device.torch) < (8, 0)):
         raise UsageError(f"--precision tf32 is impossible on {device.name}: TF32 needs an NVIDIA GPU of Ampere or newer", "try fp32")
-    if spec.autocast == "bfloat16" and device.cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
+    if spec.layers == "bfloat16" and device.cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise UsageError(f"--precision {spec.name} is impossible on {device.name}: it has no bfloat16 arithmetic", "try amp-fp16")
+
+
+@torch.no_grad()
+def cast_model(model: nn.Module, spec: PrecisionSpec) -> nn.Module:
+    """``model`` itself with parameters and buffers of this precision, once it is on the device.
+
+    One in half casts its own input, and its output to float32, where the loss is computed.
+    """
+    if spec.model == "float32":
+        return model
+    dtype, norm = getattr(torch, spec.model), getattr(torch, spec.batch_norm)
+    for module in model.modules():
+        own = norm if isinstance(module, BatchNorm) else dtype
+        for parameter in module.parameters(recurse=False):
+            parameter.data = _cast(parameter.data, own)
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, _cast(buffer, own))
+    model.register_forward_pre_hook(lambda _, inputs: tuple(_cast(each, dtype) for each in inputs))
+    model.register_forward_hook(lambda _, __, output: _cast(output, torch.float32))
+    return model
+
+
+def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def autocast(spec: PrecisionSpec, device: Device) -> torch.autocast:
     """The autocast context of this precision; disabled where it has none."""
     dtype = getattr(torch, spec.autocast) if spec.autocast else None
     return torch.autocast(device.torch.type, dtype=dtype, enabled=dtype is not None)
-
-
-def loss_scaler(spec: PrecisionSpec, device: Device) -> torch.amp.GradScaler:
-    """A dynamic loss scaler; one that passes everything through where the precision does not scale."""
-    return torch.amp.GradScaler(device.torch.type, enabled=spec.loss_scaling)
 
 
 @dataclass
@@ -55,8 +81,8 @@ class Observation:
 def observed(model: nn.Module, compiled: bool) -> Iterator[Observation]:
     """Watches one real training step through hooks, and leaves none behind.
 
-    The dtype of a convolution's or linear layer's output is the one that autocast gave both of its operands. A compiled
-    model runs this one step eagerly, so that hooks are called and nothing of them stays in the compiled code.
+    The dtype of a convolution's or linear layer's output is the one that both of its operands have, by autocast or of
+    their own. A compiled model runs this one step eagerly, so that hooks are called and nothing of them stays in the compiled code.
     """
     seen = Observation()
 
@@ -80,9 +106,9 @@ def observed(model: nn.Module, compiled: bool) -> Iterator[Observation]:
             hook.remove()
 
 
-def attest(model: nn.Module, seen: Observation, optimizer: str, scale: float | None) -> Attestation:
+def attest(model: nn.Module, seen: Observation, optimizer: str, scale: float | None, master: str = "") -> Attestation:
     """What ran: dtypes of parameters, gradients and batch norms, of the first and the last layer, and torch's switches."""
-    norms = {_short(p.dtype) for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) for p in m.parameters()}
+    norms = {_short(each.dtype) for module in model.modules() if isinstance(module, BatchNorm) for each in _numbers(module)}
     matmul, cudnn = tf32()
     return Attestation(
         parameters=sorted({_short(parameter.dtype) for parameter in model.parameters()}),
@@ -94,7 +120,13 @@ def attest(model: nn.Module, seen: Observation, optimizer: str, scale: float | N
         tf32_cudnn=cudnn,
         loss_scale=scale,
         optimizer=optimizer,
+        master=master,
     )
+
+
+def _numbers(norm: nn.Module) -> list[torch.Tensor]:
+    """Weights and running statistics; not the count of batches."""
+    return [each for each in (*norm.parameters(), *norm.buffers()) if each.is_floating_point()]
 
 
 def _short(dtype: torch.dtype) -> str:

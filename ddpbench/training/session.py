@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -27,8 +27,9 @@ from ddpbench.record.trace import Trace
 from ddpbench.training.engine import make_engine
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.loop import Batches, Marked, mark_last_gradient, train
-from ddpbench.training.optimizer import make_optimizer
-from ddpbench.training.precision import Observation, attest, observed, refuse_impossible
+from ddpbench.training.optimizer import forget, make_optimizer
+from ddpbench.training.precision import Observation, attest, cast_model, observed, refuse_impossible
+from ddpbench.training.schedule import Schedule
 
 AGREEMENT = 0.03
 """Two warm-up windows agree when their step times differ by less than this fraction."""
@@ -63,22 +64,25 @@ class Parked:
     model: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     scaler: Mapping[str, Any] = field(default_factory=dict)
+    update: int = 0  # where its schedule stands
 
 
 def on_device(model: nn.Module, config: Config, device: Device) -> nn.Module:
-    """``model`` as it is trained: on the device, in the memory layout asked for."""
-    model = model.to(device.torch).train()
+    """``model`` as it is trained: on the device, in the dtypes and the memory layout asked for."""
+    model = cast_model(model.to(device.torch).train(), PRECISIONS[config.precision])
     return model.to(memory_format=torch.channels_last) if config.channels_last else model
 
 
 class Session:
     """A training that is live on the device, from its construction until ``close``."""
 
-    def __init__(self, config: Config, model: nn.Module, loader: Loader, world: World, pulse: Pulse, parked: Parked | None = None) -> None:
+    def __init__(
+        self, config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World, pulse: Pulse, parked: Parked | None = None
+    ) -> None:
         self.config = config
         self._world, self._pulse, self._device = world, pulse, world.device
         self._spec = PRECISIONS[config.precision]
-        refuse_impossible(self._spec, self._device, config.engine)
+        refuse_impossible(self._spec, self._device, config.engine, config.static_loss_scale)
         set_tf32(self._spec.tf32)
         set_cudnn_benchmark()
         torch.manual_seed(config.seed)
@@ -96,8 +100,9 @@ class Session:
         self._engine = make_engine(Marked(runnable, self._clock), self._optimizer, config, self._spec, world)
         if parked:
             self._engine.load_scaler_state(parked.scaler)
-        self._ledger = Ledger(self._optimizer)
-        self._loss_of = nn.CrossEntropyLoss()
+        self._schedule = Schedule(self._optimizer, config)
+        self._ledger = Ledger(self._optimizer, config.log_loss)
+        self._loss_of = loss_of
         self._loader = loader
         self.steps_trained = 0
         self._ahead = False  # whether the loader was seen to be faster than the device
@@ -105,14 +110,14 @@ class Session:
     def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
         """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
 
-        All ranks agree on each decision, so that none of them waits for the others in a collective.
+        A round that is a whole training needs no more than one: it is itself the time until everything has settled. All ranks agree on each decision, so that none of them waits for the others in a collective.
         """
         begin = perf_counter()
         first_batch_s, seen = self._first_step()
         first_step_s = perf_counter() - begin
         window = self.config.warmup or 1
         steps, now, agreed = 2 + window, self._window_s(window), False
-        for _ in range(WARMUP_LIMIT - 1):
+        for _ in range(0 if self.config.fresh else WARMUP_LIMIT - 1):
             steps, before, now = steps + window, now, self._window_s(window)
             agreed = abs(now / before - 1) < AGREEMENT
             if agreed or self._world.most(perf_counter() - begin) > WARMUP_LIMIT_S[self._device.torch.type]:
@@ -120,7 +125,7 @@ class Session:
         preparation = Preparation(
             build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_agreed=agreed
         )
-        return preparation, attest(self.model, seen, self._optimizer_name(), self.loss_scale()), now / window
+        return preparation, attest(self.model, seen, self._optimizer_name(), self.loss_scale(), self._engine.master), now / window
 
     def settle(self) -> None:
         """Warms up again after another arm's turn, without looking: caches, clocks and the allocator come back."""
@@ -140,13 +145,40 @@ class Session:
         self._pulse.patience_s = self.config.hang_timeout
         return first_batch_s, seen
 
-    def round(self, steps: int) -> Trace:
-        """One timed round, which begins when what was prefetched during the pause is trained away, off the clock."""
+    def start_over(self, weights: Mapping[str, Any], loader: Loader) -> None:
+        """A new training on the same engine: other weights, no momentum, the first batch of ``loader``, the loss scale as it begins."""
+        self._loader.close()
+        self._loader = loader
+        self.model.load_state_dict(weights)
+        forget(self._optimizer)
+        self._engine.start_over()
+
+    def plan(self, steps: int, steps_an_epoch: int, done: int = 0) -> None:
+        """Tells the schedule how long the training is, and how many of its updates are done."""
+        self._schedule.plan(steps, steps_an_epoch, done)
+
+    def accuracy(self, held_out: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
+        """The fraction of held-out samples that the model names right, over the shares of all ranks."""
+        right, seen = torch.zeros((), device=self._device.torch), 0
+        self.model.eval()
+        with torch.no_grad(), self._engine.autocast():
+            for samples, labels in held_out:
+                right += (self.model(samples).argmax(1) == labels).sum()
+                seen += len(labels)
+        self.model.train()
+        return self._world.total(float(right)) / self._world.total(seen)
+
+    def round(self, steps: int, drain: bool = True) -> Trace:
+        """One timed round, which begins when what was prefetched during the pause is trained away, off the clock.
+
+        Without ``drain`` it begins with the next batch: a new training has no pause behind it.
+        """
         health = HealthWatch(self._device.gpu, self._ranks_on_this_gpu())
         with _collector_frozen():
-            self._drain()
+            if drain:
+                self._drain()
             self._device.reset_peaks()
-            retries, before = self._device.allocator_retries(), digest(self.model)
+            retries, before = self._device.allocator_retries(), self._digest()
             busy_s = self._cpu_seconds()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             self._world.barrier()
@@ -167,7 +199,7 @@ class Session:
             lead_ms=self._clock.lead_ms(),
             cpu_s=busy_s,
             memory=self._device.memory(self._loader.worker_pids(), retries),
-            numerics=self._ledger.close(self.loss_scale(), before, digest(self.model)),
+            numerics=self._ledger.close(self.loss_scale(), before, self._digest()),
             health=seen,
         )
 
@@ -199,14 +231,19 @@ class Session:
 
     def close(self) -> Parked:
         """Frees the device and gives back the training as it stands, on the host."""
-        parked = Parked(_on_host(self.model.state_dict()), _on_host(self._optimizer.state_dict()), self._engine.scaler_state())
+        parked = Parked(
+            _on_host(self.model.state_dict()),
+            _on_host(self._optimizer.state_dict()),
+            self._engine.scaler_state(),
+            self._schedule.update,
+        )
         self._loader.close()
         self.discard()
         return parked
 
     def discard(self) -> None:
         """Lets go of everything on the device."""
-        for name in ("model", "_engine", "_optimizer", "_ledger", "_clock", "_loader"):
+        for name in ("model", "_engine", "_optimizer", "_ledger", "_schedule", "_clock", "_loader"):
             self.__dict__.pop(name, None)
         if self._compiled:
             torch._dynamo.reset()  # or the next arm's shapes count as changes of this one's, and compile as dynamic
@@ -225,6 +262,10 @@ class Session:
         self._train(steps)
         self._device.synchronize()
         return self._world.most(perf_counter() - begin)
+
+    def _digest(self) -> int:
+        """The checksum of what the optimizer updates: master weights, where there are any, move before their roundings do."""
+        return digest(parameter for group in self._optimizer.param_groups for parameter in group["params"])
 
     def _cpu_seconds(self) -> float:
         """CPU time of this rank and its loader workers so far."""

@@ -1,0 +1,51 @@
+"""Whether the precision that ran is the one that was asked for."""
+
+from __future__ import annotations
+
+from ddpbench.record.catalogue import PRECISIONS
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import Check
+
+
+def not_as_asked(record: Record) -> Check | None:
+    """The precision that ran is the one that was asked for, as far as it was observed."""
+    seen, asked = record.attestation, PRECISIONS.get(record.config.precision)
+    if seen is None or asked is None:
+        return None
+    wrong = [f"layers compute in {dtype}" for dtype in (seen.first_layer, seen.last_layer) if dtype and dtype != asked.layers]
+    wrong += [f"BatchNorm is {dtype}" for dtype in seen.batch_norm if dtype != asked.batch_norm]
+    held = {asked.model, *seen.batch_norm}
+    wrong += [f"parameters are {dtype}" for dtype in seen.parameters if dtype not in held]
+    wrong += [f"gradients are {dtype}" for dtype in seen.gradients if dtype not in held]
+    if asked.master_weights != bool(seen.master):
+        wrong.append("there are master weights" if seen.master else "there are no master weights")
+    static = asked.static_scale(record.config.static_loss_scale)
+    scaled = asked.loss_scaling or static is not None
+    if scaled != (seen.loss_scale is not None):
+        wrong.append("there is a loss scaler" if seen.loss_scale is not None else "there is no loss scaler")
+    elif static is not None:
+        scales = (seen.loss_scale, *(trace.numerics.loss_scale for timed in record.rounds for trace in timed.traces))
+        wrong += [f"the loss scale is {scale:g}, not {static:g}" for scale in scales if scale not in (static, None)]
+    if asked.tf32 is not None and (seen.tf32_matmul, seen.tf32_cudnn) != (asked.tf32, asked.tf32):
+        wrong.append(f"TF32 is {'on' if seen.tf32_matmul else 'off'} for matmul, {'on' if seen.tf32_cudnn else 'off'} for cuDNN")
+    if not wrong:
+        return None
+    return Check(
+        name="not-as-asked",
+        effect="blocks",
+        sentence=f"asked for {asked.name}, but {', '.join(dict.fromkeys(wrong))}",
+        hint="something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
+    )
+
+
+def unused_scale(record: Record) -> Check | None:
+    """Scripts give every precision the same flags: a static loss scale does no harm where there is none to set."""
+    scale, asked = record.config.static_loss_scale, PRECISIONS.get(record.config.precision)
+    if scale is None or asked is None or asked.static_scale(scale) is not None:
+        return None
+    return Check(
+        name="unused-scale",
+        effect="informs",
+        sentence=f"--static-loss-scale {scale:g} is not used: {asked.name} does not scale the loss",
+        numbers={"loss_scale": scale},
+    )

@@ -1,0 +1,29 @@
+"""Trains the tiny net in each precision named, from other weights on every rank; rank 0 prints what the ranks end with, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+from training import config, session, tiny_net, world
+
+from ddpbench.training.ledger import digest
+
+ranks = world()
+ended = {}
+for precision in sys.argv[1:]:
+    model = tiny_net()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01 * ranks.rank)
+    live = session(ranks, config(precision=precision, lr=0.05), model)
+    live.steps_untimed(8)
+    masters = [float(master.double().sum()) for master in live._optimizer.state_dict().get("masters", [])]
+    losses = [float(loss) for loss in live._ledger._losses]
+    mine = {"parameters": digest(live.model.parameters()), "masters": masters, "losses": losses, "skipped": live._ledger._updates.count(False)}
+    ended[precision] = [json.loads(message) for message in ranks.gather(json.dumps(mine).encode())]
+    live.close()
+if ranks.seat.speaks:
+    print(json.dumps(ended))
+ranks.close()

@@ -1,0 +1,78 @@
+"""A round that is a training of its own: nothing of the one before is left in it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
+
+from ddpbench.training.ledger import digest
+from ddpbench.training.session import Session
+
+
+def weights(seed: int) -> dict[str, torch.Tensor]:
+    model = tiny_net()
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return model.state_dict()
+
+
+def trained(live: Session, seed: int, steps: int = 5) -> tuple[float | None, int]:
+    """The last loss and the parameters' checksum of a training from the weights of ``seed``."""
+    live.start_over(weights(seed), InMemory(torch.device("cpu")))
+    live.plan(steps, steps)
+    trace = live.round(steps, drain=False)
+    return trace.numerics.last_loss, trace.numerics.parameters_after
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "o2", "bf16"])
+def test_the_same_seed_gives_the_same_training_bit_for_bit(precision: str, optimizer: str) -> None:
+    live = session(world_of_one(), config(precision=precision, optimizer=optimizer, schedule="linear"))
+    live.warm_up(0.0)
+    first = trained(live, seed=1)
+    other = trained(live, seed=2)
+    assert other != first, "another seed is another training"
+    assert trained(live, seed=1) == first
+    live.discard()
+
+
+def test_a_training_on_an_engine_that_trained_is_one_on_a_new_engine() -> None:
+    used = session(world_of_one(), config())
+    used.warm_up(0.0)
+    trained(used, seed=2, steps=9)
+    again = trained(used, seed=1)
+    used.discard()
+    unused = session(world_of_one(), config())
+    unused.settle()
+    assert trained(unused, seed=1) == again
+    unused.discard()
+
+
+def test_accuracy_is_the_fraction_named_right_and_leaves_the_training_alone() -> None:
+    live = session(world_of_one(), config())
+    live.settle()
+    before = digest(live.model.parameters())
+    live.model.eval()
+    data = InMemory(torch.device("cpu"))
+    named = live.model(data.images).argmax(1)
+    live.model.train()
+    wrong = (named + 1) % CLASSES
+    half = torch.where(torch.arange(len(named)) % 2 == 0, named, wrong)
+    assert live.accuracy([(data.images, named)]) == 1.0
+    assert live.accuracy([(data.images, wrong), (data.images, wrong)]) == 0.0
+    assert live.accuracy([(data.images, half)]) == 0.5
+    assert live.model.training
+    assert digest(live.model.parameters()) == before
+    live.discard()
+
+
+def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
+    plain = session(world_of_one(), config())
+    logging = session(world_of_one(), config(log_loss=True, set_to_none=False))
+    for live in (plain, logging):
+        live.settle()
+    assert trained(plain, seed=1) == trained(logging, seed=1)
+    plain.discard()
+    logging.discard()

@@ -1,0 +1,388 @@
+"""Every precision on a real, tiny training: what it attests, what its masters and its loss scale do, and that it can be parked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+import records
+import torch
+from test_faults import TESTS, TORCHRUN
+from torch import nn
+from training import config, session, tiny_net, world_of_one
+
+from ddpbench.analysis.trust import checks
+from ddpbench.record.catalogue import ALIASES, PRECISIONS, precision
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Attestation, Record
+from ddpbench.record.verdict import Check
+from ddpbench.training.engine import Engine, make_engine
+from ddpbench.training.ledger import digest
+from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.precision import cast_model, refuse_impossible
+from ddpbench.training.session import Session
+
+IMPLEMENTATIONS = ("fused", "foreach", "loop")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a precision must show."""
+
+    parameters: list[str]
+    batch_norm: str
+    layers: str
+    tf32: tuple[bool, bool] = (True, True)
+    scaled: bool = False
+    master: str = ""
+
+
+SINGLE, HALF, BRAIN = ["float32"], ["float16"], ["bfloat16"]
+PROMISES = {
+    "torch-default": Promise(SINGLE, "float32", "float32", tf32=(False, True)),
+    "fp32": Promise(SINGLE, "float32", "float32", tf32=(False, False)),
+    "amp-fp16": Promise(SINGLE, "float32", "float16", scaled=True),
+    "amp-bf16": Promise(SINGLE, "float32", "bfloat16"),
+    "o2": Promise(["float16", "float32"], "float32", "float16", scaled=True, master="float32"),
+    "fp16": Promise(HALF, "float16", "float16"),
+    "bf16": Promise(BRAIN, "bfloat16", "bfloat16"),
+}
+PROMISES_ON_CUDA = {"tf32": Promise(SINGLE, "float32", "float32"), **PROMISES}
+
+
+def check_promise(device: str, name: str, promise: Promise) -> None:
+    live = session(world_of_one(device), config(device, precision=name))
+    _, seen, _ = live.warm_up(0.0)
+    assert (seen.parameters, seen.gradients) == (promise.parameters, promise.parameters)
+    assert seen.batch_norm == [promise.batch_norm]
+    assert (seen.first_layer, seen.last_layer) == (promise.layers, promise.layers)
+    assert (seen.tf32_matmul, seen.tf32_cudnn) == promise.tf32
+    assert (seen.loss_scale is not None) == promise.scaled
+    assert seen.master == promise.master
+    assert seen.optimizer == "SGD fused"
+    assert not_as_asked(name, seen) is None
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_a_precision_is_what_it_promises(name: str) -> None:
+    check_promise("cpu", name, PROMISES[name])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", PROMISES_ON_CUDA)
+def test_a_precision_is_what_it_promises_on_a_gpu(name: str) -> None:
+    check_promise("cuda", name, PROMISES_ON_CUDA[name])
+
+
+def test_levels_of_apex_are_other_names_in_either_case() -> None:
+    assert {level: precision(level).name for level in ALIASES} == {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
+    assert {precision(level.lower()).name for level in ALIASES} == set(ALIASES.values())
+    assert all(precision(name) is spec for name, spec in PRECISIONS.items())
+    with pytest.raises(UsageError, match="unknown precision 'fp61'") as refused:
+        precision("fp61")
+    assert refused.value.hint.startswith("did you mean 'fp16'")
+
+
+def test_a_ceiling_is_looked_up_by_what_layers_compute_in() -> None:
+    assert {name: PRECISIONS[name].compute_dtype for name in PROMISES} == {
+        "torch-default": "tf32",
+        "fp32": "float32",
+        "amp-fp16": "float16",
+        "amp-bf16": "bfloat16",
+        "o2": "float16",
+        "fp16": "float16",
+        "bf16": "bfloat16",
+    }
+
+
+def test_a_cast_model_takes_and_gives_float32_in_training_and_in_evaluation() -> None:
+    model = cast_model(tiny_net(), PRECISIONS["o2"])
+    for mode in (model.train(), model.eval()):
+        assert mode(torch.ones(2, 3, 16, 16)).dtype == torch.float32
+    assert {name: buffer.dtype for name, buffer in model.named_buffers()} == {
+        "1.running_mean": torch.float32,
+        "1.running_var": torch.float32,
+        "1.num_batches_tracked": torch.int64,
+    }
+
+
+# Masters
+
+
+def one_weight(name: str, **asked: object) -> tuple[nn.Module, torch.optim.Optimizer, Engine]:
+    """A model of a single weight, 1, that goes down by ``lr`` times its gradient, 1."""
+    settled = config(precision=name, channels_last=False, lr=1e-5, momentum=0.9, weight_decay=0.0, **asked)
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    model = cast_model(model, PRECISIONS[name])
+    optimizer = make_optimizer(model, settled)
+    return model, optimizer, make_engine(model, optimizer, settled, PRECISIONS[name], world_of_one())
+
+
+def weight_after(steps: int, model: nn.Module, engine: Engine) -> float:
+    for _ in range(steps):
+        with engine.autocast():
+            loss = engine.model(torch.ones(1, 1)).sum()
+        engine.backward(loss)
+        engine.update()
+    return next(model.parameters()).item()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_masters_add_up_what_half_would_round_away(implementation: str) -> None:
+    """No update reaches 2^-12, half the distance from 1 to the next lower number in float16; twenty together are five times that."""
+    how = {"optimizer_impl": implementation}
+    single, half = (one_weight(name, **how) for name in ("fp32", "fp16"))
+    model, optimizer, engine = one_weight("o2", static_loss_scale=256.0, **how)
+    expected = weight_after(20, single[0], single[2])
+    assert weight_after(20, half[0], half[2]) == 1.0
+    rounded = weight_after(20, model, engine)
+    assert float(optimizer.state_dict()["masters"][0]) == expected, "bit for bit what float32 gives"
+    assert 1 - expected > 2**-11
+    assert rounded == float(torch.tensor(expected).half()) != 1.0
+
+
+def test_momentum_of_the_masters_is_there_before_the_first_step() -> None:
+    _, optimizer, _ = one_weight("o2")
+    (master,) = optimizer.param_groups[0]["params"]
+    assert master.dtype == optimizer.state[master]["momentum_buffer"].dtype == torch.float32
+    assert float(optimizer.state[master]["momentum_buffer"]) == 0
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_other_optimizers_update_masters_too(name: str) -> None:
+    live = session(world_of_one(), config(precision="o2", optimizer=name, lr=0.01))
+    live.steps_untimed(12)
+    losses = [float(loss) for loss in live._ledger._losses]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_end_with_the_update(set_to_none: bool) -> None:
+    model, optimizer, engine = one_weight("o2", static_loss_scale=256.0, set_to_none=set_to_none)
+    weight_after(1, model, engine)
+    for weight in (next(model.parameters()), optimizer.param_groups[0]["params"][0]):
+        assert weight.grad is None if set_to_none else float(weight.grad) == 0
+
+
+# The loss scale
+
+
+@contextmanager
+def overflowing(live: Session) -> Iterator[None]:
+    """Gradients of the first parameter are infinite, the loss is not."""
+    hook = next(live.model.parameters()).register_hook(lambda gradient: gradient * math.inf)
+    yield
+    hook.remove()
+
+
+def held(live: Session) -> list[torch.Tensor]:
+    """All that an update may change: the parameters, their masters and the optimizer's state."""
+    state = live._optimizer.state_dict()
+    moments = [each for of in state["state"].values() for each in of.values() if isinstance(each, torch.Tensor)]
+    return [each.detach().clone() for each in (*live.model.parameters(), *state.get("masters", []), *moments)]
+
+
+def same(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
+def test_a_static_scale_never_changes_and_an_overflow_skips_the_update(name: str, implementation: str) -> None:
+    live = session(world_of_one(), config(precision=name, optimizer_impl=implementation, static_loss_scale=256.0))
+    live.steps_untimed(1)
+    live._engine.load_scaler_state({**live._engine.scaler_state(), "growth_interval": 1})  # a dynamic one would double every step
+    before = held(live)
+    with overflowing(live):
+        live.steps_untimed(1)
+    assert live.loss_scale() == 256
+    assert same(before, held(live))
+    assert live._ledger.close(live.loss_scale(), 0, 1).skipped_steps == [0]
+    live.steps_untimed(3)
+    assert live.loss_scale() == 256
+    numerics = live._ledger.close(live.loss_scale(), 0, 1)
+    assert (numerics.skipped_steps, numerics.nonfinite_step) == ([], None)
+    assert not same(before, held(live))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_dynamic_scale_halves_until_it_fits_and_grows_again(implementation: str) -> None:
+    live = session(world_of_one(), config(precision="o2", optimizer_impl=implementation))
+    live._engine.load_scaler_state({**live._engine.scaler_state(), "scale": 2.0**40, "growth_interval": 1000})
+    start = held(live)
+    live.steps_untimed(40)
+    skipped = live._ledger.close(None, 0, 1).skipped_steps
+    assert skipped == list(range(len(skipped)))
+    assert 20 < len(skipped) < 40, "all at the start, and some steps went through"
+    settled = live.loss_scale()
+    assert settled == 2.0 ** (40 - len(skipped))
+    assert all(bool(torch.isfinite(each).all()) for each in held(live)), "the masters survived a first update that was skipped"
+    assert not same(start, held(live))
+    live._engine.load_scaler_state({**live._engine.scaler_state(), "scale": 64.0, "growth_interval": 2, "_growth_tracker": 0})
+    live.steps_untimed(4)
+    assert live.loss_scale() == 256
+
+
+@pytest.mark.parametrize("name", ["torch-default", "fp32", "amp-bf16", "bf16"])
+def test_a_static_scale_changes_nothing_where_the_loss_is_not_scaled(name: str) -> None:
+    plain, scaled = (session(world_of_one(), config(precision=name, static_loss_scale=scale)) for scale in (None, 256.0))
+    for live in (plain, scaled):
+        live.steps_untimed(3)
+    assert scaled.loss_scale() is None
+    assert same(held(plain), held(scaled))
+
+
+# Parked, and on several ranks
+
+
+@pytest.mark.parametrize("asked", [{"precision": "o2"}, {"precision": "o2", "static_loss_scale": 128.0, "optimizer": "adam"}])
+def test_masters_and_scale_go_on_where_they_were_parked(asked: dict[str, Any]) -> None:
+    """The masters lie between the numbers of half: a training that went on from the parameters alone would end elsewhere."""
+    world, settled = world_of_one(), config(lr=0.003, **asked)
+    through, apart = session(world, settled), session(world, settled)
+    through.steps_untimed(12)
+    apart.steps_untimed(5)
+    parked = apart.close()
+    again = session(world, settled, parked=parked)
+    assert any(not torch.equal(master, master.half().float()) for master in parked.optimizer["masters"])
+    again.steps_untimed(7)
+    assert again.loss_scale() == through.loss_scale()
+    assert digest(again.model.parameters()) == digest(through.model.parameters())
+    assert same(held(again), held(through))
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_a_parked_half_training_goes_on_where_it_stood(name: str) -> None:
+    world, settled = world_of_one(), config(precision=name)
+    through, apart = session(world, settled), session(world, settled)
+    through.steps_untimed(6)
+    apart.steps_untimed(3)
+    again = session(world, settled, parked=apart.close())
+    again.steps_untimed(3)
+    assert same(held(again), held(through))
+
+
+@pytest.mark.timeout(110)
+def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[..., Any]) -> None:
+    done = launch([*TORCHRUN[:-2], str(TESTS / "precisions_agree.py"), "o2", "fp16", "bf16"])
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout)
+    assert list(ended) == ["o2", "fp16", "bf16"]
+    for name, (first, second) in ended.items():
+        assert first["parameters"] == second["parameters"], name
+        assert first["masters"] == second["masters"], name
+        assert first["losses"] != second["losses"], "each rank has data of its own"
+        assert first["losses"][-1] < first["losses"][0], name
+    assert ended["o2"][0]["masters"]
+
+
+# Refused and reported
+
+
+@pytest.mark.parametrize(
+    ("name", "static", "reason"),
+    [
+        ("o2", None, "keeps its models in float32, and --precision o2 has one in float16"),
+        ("fp16", None, "has one in float16"),
+        ("bf16", None, "has one in bfloat16"),
+        ("amp-fp16", 256.0, "no static loss scale"),
+    ],
+)
+def test_accelerate_refuses_what_it_cannot_do(name: str, static: float | None, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as refused:
+        refuse_impossible(PRECISIONS[name], world_of_one().device, "accelerate", static)
+    assert "\n" not in refused.value.message
+    assert refused.value.hint.startswith("--engine ddp")
+
+
+def test_accelerate_takes_a_static_scale_that_is_not_used() -> None:
+    refuse_impossible(PRECISIONS["fp32"], world_of_one().device, "accelerate", 256.0)
+
+
+def a_record(name: str, attestation: Attestation, static: float | None = None, scales: float | None = None) -> Record:
+    numerics = records.numerics(loss_scale=scales)
+    settled = msgspec.structs.replace(records.RESNET50, precision=name, static_loss_scale=static)
+    return records.record(config=settled, attestation=attestation, traces={0: {"numerics": numerics}})
+
+
+def the_check(called: str, record: Record) -> Check | None:
+    return next((check for check in checks(record) if check.name == called), None)
+
+
+def not_as_asked(name: str, seen: Attestation) -> Check | None:
+    return the_check("not-as-asked", a_record(name, seen))
+
+
+OTHERWISE = [
+    ("o2", {"master": ""}, "there are no master weights"),
+    ("o2", {"batch_norm": ["float16"], "parameters": ["float16"], "gradients": ["float16"]}, "BatchNorm is float16"),
+    ("o2", {"first_layer": "float32"}, "layers compute in float32"),
+    ("o2", {"parameters": ["bfloat16"]}, "parameters are bfloat16"),
+    ("o2", {"loss_scale": None}, "there is no loss scaler"),
+    ("fp16", {"loss_scale": 65536.0}, "there is a loss scaler"),
+    ("fp16", {"parameters": ["float32"], "gradients": ["float32"]}, "parameters are float32, gradients are float32"),
+    ("bf16", {"last_layer": "float16"}, "layers compute in float16"),
+    ("fp16", {"master": "float32"}, "there are master weights"),
+    ("amp-bf16", {"parameters": ["bfloat16"]}, "parameters are bfloat16"),
+]
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_a_kept_promise_passes(name: str) -> None:
+    assert not_as_asked(name, records.attested(name)) is None
+
+
+@pytest.mark.parametrize(("name", "changes", "told"), OTHERWISE)
+def test_a_broken_promise_blocks_the_figure(name: str, changes: dict[str, Any], told: str) -> None:
+    check = not_as_asked(name, msgspec.structs.replace(records.attested(name), **changes))
+    assert check is not None
+    assert (check.effect, check.sentence) == ("blocks", f"asked for {name}, but {told}")
+
+
+@pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
+def test_a_static_scale_that_moved_blocks_the_figure(name: str) -> None:
+    seen = msgspec.structs.replace(records.attested(name), loss_scale=256.0)
+    assert the_check("not-as-asked", a_record(name, seen, static=256.0, scales=256.0)) is None
+    moved = the_check("not-as-asked", a_record(name, seen, static=256.0, scales=512.0))
+    assert moved is not None
+    assert moved.sentence == f"asked for {name}, but the loss scale is 512, not 256"
+
+
+def test_a_static_scale_without_use_is_reported() -> None:
+    check = the_check("unused-scale", a_record("fp32", records.attested("fp32"), static=256.0))
+    assert check is not None
+    assert (check.effect, check.sentence) == ("informs", "--static-loss-scale 256 is not used: fp32 does not scale the loss")
+    seen = msgspec.structs.replace(records.attested("o2"), loss_scale=256.0)
+    assert the_check("unused-scale", a_record("o2", seen, static=256.0)) is None
+
+
+# On a GPU
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("asked", [{"precision": "o2"}, {"precision": "o2", "static_loss_scale": 256.0}, {"precision": "fp16"}])
+def test_a_step_waits_for_nothing(asked: dict[str, Any]) -> None:
+    live = session(world_of_one("cuda"), config("cuda", **asked))
+    live.steps_untimed(3)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        live._train(3)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.cuda
+def test_a_parked_training_goes_on_on_a_gpu() -> None:
+    world, settled = world_of_one("cuda"), config("cuda", precision="o2", lr=0.003)
+    apart = session(world, settled)
+    apart.steps_untimed(5)
+    before = [each.cpu() for each in held(apart)]
+    again = session(world, settled, parked=apart.close())
+    assert same(before, [each.cpu() for each in held(again)])

@@ -1,0 +1,54 @@
+"""The learning rate over a training, step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training import config, tiny_net
+
+from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.schedule import Schedule, factor
+
+
+def test_constant_is_one_throughout() -> None:
+    assert {factor("constant", update, 10, 5) for update in range(10)} == {1.0}
+
+
+def test_linear_rises_over_the_first_tenth_and_falls_to_nothing_after_the_last() -> None:
+    factors = [factor("linear", update, 100, 10) for update in range(100)]
+    assert factors[:10] == pytest.approx([0.1 * (update + 1) for update in range(10)])
+    assert factors[9] == factors[10] == 1.0
+    assert factors[10:] == pytest.approx([(100 - update) / 90 for update in range(10, 100)])
+    assert min(factors) > 0, "no update is for nothing"
+
+
+def test_a_training_of_one_update_has_its_whole_rate() -> None:
+    assert factor("linear", 0, 1, 1) == 1.0
+
+
+def test_step_takes_seven_tenths_each_epoch() -> None:
+    assert [factor("step", update, 9, 3) for update in range(9)] == pytest.approx([1, 1, 1, 0.7, 0.7, 0.7, 0.49, 0.49, 0.49])
+
+
+@pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])
+def test_every_update_has_its_rate(implementation: str) -> None:
+    settled = config(lr=0.5, schedule="linear", optimizer_impl=implementation)
+    model = tiny_net()
+    optimizer = make_optimizer(model, settled)
+    schedule, rates = Schedule(optimizer, settled), []
+    optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+
+    def update() -> None:
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+
+    update()
+    assert rates == [0.05], "until the length is known, it stands where the warm-up begins"
+    schedule.plan(20, 5)
+    for _ in range(20):
+        update()
+    assert rates[1:] == pytest.approx([0.5 * factor("linear", number, 20, 5) for number in range(20)])
+    schedule.plan(20, 5, update=7)
+    update()
+    assert rates[-1] == pytest.approx(0.5 * factor("linear", 7, 20, 5)), "a parked training goes on where it stood"
