@@ -1,7 +1,8 @@
-"""Small data sets for tests, the same in every run: a tree of JPEGs as ImageNet has it, and CIFAR-10's python batches."""
+"""Small data sets for tests, the same in every run: a tree of JPEGs as ImageNet has it, CIFAR-10's python batches, MNIST's IDX files."""
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from PIL import Image
 
 CIFAR10_BATCH = 20
 CIFAR10_IMAGES = 5 * CIFAR10_BATCH
+MNIST_IMAGES, MNIST_HELD_OUT = 50, 13
 
 
 def colour(label: int) -> tuple[int, int, int]:
@@ -17,14 +19,14 @@ def colour(label: int) -> tuple[int, int, int]:
     return 50 + label * 37 % 150, 60 + label * 59 % 130, 70 + label * 83 % 110
 
 
-def image_tree(root: Path, classes: int = 4, images: int = 4, texture: int = 40, grain: int = 10) -> Path:
-    """``root``/train with ``classes`` folders of ``images`` JPEGs of 80 x 60 pixels.
+def image_tree(root: Path, classes: int = 4, images: int = 4, texture: int = 40, grain: int = 10, part: str = "train") -> Path:
+    """``root``/``part`` with ``classes`` folders of ``images`` JPEGs of 80 x 60 pixels.
 
     Each is noise of ``texture`` levels, in grains of that many pixels, around the colour of its class.
     """
     rng = np.random.default_rng(0)
     for label in range(classes):
-        folder = root / "train" / f"n{label:08d}"
+        folder = root / part / f"n{label:08d}"
         folder.mkdir(parents=True)
         for number in range(images):
             coarse = np.asarray(colour(label)) + rng.integers(-texture, texture + 1, (60 // grain, 80 // grain, 3))
@@ -41,14 +43,36 @@ def truncate(file: Path) -> None:
 
 
 def cifar10(root: Path) -> Path:
-    """``root``/cifar-10-batches-py with five batches of random pixels; image number n has the label n mod 10."""
+    """``root``/cifar-10-batches-py with six batches of random pixels, one held out; image number n has the label n mod 10."""
     rng = np.random.default_rng(0)
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True)
-    for number in range(5):
-        batch = {
-            b"data": rng.integers(0, 256, (CIFAR10_BATCH, 3072), dtype=np.uint8),
-            b"labels": [label % 10 for label in range(CIFAR10_BATCH)],
-        }
-        (folder / f"data_batch_{number + 1}").write_bytes(pickle.dumps(batch, protocol=2))
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        pickled(folder / name, rng.integers(0, 256, (CIFAR10_BATCH, 3072), dtype=np.uint8))
     return root
+
+
+def pickled(file: Path, pixels: np.ndarray, labels: list[int] | None = None, key: bytes = b"labels") -> None:
+    """``pixels`` as a python batch with their labels under ``key``; without any, image number n has the label n mod 10."""
+    batch = {b"data": pixels, key: [number % 10 for number in range(len(pixels))] if labels is None else labels}
+    file.write_bytes(pickle.dumps(batch, protocol=2))
+
+
+def mnist(root: Path, packed: bool = True) -> Path:
+    """``root``/MNIST/raw with random pixels; image number n has the label n mod 10."""
+    rng = np.random.default_rng(0)
+    folder = root / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    for part, count in (("train", MNIST_IMAGES), ("t10k", MNIST_HELD_OUT)):
+        idx(folder / f"{part}-images-idx3-ubyte", rng.integers(0, 256, (count, 28, 28)), packed)
+        idx(folder / f"{part}-labels-idx1-ubyte", np.arange(count) % 10, packed)
+    return root
+
+
+def idx(file: Path, values: np.ndarray, packed: bool = False) -> Path:
+    """``values`` as an IDX file of bytes, with .gz behind its name where it is packed."""
+    header = bytes((0, 0, 8, values.ndim)) + b"".join(length.to_bytes(4, "big") for length in values.shape)
+    content = header + values.astype(np.uint8).tobytes()
+    target = file.with_name(f"{file.name}.gz") if packed else file
+    target.write_bytes(gzip.compress(content, 1) if packed else content)
+    return target

@@ -18,12 +18,21 @@ CPU = torch.device("cpu")
 NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")
 OF_FILES = ["torch", pytest.param("dali-cpu", marks=NO_DALI)]
 EVERY = ["synthetic", *OF_FILES]
+IN_MEMORY = ["torch", "tensor"]
+"""The loaders of sets that fit in memory."""
+
+OWN_SIDE = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
 
 
 def config(loader: str, data_dir: Path | None = None, **asked: object) -> Config:
     """A settled Config of a small ImageNet-like training."""
     settled = {"batch_size": 2, "image_size": 32, "workers": 1, "channels_last": True}
     return Config(workload="resnet18", loader=loader, data_dir=str(data_dir) if data_dir else None, **{**settled, **asked})  # type: ignore[arg-type]
+
+
+def of_memory(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> Config:
+    """A settled Config of a small training on a set that fits in memory; DataLoader's own process reads."""
+    return config(loader, data_dir, **{"image_size": OWN_SIDE[dataset], "workers": 0, "channels_last": False, **asked})
 
 
 @contextmanager
@@ -38,7 +47,7 @@ def opened(
 
 
 def take(loader: Loader, batches: int) -> Batch:
-    """The images and labels of the next ``batches`` batches, in one."""
+    """The samples and labels of the next ``batches`` batches, in one."""
     taken = []
     for _ in range(batches):
         images, labels = loader.next_batch(lambda: None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import imagery
+import numpy as np
 import pytest
-from loading import OF_FILES, config
+from loading import IN_MEMORY, OF_FILES, config, of_memory
 
-from ddpbench.data import cifar10, folder
+from ddpbench.data import folder
 from ddpbench.data.catalogue import LOADERS, LoaderSpec, find
 from ddpbench.data.open import check
 from ddpbench.record.errors import UsageError
@@ -46,9 +49,16 @@ def test_too_few_images_of_cifar10(cifar: Path) -> None:
         check(config("torch", cifar, batch_size=51), "cifar10", 10, 2)
 
 
-def test_counting_stops_when_there_are_enough(tree: Path, cifar: Path) -> None:
+def test_counting_stops_when_there_are_enough(tree: Path) -> None:
     assert folder.count(str(tree), 1000, 3) == 3
-    assert cifar10.count(str(cifar), 10, imagery.CIFAR10_BATCH) == imagery.CIFAR10_BATCH
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize(("dataset", "classes", "samples"), [("cifar10", 10, 50_000), ("mnist", 10, 60_000), ("disc", 2, 1000)])
+def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: str, classes: int, samples: int) -> None:
+    check(of_memory(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
+    with pytest.raises(UsageError, match=rf"in the data set: {samples:,} found, {samples + 2:,} needed"):
+        check(of_memory(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +72,21 @@ def test_counting_stops_when_there_are_enough(tree: Path, cifar: Path) -> None:
         ("torch", "imagenet", "hollow", 1000, "0 found, 2 needed"),
         ("torch", "imagenet", "tree", 3, "has 4 class folders and the model 3 outputs"),
         ("torch", "imagenet", "cifar", 1000, "holds CIFAR-10"),
-        ("torch", "cifar10", "tree", 10, "no CIFAR-10 python batches"),
+        ("torch", "imagenet", "mnist", 1000, "holds MNIST, and this workload trains on image folders"),
+        ("torch", "imagenet", "cifar100", 1000, "holds CIFAR-100"),
+        ("torch", "cifar10", "tree", 10, "no CIFAR-10 in"),
+        ("tensor", "cifar10", "cifar100", 10, "cifar100' holds CIFAR-100, and this workload trains on CIFAR-10"),
+        ("tensor", "cifar10", "cifar100/cifar-100-python", 10, "holds CIFAR-100"),
+        ("torch", "cifar10", "renamed", 10, "data_batch_1' is no CIFAR-10 batch: it is of CIFAR-100"),
+        ("torch", "cifar10", "mislabelled", 10, "data_batch_3' is no CIFAR-10 batch: a label is not between 0 and 9"),
+        ("torch", "cifar10", "mnist", 10, "holds MNIST, and this workload trains on CIFAR-10"),
+        ("torch", "mnist", "cifar", 10, "holds CIFAR-10, and this workload trains on MNIST"),
+        ("tensor", "mnist", "empty", 10, "no MNIST in"),
+        ("torch", "mnist", "missing", 10, "there is no folder"),
+        ("torch", "mnist", "mnist", 9, "MNIST has 10 classes and the model 9"),
+        ("torch", "disc", "empty", 2, "no folder is read"),
+        ("torch", "gemm", "", 8, "does not read gemm"),
+        ("tensor", "imagenet", "tree", 1000, "does not read imagenet"),
         ("torch", "cifar10", "cifar", 5, "has 10 classes and the model 5"),
         ("torch", "cifar10", "damaged", 10, "data_batch_1' is no CIFAR-10 batch"),
         ("dali-cpu", "cifar10", "cifar", 10, "does not read cifar10"),
@@ -71,13 +95,65 @@ def test_counting_stops_when_there_are_enough(tree: Path, cifar: Path) -> None:
     ],
 )
 def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str, tree: Path, cifar: Path, tmp_path: Path) -> None:
-    for name in ("empty", "hollow/train/class", "damaged"):
+    for name in ("empty", "hollow/train/class", "damaged", "cifar100/cifar-100-python", "renamed"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "file").touch()
+    pixels = np.zeros((10, 3072), np.uint8)
+    for name in ("cifar100/cifar-100-python/train", "cifar100/cifar-100-python/meta", "renamed/data_batch_1"):
+        imagery.pickled(tmp_path / name, pixels, key=b"fine_labels")
+    imagery.cifar10(tmp_path / "mislabelled")
+    imagery.pickled(tmp_path / "mislabelled/cifar-10-batches-py/data_batch_3", pixels, labels=[10] * 10)
+    imagery.mnist(tmp_path / "mnist")
     (tmp_path / "damaged" / "data_batch_1").write_bytes(b"\x80")
     data_dir = {"": None, "tree": tree, "cifar": cifar}.get(where, tmp_path / where)
     with pytest.raises(UsageError, match=says):
         check(config(loader, data_dir), dataset, classes, 1)
+
+
+def test_the_loaders_that_could_are_offered() -> None:
+    with pytest.raises(UsageError) as refused:
+        check(of_memory("dali-cpu", "mnist"), "mnist", 10, 1)
+    assert refused.value.hint == "use --loader synthetic or --loader torch or --loader tensor"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "says"),
+    [
+        ("train-images-idx3-ubyte", lambda content: content[:-1], "39,215 bytes and not 39,216, is it truncated?"),
+        ("train-images-idx3-ubyte", lambda content: b"\0\0\x08\x01" + content[4:], "does not begin as one"),
+        ("train-labels-idx1-ubyte", lambda content: b"", "does not begin as one"),
+        ("train-labels-idx1-ubyte", lambda content: content[:8] + b"\x0a" + content[9:], "a label is not between 0 and 9"),
+        ("train-labels-idx1-ubyte", lambda content: content[:7] + b"\x31" + content[8:-1], "49 labels for 50 images"),
+        ("t10k-images-idx3-ubyte", lambda content: content[: len(content) // 2], "is it truncated?"),
+    ],
+)
+def test_a_damaged_file_of_mnist_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
+    file = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
+    check(of_memory("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UsageError, match=rf"{name}' is no IDX file of MNIST: .*{re.escape(says)}"):
+        check(of_memory("torch", "mnist", tmp_path), "mnist", 10, 1)
+
+
+@pytest.mark.parametrize("part", ["train-images-idx3", "t10k-labels-idx1"])
+def test_a_truncated_packed_file_of_mnist_is_named(part: str, tmp_path: Path) -> None:
+    file = imagery.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
+    imagery.truncate(file)
+    with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is no IDX file of MNIST: cannot be unpacked"):
+        check(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+
+
+def test_images_of_another_side_are_not_mnists(tmp_path: Path) -> None:
+    imagery.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
+    imagery.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
+    with pytest.raises(UsageError, match="its images are 32 x 32 and not 28 x 28"):
+        check(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+
+
+def test_damaged_held_out_images_of_cifar10_are_named(tmp_path: Path) -> None:
+    imagery.truncate(imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
+    with pytest.raises(UsageError, match="test_batch' is no CIFAR-10 batch"):
+        check(of_memory("torch", "cifar10", tmp_path), "cifar10", 10, 1)
 
 
 def test_names_from_outside_and_near_misses() -> None:
@@ -99,6 +175,7 @@ from ddpbench.workloads import catalogue
 catalogue.find("resnet50")
 check(Config(workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2), "imagenet", 1000, 2)
 check(Config(workload="vgg16-cifar10", loader="torch", data_dir=sys.argv[2], batch_size=2), "cifar10", 10, 2)
+check(Config(workload="mnist-cnn", loader="tensor", batch_size=2), "mnist", 10, 2)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", script, str(tree), str(cifar)], check=False).returncode == 0

@@ -68,8 +68,9 @@ def test_a_copy_runs_beside_the_step_before_it() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("loader", EVERY)
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_the_gpu_gets_what_the_cpu_gets(loader: str, channels_last: bool, tree: Path) -> None:
-    settled = config(loader, tree, channels_last=channels_last, batch_size=4)
+@pytest.mark.parametrize("pin_memory", [True, False])
+def test_the_gpu_gets_what_the_cpu_gets(loader: str, channels_last: bool, pin_memory: bool, tree: Path) -> None:
+    settled = config(loader, tree, channels_last=channels_last, pin_memory=pin_memory, batch_size=4)
     with opened(settled, device=torch.device("cuda", 0)) as live:
         images, labels = take(live, 6)
         single = live.next_batch(lambda: None)[0]

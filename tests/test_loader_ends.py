@@ -108,7 +108,7 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
             garbage = [live._pipeline]  # type: ignore[attr-defined]
             garbage.append(garbage)
         del live, garbage
-        workers = Workers(DataLoader(Collecting(), num_workers=1), Data(loader="collecting", description=""), 2, True, CPU)
+        workers = Workers(DataLoader(Collecting(), num_workers=1), Data(loader="collecting", description=""), True, CPU)
         workers.next_batch(lambda: None)
         workers.close()
     finally:

@@ -11,8 +11,9 @@ import torch
 from loading import EVERY, NO_DALI, OF_FILES, config, opened, take
 from PIL import Image
 
-from ddpbench.data import cifar10, folder
-from ddpbench.data.pixels import CIFAR10, IMAGENET
+from ddpbench.data import folder
+from ddpbench.data.pixels import NORMALISATION
+from ddpbench.workloads.catalogue import WORKLOADS
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +25,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_a_class(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Thirteen images that their labels tell apart, each of a single colour."""
     return imagery.image_tree(tmp_path_factory.mktemp("one_a_class"), classes=13, images=1, texture=0)
-
-
-@pytest.fixture(scope="module")
-def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imagery.cifar10(tmp_path_factory.mktemp("cifar"))
 
 
 @pytest.mark.parametrize("loader", EVERY)
@@ -84,7 +80,8 @@ def test_the_seed_decides_pixels_labels_and_order(loader: str, tree: Path) -> No
 def test_pixels_are_rgb_and_normalised(loader: str, one_a_class: Path) -> None:
     with opened(config(loader, one_a_class, batch_size=13)) as live:
         images, labels = take(live, 1)
-    pixels = images.permute(0, 2, 3, 1) * torch.tensor(IMAGENET.std) + torch.tensor(IMAGENET.mean)
+    imagenet = NORMALISATION["imagenet"]
+    pixels = images.permute(0, 2, 3, 1) * torch.tensor(imagenet.std) + torch.tensor(imagenet.mean)
     expected = torch.tensor([imagery.colour(int(label)) for label in labels]).view(13, 1, 1, 3)
     assert (pixels * 255 - expected).abs().max() < 4, "JPEG keeps a plain colour within a few levels"
 
@@ -113,6 +110,24 @@ def test_half_of_the_images_are_flipped(loader: str, tmp_path: Path) -> None:
     assert 80 < flipped.sum() < 120, "of 200"
 
 
+@pytest.mark.parametrize("loader", OF_FILES)
+def test_without_augmentation_the_middle_is_seen_and_nothing_is_flipped(loader: str, tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    Image.linear_gradient("L").rotate(90).save(tmp_path / "class" / "dark_to_bright.jpg", quality=100)
+    with opened(config(loader, tmp_path, augment=False, image_size=224)) as live:
+        images, _ = take(live, 2)
+    assert (images - images[0]).abs().max() == 0
+    known = NORMALISATION["imagenet"]
+    across = (images[0, 0].mean(0) * known.std[0] + known.mean[0]) * 255
+    assert torch.allclose(across, torch.arange(16.0, 240.0), atol=2), "256 px of which 224 are left in the middle"
+
+
+@pytest.mark.parametrize("loader", OF_FILES)
+def test_unshuffled_epochs_are_in_order(loader: str, one_a_class: Path) -> None:
+    with opened(config(loader, one_a_class, shuffle=False, batch_size=13)) as live:
+        assert take(live, 2)[1].tolist() == [*range(13), *range(13)]
+
+
 def test_synthetic_trains_on_one_batch_that_differs_between_ranks() -> None:
     with opened(config("synthetic")) as live, opened(config("synthetic"), rank=1, world_size=2) as other:
         first, second, elsewhere = (loader.next_batch(lambda: None) for loader in (live, live, other))
@@ -122,27 +137,22 @@ def test_synthetic_trains_on_one_batch_that_differs_between_ranks() -> None:
         assert (live.in_flight, live.data.images, live.data.description) == (0, None, "synthetic batch on the device")
 
 
-def test_cifar10_batches(cifar: Path) -> None:
-    settled = config("torch", cifar, batch_size=imagery.CIFAR10_IMAGES, workers=0)
-    with opened(settled, "cifar10", classes=10) as live:
-        images, labels = take(live, 1)
-        assert live.data.description == "CIFAR-10, 100 images"
-    assert Counter(labels.tolist()) == Counter({label: 10 for label in range(10)})
-    assert images.shape == (100, 3, 32, 32)
-    pixels = images.permute(0, 2, 3, 1) * torch.tensor(CIFAR10.std) + torch.tensor(CIFAR10.mean)
-    assert -1e-5 < pixels.min() < pixels.max() < 1 + 1e-5
-    assert torch.allclose(pixels * 255, (pixels * 255).round(), atol=1e-2), "crop and flip leave pixels as they are"
+@pytest.mark.parametrize("dataset", ["imagenet", "cifar10", "mnist", "disc", "gemm"])
+def test_synthetic_batches_fit_the_workloads_of_their_data_set(dataset: str) -> None:
+    for spec in (spec for spec in WORKLOADS.values() if spec.dataset == dataset):
+        settled = config("synthetic", image_size=spec.image_size, channels_last=spec.convolutional)
+        with opened(settled, dataset, classes=spec.classes) as live:
+            inputs, labels = live.next_batch(lambda: None)
+        assert inputs.shape == (2, *spec.input_shape(None))
+        assert (labels.dtype, labels.shape) == ((torch.float32, (2, spec.classes)) if spec.loss == "mse" else (torch.int64, (2,)))
 
 
-def test_cifar10_pixels_stand_where_they_stood(cifar: Path) -> None:
-    read = cifar10.read(str(cifar / "cifar-10-batches-py"))
-    raw = cifar10._unpickle(cifar / "cifar-10-batches-py" / "data_batch_2")[b"data"]
-    assert read.images[imagery.CIFAR10_BATCH + 3, 5, 7].tolist() == [raw[3, channel * 1024 + 5 * 32 + 7] for channel in range(3)]
-
-
-def test_cifar10_of_another_size(cifar: Path) -> None:
-    with opened(config("torch", cifar, image_size=48), "cifar10", classes=10) as live:
-        assert take(live, 1)[0].shape == (2, 3, 48, 48)
+def test_fifty_batches_of_matrices_lie_on_the_device_and_come_in_turn() -> None:
+    with opened(config("synthetic", image_size=None), "gemm", classes=8) as live:
+        assert live.data.description == "50 synthetic batches on the device"
+        (first, target), *others = [live.next_batch(lambda: None) for _ in range(50)]
+        assert not any(torch.equal(first, inputs) or torch.equal(target, labels) for inputs, labels in others)
+        assert live.next_batch(lambda: None)[0] is first
 
 
 @pytest.mark.parametrize("loader", OF_FILES)

@@ -10,8 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import resolve
-from ddpbench.workloads.catalogue import WORKLOADS, WorkloadSpec, find
+from ddpbench.workloads.catalogue import WORKLOADS, find, is_workload
 from ddpbench.workloads.cost import cost
+from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 
 NAMED = [spec for spec in WORKLOADS.values() if spec.parameters is not None]
@@ -28,7 +29,9 @@ def test_the_names_are_those_of_torchvision() -> None:
 
 
 def test_named_workloads() -> None:
-    assert {spec.name for spec in NAMED} == {"resnet18", "resnet50", "vgg16-cifar10"}
+    assert {spec.name for spec in NAMED} == {
+        *("resnet18", "resnet50", "vgg16-cifar10", "wrn28x10-cifar10", "mnist-cnn", "gemm-mlp", "disc-mlp-10")
+    }
     assert all(name == spec.name for name, spec in WORKLOADS.items())
 
 
@@ -37,10 +40,10 @@ def test_parameters_and_flops_of_named_workloads(spec: WorkloadSpec) -> None:
     model = resolve(spec.model)(spec.image_size, spec.classes)
     with torch.device("meta"):
         twin = resolve(spec.model)(spec.image_size, spec.classes)
-        images, labels = torch.empty(2, 3, spec.image_size, spec.image_size), torch.zeros(2, dtype=torch.long)
+        samples, labels = torch.empty(2, *spec.input_shape(None)), torch.zeros(2, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
-        nn.functional.cross_entropy(twin(images), labels).backward()
-    counted = cost(model, spec.image_size)
+        nn.functional.cross_entropy(twin(samples), labels).backward()
+    counted = cost(model, spec.input_shape(None))
     assert counted.parameters == spec.parameters == sum(parameter.numel() for parameter in twin.parameters())
     assert counted.flops_per_image == counter.get_total_flops() / 2
     assert counted.flops_per_image == pytest.approx((spec.gflops or 0) * 1e9, rel=1e-3)
@@ -49,13 +52,15 @@ def test_parameters_and_flops_of_named_workloads(spec: WorkloadSpec) -> None:
 def test_flops_of_a_grouped_convolution_are_those_of_its_groups() -> None:
     model = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), nn.Conv2d(3, 3, 1, groups=3, bias=False))
     forward = 2 * 3 * 8 * 8  # of one layer: a multiply-add a channel and pixel
-    assert cost(model, 8).flops_per_image == 2 * forward + 3 * forward, "two of the weights, one of the layer between, none of the images"
+    assert cost(model, (3, 8, 8)).flops_per_image == 2 * forward + 3 * forward, (
+        "two of the weights, one of the layer between, none of the images"
+    )
 
 
 def test_counting_leaves_the_model_alone() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    cost(model, 8)
+    cost(model, (3, 8, 8))
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -71,6 +76,105 @@ def test_vgg16_is_the_published_one() -> None:
     assert all(convolution.bias is None for convolution in convolutions)
     assert sum(isinstance(module, nn.BatchNorm2d) for module in model.modules()) == 15
     assert sum(isinstance(module, nn.MaxPool2d) for module in model.modules()) == 5
+
+
+def parameters(name: str) -> int:
+    spec = find(name)
+    return cost(resolve(spec.model)(spec.image_size, spec.classes), spec.input_shape(None)).parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        *(("wrn40x1-cifar10", 0.6), ("wrn40x2-cifar10", 2.2), ("wrn40x4-cifar10", 8.9), ("wrn40x8-cifar10", 35.7)),
+        *(("wrn28x10-cifar10", 36.5), ("wrn28x12-cifar10", 52.5), ("wrn22x8-cifar10", 17.2), ("wrn22x10-cifar10", 26.8)),
+        *(("wrn16x8-cifar10", 11.0), ("wrn16x10-cifar10", 17.1)),
+    ],
+)
+def test_wide_resnets_are_as_large_as_their_paper_says(name: str, millions: float) -> None:
+    spec = find(name)
+    assert spec.name == name
+    with torch.device("meta"):
+        model = resolve(spec.model)(32, 10)
+    biases = sum(module.bias.numel() for module in model.modules() if isinstance(module, nn.Conv2d))  # the paper's have none
+    weights = sum(parameter.numel() for parameter in model.parameters()) - biases
+    assert weights / 1e6 == pytest.approx(millions, abs=0.051)  # its table rounds, or cuts off
+
+
+def test_a_wide_resnet_has_its_depth_its_dropout_and_its_shortcuts() -> None:
+    model = resolve(find("wrn28x2-cifar10").model)(32, 10)
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    assert len([c for c in convolutions if c.kernel_size == (3, 3)]) + 1 == 26, (
+        "three 1x1 shortcuts and the classifier make it 28 with them"
+    )
+    assert len([c for c in convolutions if c.kernel_size == (1, 1)]) == 3
+    assert all(convolution.bias is not None for convolution in convolutions)
+    assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} == {0.3}
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [(2, 22), (3, 70), (4, 230), (5, 806), (6, 2982), (7, 11430), (8, 44710), (9, 176806), (10, 703142), (11, 2804390), (12, 11201190)],
+)
+def test_the_disc_s_nets_double_their_width_with_every_layer(layers: int, expected: int) -> None:
+    model = resolve(find(f"disc-mlp-{layers}").model)(None, 2)
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    assert [module.in_features for module in linear] == [2**power for power in range(1, layers + 1)]
+    assert parameters(f"disc-mlp-{layers}") == expected
+
+
+def test_three_square_layers() -> None:
+    model = resolve(find("gemm-mlp").model)(None, 4096)
+    assert [type(module).__name__ for module in model] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
+    assert {(m.in_features, m.out_features) for m in model if isinstance(m, nn.Linear)} == {(4096, 4096)}
+    assert parameters("gemm-mlp-64") == 3 * (64 * 64 + 64)
+
+
+@pytest.mark.parametrize("image_size", [6, 28, 32])
+def test_mnist_cnn_takes_other_sizes(image_size: int) -> None:
+    assert resolve(find("mnist-cnn").model)(image_size, 10)(torch.zeros(2, 1, image_size, image_size)).shape == (2, 10)
+    with pytest.raises(UsageError, match="mnist-cnn cannot take images of 5 px"):
+        resolve(find("mnist-cnn").model)(5, 10)
+
+
+@pytest.mark.parametrize("name", ["gemm-mlp", "disc-mlp-4"])
+def test_vectors_have_no_image_size(name: str) -> None:
+    assert len(find(name).input_shape(None)) == 1
+    with pytest.raises(UsageError, match=f"{name} trains on .* numbers") as refused:
+        find(name).input_shape(32)
+    assert "--image-size" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "hint"),
+    [
+        ("wrn27x10-cifar10", "27 is out of the range of depth", "depth 10 to 100 in steps of 6, width 1 to 20"),
+        ("wrn28x21-cifar10", "21 is out of the range of width", "depth 10 to 100 in steps of 6, width 1 to 20"),
+        ("wrn28x0-cifar10", "0 is out of the range of width", "depth 10 to 100 in steps of 6, width 1 to 20"),
+        ("disc-mlp-1", "1 is out of the range of layers", "layers 2 to 12"),
+        ("disc-mlp-13", "13 is out of the range of layers", "layers 2 to 12"),
+        ("gemm-mlp-20000", "20000 is out of the range of width", "width 8 to 16,384"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_the_range(name: str, says: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no '{name}': {says}") as refused:
+        find(name)
+    assert refused.value.hint == hint
+    assert is_workload(name), "what it means is plain"
+
+
+@pytest.mark.parametrize("name", ["disc-mlp", "disc-mlp-07", "wrn28x10", "wrnAx10-cifar10", "disc-mlp-7x"])
+def test_a_name_of_no_family_is_unknown(name: str) -> None:
+    assert not is_workload(name)
+    with pytest.raises(UsageError, match=f"unknown workload '{name}'"):
+        find(name)
+
+
+@pytest.mark.parametrize("name", ["wrn16x4-cifar10", "disc-mlp-7", "gemm-mlp-256", "resnet50"])
+def test_a_member_goes_by_its_own_name(name: str) -> None:
+    assert find(name).name == name
+    assert is_workload(name)
 
 
 @pytest.mark.parametrize("image_size", [16, 32, 64])
@@ -93,7 +197,7 @@ def test_one_output_for_plain_cross_entropy(name: str, image_size: int) -> None:
 @pytest.mark.parametrize("name", [name for name in TORCHVISION_NAMES if name not in ("regnet_y_128gf", "vit_h_14")])
 def test_every_model_builds_and_can_be_counted(name: str) -> None:
     spec = find(name)
-    counted = cost(resolve(spec.model)(spec.image_size, spec.classes), spec.image_size)
+    counted = cost(resolve(spec.model)(spec.image_size, spec.classes), spec.input_shape(None))
     assert counted.parameters > 1e6
     assert 1e8 < counted.flops_per_image < 1e12
 
@@ -108,7 +212,7 @@ def test_an_impossible_image_size_is_refused_when_building(name: str) -> None:
 
 def test_an_image_size_the_layers_cannot_take_is_refused_when_counting() -> None:
     with pytest.raises(UsageError, match="cannot take images of 16 px"):
-        cost(resolve(find("alexnet").model)(16, 10), 16)
+        cost(resolve(find("alexnet").model)(16, 10), (3, 16, 16))
 
 
 def test_a_near_name_is_suggested() -> None:

@@ -12,14 +12,15 @@ from ddpbench.record import names
 class LoaderSpec:
     """One loader. ``open`` is ``module:function``, called as ``data.open.open_loader`` is, and returns a ``data.loader.Loader``.
 
-    ``needs`` is the pip extra that brings ``module``; both are empty where nothing beyond torch is needed.
+    ``reads_files`` where its samples mean something: they are read, or made or drawn to be learnt. ``needs`` is the pip extra
+    that brings ``module``; both are empty where nothing beyond torch is needed.
     """
 
     name: str
     help: str
     open: str
     reads_files: bool
-    datasets: tuple[str, ...] = ("imagenet", "cifar10")
+    datasets: tuple[str, ...] = ("imagenet", "cifar10", "mnist", "disc")
     needs: str = ""
     module: str = ""
 
@@ -29,15 +30,23 @@ LOADERS: Mapping[str, LoaderSpec] = {
     for spec in (
         LoaderSpec(
             name="synthetic",
-            help="one batch resident on the device: what the device alone can do",
+            help="batches that lie on the device: what the device alone can do",
             open="ddpbench.data.synthetic:open_synthetic",
             reads_files=False,
+            datasets=("imagenet", "cifar10", "mnist", "disc", "gemm"),
         ),
         LoaderSpec(
             name="torch",
             help="DataLoader workers, PIL decode, the classic transforms in float32: what most people run",
             open="ddpbench.data.workers:open_workers",
             reads_files=True,
+        ),
+        LoaderSpec(
+            name="tensor",
+            help="the whole data set as one tensor on the device, crop and flip batch-wise: a loader that costs next to nothing",
+            open="ddpbench.data.tensor:open_tensor",
+            reads_files=True,
+            datasets=("cifar10", "mnist", "disc"),
         ),
         LoaderSpec(
             name="dali-cpu",

@@ -17,7 +17,7 @@ from ddpbench.data import folder
 from ddpbench.data.delivery import delivery
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.loader import Batch
-from ddpbench.data.pixels import IMAGENET, in_layout
+from ddpbench.data.pixels import NORMALISATION, finisher
 from ddpbench.data.plan import ShardPlan
 from ddpbench.data.samples import decode
 from ddpbench.record.config import Config
@@ -30,7 +30,8 @@ def open_dali_cpu(config: Config, dataset: str, classes: int, rank: int, world_s
     assert config.data_dir, "checked"
     assert config.batch_size, "settled"
     tree = folder.read(config.data_dir)
-    return DaliCpu(tree, ShardPlan(len(tree.files), config.batch_size, rank, world_size, config.seed), config, rank, device)
+    plan = ShardPlan(len(tree.files), config.batch_size, rank, world_size, config.seed, config.shuffle)
+    return DaliCpu(tree, plan, config, rank, device)
 
 
 class DaliCpu:
@@ -45,8 +46,9 @@ class DaliCpu:
         self._files, self._labels = tree.files, torch.tensor(tree.labels)
         self._plan = iter(plan)
         self._ahead: deque[list[int]] = deque()  # planned, and not handed over yet
-        self._cuda, self._channels_last = device.type == "cuda", config.channels_last
-        self._deliver = delivery(device, self._normalised(device) if self._cuda else self._seen_as_nchw)
+        self._cuda, self._pin, self._channels_last = device.type == "cuda", config.pin_memory, config.channels_last
+        normalise = finisher("imagenet", config.image_size, config.channels_last, device)
+        self._deliver = delivery(device, normalise if self._cuda else self._seen_as_nchw)
         self._pipeline = self._build(config, config.seed + rank)
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
@@ -56,7 +58,7 @@ class DaliCpu:
             raise self._explain(problem) from problem
         images: Tensor = torch.from_dlpack(batch.as_tensor())
         labels = self._labels[self._ahead.popleft()]
-        if self._cuda:
+        if self._cuda and self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
         in_hand()
         return self._deliver(images, labels)
@@ -73,7 +75,8 @@ class DaliCpu:
         fn, types = dali.fn, dali.types
         scale = {"dtype": types.UINT8, "output_layout": "HWC"}
         if not self._cuda:
-            mean, std = ([255 * value for value in values] for values in (IMAGENET.mean, IMAGENET.std))
+            known = NORMALISATION["imagenet"]
+            mean, std = ([255 * value for value in values] for values in (known.mean, known.std))
             scale = {"dtype": types.FLOAT, "output_layout": "HWC" if self._channels_last else "CHW", "mean": mean, "std": std}
         pipeline = dali.Pipeline(
             batch_size=config.batch_size,
@@ -84,27 +87,28 @@ class DaliCpu:
         )
         with pipeline:
             encoded = fn.io.file.read(fn.external_source(source=self._names, dtype=types.UINT8, ndim=1))
+            images, where = self._cropped(fn, types, encoded, config)
+            pipeline.set_outputs(fn.crop_mirror_normalize(images, **where, **scale))
+        pipeline.build()
+        return pipeline
+
+    def _cropped(self, fn: Any, types: Any, encoded: Any, config: Config) -> tuple[Any, dict[str, Any]]:
+        """Decoded images, and what is left to the last operator: random crop and flip, or without augmentation the middle."""
+        side = config.image_size or 0
+        if config.augment:
             images = fn.decoders.image_random_crop(
                 encoded, output_type=types.RGB, adjust_orientation=False, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
             )
-            images = fn.resize(images, size=[config.image_size, config.image_size], interp_type=types.INTERP_TRIANGULAR)
-            pipeline.set_outputs(fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), **scale))
-        pipeline.build()
-        return pipeline
+            resized = fn.resize(images, size=[side, side], interp_type=types.INTERP_TRIANGULAR)
+            return resized, {"mirror": fn.random.coin_flip()}
+        images = fn.decoders.image(encoded, output_type=types.RGB, adjust_orientation=False)
+        resized = fn.resize(images, resize_shorter=round(side * 256 / 224), interp_type=types.INTERP_TRIANGULAR)
+        return resized, {"crop": (side, side)}
 
     def _names(self) -> list[npt.NDArray[np.uint8]]:
         """The names of the next batch's files, as DALI takes them: bytes in arrays."""
         self._ahead.append(next(self._plan))
         return [np.frombuffer(os.fsencode(self._files[index]), np.uint8) for index in self._ahead[-1]]
-
-    def _normalised(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """uint8 NHWC to normalised float32, seen as NCHW, on the GPU."""
-        mean, std = (torch.tensor(values, device=device).mul_(255).view(1, 3, 1, 1) for values in (IMAGENET.mean, IMAGENET.std))
-
-        def finish(images: Tensor) -> Tensor:
-            return in_layout(images.permute(0, 3, 1, 2).float().sub_(mean).div_(std), self._channels_last)
-
-        return finish
 
     def _seen_as_nchw(self, images: Tensor) -> Tensor:
         return images.permute(0, 3, 1, 2) if self._channels_last else images

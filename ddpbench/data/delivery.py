@@ -11,7 +11,7 @@ from torch import Tensor
 from ddpbench.data.loader import Batch
 
 Finish = Callable[[Tensor], Tensor]
-"""What is still done to the images where they are trained on: layout, and for some loaders dtype and normalisation."""
+"""What is still done to the samples where they are trained on: layout, and for some loaders dtype and normalisation."""
 
 
 def delivery(device: torch.device, finish: Finish) -> Callable[[Tensor, Tensor], Batch]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-from ddpbench.data import cifar10
+from ddpbench.data import sets
 from ddpbench.record.errors import UsageError
 
 JPEG = (".jpg", ".jpeg")
@@ -29,10 +29,20 @@ class ImageTree:
 
 def read(directory: str) -> ImageTree:
     """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read."""
-    folders = class_folders(directory)
-    listing = [(file, label) for label, folder in enumerate(folders) for file in _images(folder)]
+    return _tree(dict(enumerate(class_folders(directory))))
+
+
+def read_held_out(directory: str) -> ImageTree | None:
+    """Every image of DIR/val, labelled as in training; None without class folders there. Raises UsageError as ``count`` does."""
+    folders = _held_out_folders(directory, class_folders(directory))
+    return _tree(folders) if folders else None
+
+
+def _tree(folders: Mapping[int, Path]) -> ImageTree:
+    """Every image of the class folders, which stand under their labels."""
+    listing = [(file, label) for label, folder in folders.items() for file in _images(folder)]
     files, labels = [file for file, _ in listing], [label for _, label in listing]
-    kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders) else "image"
+    kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
     content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
     return ImageTree(files, labels, f"{kind} folder, {len(files):,} {content}")
 
@@ -40,11 +50,13 @@ def read(directory: str) -> ImageTree:
 def count(directory: str, classes: int, enough: int) -> int:
     """How many images ``directory`` holds, counted up to ``enough``.
 
-    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``.
+    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``, or where
+    DIR/val has one that training has not.
     """
     folders = class_folders(directory)
     if len(folders) > classes:
         raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
+    _held_out_folders(directory, folders)
     return sum(1 for _ in islice((file for folder in folders for file in _images(folder)), enough))
 
 
@@ -54,11 +66,21 @@ def class_folders(directory: str) -> list[Path]:
     if not root.is_dir():
         raise UsageError(f"'{directory}' is no folder" if root.exists() else f"there is no folder '{directory}'", "check --data-dir")
     folders = _folders_in(root / "train") or _folders_in(root)
-    if cifar10.batch_files(directory):
-        raise UsageError(f"'{directory}' holds CIFAR-10, and this workload trains on image folders", "use the workload vgg16-cifar10")
+    if other := sets.holds(directory):
+        raise UsageError(f"'{directory}' holds {other}, and this workload trains on image folders", "'ddpbench list' shows every workload")
     if not folders:
         raise UsageError(f"no class folders in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
     return folders
+
+
+def _held_out_folders(directory: str, trained: Sequence[Path]) -> dict[int, Path]:
+    """The class folders of DIR/val under the labels that ``trained`` gives their names."""
+    labels = {folder.name: label for label, folder in enumerate(trained)}
+    folders = _folders_in(Path(directory) / "val")
+    for folder in folders:
+        if folder.name not in labels:
+            raise UsageError(f"'{folder}' is a class that training has not", "DIR/val must have the class folders of DIR/train")
+    return {labels[folder.name]: folder for folder in folders}
 
 
 def _folders_in(root: Path) -> list[Path]:

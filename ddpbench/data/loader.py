@@ -10,7 +10,7 @@ from torch import Tensor
 from ddpbench.record.record import Data
 
 Batch = tuple[Tensor, Tensor]
-"""Images, float32 (B, 3, S, S), and labels, int64 (B,)."""
+"""Images (B, C, S, S) or vectors (B, F), float32, and labels, int64 (B,), or for a squared error targets, float32 (B, F)."""
 
 
 class Loader(Protocol):

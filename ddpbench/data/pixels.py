@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Mean and standard deviation of red, green and blue, of pixels between 0 and 1."""
+    """Mean and standard deviation of each channel, of pixels between 0 and 1."""
 
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-
-IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-CIFAR10 = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
-def in_layout(images: Tensor, channels_last: bool | None) -> Tensor:
-    """``images`` (B, 3, S, S) with the channels last in memory, or with the columns last; the same tensor where it is so already."""
-    return images.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+NORMALISATION: Mapping[str, Normalisation] = {
+    "imagenet": Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "mnist": Normalisation((0.1307,), (0.3081,)),
+}
+"""By data set, as their usual recipes have them. Vectors come as they are trained on."""
+
+
+def in_layout(samples: Tensor, channels_last: bool | None) -> Tensor:
+    """Images (B, C, S, S) with the channels last in memory, or with the columns last, and vectors as they are.
+
+    The same tensor where it is so already.
+    """
+    return samples.contiguous(memory_format=torch.channels_last if channels_last and samples.dim() == 4 else torch.contiguous_format)
+
+
+def finisher(dataset: str, image_size: int | None, channels_last: bool | None, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """A function from samples as they are stored to those that are trained on, both on ``device``.
+
+    Images, uint8 (B, S, S, C), become normalised float32 (B, C, ``image_size``, ``image_size``); vectors stay as they are.
+    """
+    if dataset not in NORMALISATION:
+        return lambda points: points
+    known = NORMALISATION[dataset]
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (known.mean, known.std))
+    scale, shift = ((1 / (255 * std)).float().to(device), (-mean / std).float().to(device))
+
+    def finish(images: Tensor) -> Tensor:
+        normalised = torch.addcmul(shift, images, scale).permute(0, 3, 1, 2)
+        if image_size != normalised.shape[-1]:
+            normalised = interpolate(normalised, image_size, mode="bilinear", antialias=True)
+        return in_layout(normalised, channels_last)
+
+    return finish

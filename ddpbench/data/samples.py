@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
+import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 from torchvision import transforms
 
-from ddpbench.data.cifar10 import SIDE, Cifar10
+from ddpbench.data import cifar10
+from ddpbench.data.arrays import Arrays
+from ddpbench.data.augment import FRAME
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.loader import Batch
-from ddpbench.data.pixels import CIFAR10, IMAGENET, Normalisation
+from ddpbench.data.pixels import NORMALISATION
+from ddpbench.data.sets import FILE_SETS
 from ddpbench.record.errors import BenchError
 
 Sample = tuple[Tensor, int]
 Transform = Callable[[Image.Image], Tensor]
+ArrayTransform = Callable[[npt.NDArray[Any]], Tensor]
 
 
 class TreeSamples(Dataset[Sample | BenchError]):
     """Images of a tree, decoded when asked for; a file that cannot be read gives the error instead of a sample."""
 
     def __init__(self, tree: ImageTree, transform: Transform) -> None:
-        self.description = tree.description
         self._tree, self._transform = tree, transform
 
     def __len__(self) -> int:
@@ -38,18 +43,17 @@ class TreeSamples(Dataset[Sample | BenchError]):
         return self._transform(image), self._tree.labels[index]
 
 
-class CifarSamples(Dataset[Sample]):
-    """Images of CIFAR-10, which lie in memory."""
+class ArraySamples(Dataset[Sample]):
+    """Images or points that lie in memory."""
 
-    def __init__(self, cifar: Cifar10, transform: Transform) -> None:
-        self.description = cifar.description
-        self._cifar, self._transform = cifar, transform
+    def __init__(self, arrays: Arrays, transform: ArrayTransform) -> None:
+        self._arrays, self._transform = arrays, transform
 
     def __len__(self) -> int:
-        return len(self._cifar.labels)
+        return len(self._arrays.labels)
 
     def __getitem__(self, index: int) -> Sample:
-        return self._transform(Image.fromarray(self._cifar.images[index])), self._cifar.labels[index]
+        return self._transform(self._arrays.samples[index]), int(self._arrays.labels[index])
 
 
 def decode(file: str) -> Image.Image:
@@ -62,20 +66,35 @@ def decode(file: str) -> Image.Image:
         raise BenchError(f"cannot read the image '{file}': {why}", "repair the file or take it away") from problem
 
 
-def imagenet_transform(image_size: int) -> Transform:
-    """Random resized crop and flip: the classic ImageNet training recipe."""
-    return _compose(IMAGENET, transforms.RandomResizedCrop(image_size), transforms.RandomHorizontalFlip())
+def tree_transform(image_size: int, augment: bool) -> Transform:
+    """The classic ImageNet recipes: random resized crop and flip to train; the middle, of which an eighth is cut off, to validate."""
+    if augment:
+        return _compose("imagenet", transforms.RandomResizedCrop(image_size), transforms.RandomHorizontalFlip())
+    return _compose("imagenet", transforms.Resize(round(image_size * 256 / 224)), transforms.CenterCrop(image_size))
 
 
-def cifar10_transform(image_size: int) -> Transform:
-    """Crop out of a frame of four black pixels, and flip: the classic CIFAR training recipe; then, if need be, resize."""
-    resize = [transforms.Resize(image_size)] if image_size != SIDE else []
-    return _compose(CIFAR10, transforms.RandomCrop(SIDE, padding=4), transforms.RandomHorizontalFlip(), *resize)
+def array_transform(dataset: str, image_size: int | None, augment: bool) -> ArrayTransform:
+    """What makes a sample of ``dataset`` fit to train on. Only CIFAR-10 is augmented; points stay as they are.
+
+    The classic CIFAR recipe: crop out of a frame of black pixels, and flip; then, if need be, resize.
+    """
+    if dataset not in NORMALISATION:
+        return torch.from_numpy
+    steps: list[Any] = [_picture]
+    if augment and dataset == "cifar10":
+        steps += [transforms.RandomCrop(cifar10.SIDE, padding=FRAME), transforms.RandomHorizontalFlip()]
+    if image_size != FILE_SETS[dataset].side:
+        steps.append(transforms.Resize(image_size))
+    return _compose(dataset, *steps)
 
 
-def _compose(normalisation: Normalisation, *augmentations: Any) -> Transform:
-    steps = [*augmentations, transforms.ToTensor(), transforms.Normalize(normalisation.mean, normalisation.std)]
-    composed: Transform = transforms.Compose(steps)
+def _picture(image: npt.NDArray[Any]) -> Image.Image:
+    return Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image)
+
+
+def _compose(dataset: str, *steps: Any) -> Callable[[Any], Tensor]:
+    known = NORMALISATION[dataset]
+    composed: Callable[[Any], Tensor] = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(known.mean, known.std)])
     return composed
 
 

@@ -1,8 +1,9 @@
-"""One batch that lies on the device and is trained on again and again."""
+"""Batches that lie on the device and are trained on again and again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 
 import torch
 
@@ -11,15 +12,34 @@ from ddpbench.data.pixels import in_layout
 from ddpbench.record.config import Config
 from ddpbench.record.record import Data
 
+GEMM_BATCHES = 50
+"""As the published run of gemm-mlp keeps on its device."""
+
 
 def open_synthetic(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Synthetic:
-    """Standard normal pixels and uniform labels, drawn on the device from seed and rank."""
+    """Standard normal inputs and uniform labels, drawn on the device from seed and rank: one batch, or 50 of matrices.
+
+    What a matrix is trained towards is standard normal as well.
+    """
     assert config.batch_size, "settled"
-    assert config.image_size, "settled"
+    shape = (config.batch_size, *input_shape(dataset, classes, config.image_size))
     generator = torch.Generator(device).manual_seed(config.seed + rank)
-    images = torch.randn(config.batch_size, 3, config.image_size, config.image_size, generator=generator, device=device)
-    labels = torch.randint(classes, (config.batch_size,), generator=generator, device=device)
-    return Synthetic((in_layout(images, config.channels_last), labels))
+
+    def draw() -> Batch:
+        inputs = in_layout(torch.randn(shape, generator=generator, device=device), config.channels_last)
+        if dataset == "gemm":
+            return inputs, torch.randn(shape, generator=generator, device=device)
+        return inputs, torch.randint(classes, shape[:1], generator=generator, device=device)
+
+    return Synthetic([draw() for _ in range(GEMM_BATCHES if dataset == "gemm" else 1)])
+
+
+def input_shape(dataset: str, classes: int, image_size: int | None) -> tuple[int, ...]:
+    """The shape of one input of ``dataset``: (channels, S, S), or (features,)."""
+    if dataset in ("disc", "gemm"):
+        return (2 if dataset == "disc" else classes,)
+    assert image_size, "settled"
+    return (1 if dataset == "mnist" else 3, image_size, image_size)
 
 
 class Synthetic:
@@ -27,13 +47,14 @@ class Synthetic:
 
     in_flight = 0
 
-    def __init__(self, batch: Batch) -> None:
-        self.data = Data(loader="synthetic", description="synthetic batch on the device")
-        self._batch = batch
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        many = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"
+        self.data = Data(loader="synthetic", description=f"{many} on the device")
+        self._batches = cycle(batches)
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
         in_hand()
-        return self._batch
+        return next(self._batches)
 
     def worker_pids(self) -> list[int]:
         return []

@@ -7,7 +7,7 @@ import gc
 import multiprocessing
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ddpbench.data import cifar10, folder
+from ddpbench.data import folder, sets
 from ddpbench.data.delivery import delivery
 from ddpbench.data.loader import Batch
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.plan import ShardPlan
-from ddpbench.data.samples import CifarSamples, TreeSamples, cifar10_transform, collate, imagenet_transform
+from ddpbench.data.samples import ArraySamples, TreeSamples, array_transform, collate, tree_transform
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
@@ -32,27 +32,40 @@ SHORT_OF_MEMORY = "short of memory, or of shared memory? see dmesg and 'df /dev/
 
 def open_workers(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Workers:
     """Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one."""
-    assert config.data_dir, "checked"
     assert config.batch_size, "settled"
+    samples, data = _samples(config, dataset)
+    plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle)
+    return Workers(data_loader(samples, plan, config, rank, device), data, config.channels_last, device)
+
+
+def _samples(config: Config, dataset: str) -> tuple[TreeSamples | ArraySamples, Data]:
+    if dataset != "imagenet":
+        arrays = sets.train(dataset, config.data_dir)
+        transform = array_transform(dataset, config.image_size, config.augment)
+        data = Data(loader="torch", description=arrays.description, images=len(arrays.labels), made=arrays.made)
+        return ArraySamples(arrays, transform), data
+    assert config.data_dir, "checked"
     assert config.image_size, "settled"
+    tree = folder.read(config.data_dir)
+    data = Data(loader="torch", description=tree.description, images=len(tree.files))
+    return TreeSamples(tree, tree_transform(config.image_size, config.augment)), data
+
+
+def data_loader(
+    samples: TreeSamples | ArraySamples, batches: Iterable[list[int]], config: Config, rank: int, device: torch.device
+) -> DataLoader[Any]:
+    """A DataLoader with the workers that ``config`` asks for, over ``batches`` of sample numbers."""
     assert config.workers is not None, "settled"
-    samples: CifarSamples | TreeSamples
-    if dataset == "cifar10":
-        samples = CifarSamples(cifar10.read(config.data_dir), cifar10_transform(config.image_size))
-    else:
-        samples = TreeSamples(folder.read(config.data_dir), imagenet_transform(config.image_size))
-    batches: DataLoader[Any] = DataLoader(
+    return DataLoader(
         samples,
-        batch_sampler=ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed),
+        batch_sampler=batches,
         num_workers=config.workers,
         prefetch_factor=config.prefetch if config.workers else None,
         collate_fn=collate,
-        pin_memory=device.type == "cuda",
+        pin_memory=config.pin_memory and device.type == "cuda",
         worker_init_fn=tie_to_rank,
         generator=torch.Generator().manual_seed(config.seed + rank),
     )
-    data = Data(loader="torch", description=samples.description, images=len(samples))
-    return Workers(batches, data, config.workers * config.prefetch, config.channels_last, device)
 
 
 def tie_to_rank(worker: int) -> None:
@@ -64,11 +77,12 @@ def tie_to_rank(worker: int) -> None:
 
 
 class Workers:
-    """Batches of a DataLoader, whose plan never ends: its workers start once and never wait for an epoch's end."""
+    """Batches of a DataLoader. Where its plan never ends, its workers start once and never wait for an epoch's end."""
 
-    def __init__(self, batches: DataLoader[Any], data: Data, in_flight: int, channels_last: bool | None, device: torch.device) -> None:
-        self.data, self.in_flight = data, in_flight
-        self._deliver = delivery(device, lambda images: in_layout(images, channels_last))
+    def __init__(self, batches: DataLoader[Any], data: Data, channels_last: bool | None, device: torch.device) -> None:
+        self.data = data
+        self.in_flight = batches.num_workers * (batches.prefetch_factor or 0)
+        self._deliver = delivery(device, lambda samples: in_layout(samples, channels_last))
         earlier, handler = multiprocessing.active_children(), signal.getsignal(signal.SIGCHLD)
         gc.collect()  # a worker would collect the garbage it inherits, and hang where that had threads, as a DALI pipeline has
         self._batches: Iterator[Batch | BenchError] = iter(batches)

@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from ddpbench.record import names
+from ddpbench.workloads.families import FAMILIES, disc_mlp, gemm_mlp, wide_resnet
+from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkloadSpec:
-    """One workload; its loss is cross-entropy.
-
-    ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` from images (B, 3, S, S) to
-    scores (B, classes). ``parameters`` are the trainable ones; ``gflops`` is forward and backward of one image of
-    ``image_size``, 2 a multiply-add, as ``workloads.cost`` counts them. Both are None where only building the model tells.
-    """
-
-    name: str
-    help: str
-    dataset: Literal["imagenet", "cifar10"]
-    image_size: int
-    classes: int
-    model: str
-    parameters: int | None = None
-    gflops: float | None = None
-    batch_cuda: int
-    batch_cpu: int
-    convolutional: bool = True
 
 
 def _imagenet(name: str) -> WorkloadSpec:
@@ -47,9 +26,11 @@ def _imagenet(name: str) -> WorkloadSpec:
     )
 
 
+_RESNETS = "imagenet-resnet-slurm-vs-container"
+
 _NAMED = (
-    replace(_imagenet("resnet18"), help="ResNet-18 on ImageNet", parameters=11_689_512, gflops=10.648),
-    replace(_imagenet("resnet50"), help="ResNet-50 on ImageNet", parameters=25_557_032, gflops=24.299),
+    replace(_imagenet("resnet18"), help="ResNet-18 on ImageNet", parameters=11_689_512, gflops=10.648, source=_RESNETS),
+    replace(_imagenet("resnet50"), help="ResNet-50 on ImageNet", parameters=25_557_032, gflops=24.299, source=_RESNETS),
     WorkloadSpec(
         name="vgg16-cifar10",
         help="VGG16 with batch norm and a convolutional classifier on CIFAR-10",
@@ -61,13 +42,45 @@ _NAMED = (
         gflops=1.989,
         batch_cuda=128,
         batch_cpu=32,
+        source="vgg16-cifar10-batch-sweep",
     ),
+    replace(wide_resnet(28, 10), parameters=36_489_290, gflops=31.459),
+    WorkloadSpec(
+        name="mnist-cnn",
+        help="two convolutions and two Linear layers on MNIST",
+        dataset="mnist",
+        image_size=28,
+        channels=1,
+        classes=10,
+        model="ddpbench.workloads.mnist:cnn",
+        parameters=1_199_882,
+        gflops=0.07157,
+        batch_cuda=512,
+        batch_cpu=64,
+        lr=0.05,
+        weight_decay=0.0,
+        source="t4-tensor-cores",
+    ),
+    replace(gemm_mlp(4096), name="gemm-mlp", parameters=50_343_936, gflops=0.26844),
+    replace(disc_mlp(10), parameters=703_142, gflops=0.0042066),
 )
 
 WORKLOADS: Mapping[str, WorkloadSpec] = {name: _imagenet(name) for name in TORCHVISION_NAMES} | {spec.name: spec for spec in _NAMED}
-"""Every workload by name. The named ones carry their parameters and GFLOPs."""
+"""Every workload by name, beside the other members of FAMILIES. The named ones carry their parameters and GFLOPs."""
 
 
 def find(name: str) -> WorkloadSpec:
-    """The workload called ``name``, or the one that ``package.module:name`` points at. Raises UsageError where there is none."""
+    """The workload called ``name``, or the one that ``package.module:name`` points at.
+
+    Raises UsageError where there is none, or where a number in the name is out of its family's range.
+    """
+    if name not in WORKLOADS:
+        for family in FAMILIES:
+            if member := family.find(name):
+                return member
     return names.find("workload", name, WORKLOADS, WorkloadSpec)
+
+
+def is_workload(name: str) -> bool:
+    """Whether ``name`` is a workload's, as far as it can be told without loading one from outside, or a family's out of range."""
+    return name in WORKLOADS or any(family.numbers(name) for family in FAMILIES)

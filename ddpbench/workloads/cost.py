@@ -19,33 +19,33 @@ from ddpbench.workloads.catalogue import find
 
 @dataclass(frozen=True)
 class Cost:
-    """Trainable parameters, and floating-point operations of forward and backward of one image, 2 a multiply-add."""
+    """Trainable parameters, and floating-point operations of forward and backward of one sample, 2 a multiply-add."""
 
     parameters: int
     flops_per_image: float
 
 
 @cache
-def cost_of(workload: str, image_size: int) -> Cost:
+def cost_of(workload: str, image_size: int | None) -> Cost:
     """The cost of the workload called ``workload``. Raises UsageError where its model cannot take images of that size."""
     spec = find(workload)
-    return cost(resolve(spec.model)(image_size, spec.classes), image_size)
+    return cost(resolve(spec.model)(image_size, spec.classes), spec.input_shape(image_size))
 
 
-def cost(model: nn.Module, image_size: int) -> Cost:
-    """The cost of training ``model`` on images (3, image_size, image_size), by torch.utils.flop_counter.
+def cost(model: nn.Module, input_shape: tuple[int, ...]) -> Cost:
+    """The cost of training ``model`` on inputs of ``input_shape``, which leaves the batch out, by torch.utils.flop_counter.
 
-    Takes 0.1 to 1.5 s of one core; ``model`` itself is not touched. Raises UsageError where the model cannot take images
-    of that size.
+    Takes 0.1 to 1.5 s of one core; ``model`` itself is not touched. Raises UsageError where the model cannot take such inputs.
     """
     twin = _meta_twin(model)
-    images, batch = torch.empty(2, 3, image_size, image_size, device="meta"), 2  # batch norm refuses a single value a channel
+    samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm refuses a single value a channel
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     try:
         with counter:
-            twin(images).sum().backward()
+            twin(samples).sum().backward()
     except (RuntimeError, ValueError, AssertionError) as problem:
-        raise UsageError(f"the model cannot take images of {image_size} px: {problem}", "choose another --image-size") from problem
+        what = f"images of {input_shape[-1]} px" if len(input_shape) == 3 else f"rows of {input_shape[-1]:,} numbers"
+        raise UsageError(f"the model cannot take {what}: {problem}", "choose another --image-size") from problem
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return Cost(parameters, counter.get_total_flops() / batch)
 

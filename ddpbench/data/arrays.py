@@ -1,0 +1,22 @@
+"""A data set that fits in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Part = Literal["train", "held-out"]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Images, uint8 (N, S, S, C), or points, float32 (N, F), and the class of each, int64 (N,)."""
+
+    samples: npt.NDArray[Any]
+    labels: npt.NDArray[np.int64]
+    description: str
+    made: bool = False

@@ -1,0 +1,63 @@
+"""``--download``: torchvision fetches a data set into a folder, once a folder however many ranks ask."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+from ddpbench.data.sets import FILE_SETS
+from ddpbench.record.errors import UsageError
+
+_CLASS = {"cifar10": "CIFAR10", "mnist": "MNIST"}
+"""What torchvision.datasets calls each."""
+
+
+def fetch(dataset: str, directory: str | None) -> None:
+    """Fetches ``dataset`` into ``directory``, unless it is there. Raises UsageError where it cannot be had.
+
+    Every process of every node may call this at the same time: one fetches, the others wait for it.
+    """
+    if dataset not in FILE_SETS:
+        raise UsageError(f"--download fetches {' and '.join(found.title for found in FILE_SETS.values())}, not {dataset}", "leave it out")
+    if directory is None:
+        raise UsageError("--download needs a folder to fetch into", "add --data-dir DIR")
+    found = FILE_SETS[dataset]
+    if found.files(directory, "train"):
+        return
+    with _alone(Path(directory)):
+        if not found.files(directory, "train"):
+            _download(dataset, directory)
+
+
+def _download(dataset: str, directory: str) -> None:
+    from torchvision import datasets  # seconds of import, which only a download needs here
+
+    try:
+        with redirect_stdout(sys.stderr):  # stdout may be where the record goes
+            getattr(datasets, _CLASS[dataset])(directory, download=True)
+    except Exception as problem:  # urllib, ssl, tarfile and torchvision itself each raise their own
+        why = str(problem).strip().splitlines()
+        raise UsageError(
+            f"cannot fetch {FILE_SETS[dataset].title}: {why[-1] if why else type(problem).__name__}",
+            "is there a network here? else lay the files into --data-dir by hand, or leave both out and train on a made set",
+        ) from problem
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Within, no other process is, on any node that shares the folder."""
+    file = folder / ".ddpbench-download"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = file.open("w")
+    except OSError as problem:
+        raise UsageError(f"cannot write to '{folder}': {problem.strerror}", "choose another --data-dir") from problem
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)

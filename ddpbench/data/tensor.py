@@ -1,0 +1,69 @@
+"""The loader ``tensor``: the whole data set lies on the device, and a batch is a few kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ddpbench.data import sets
+from ddpbench.data.augment import CropAndFlip
+from ddpbench.data.loader import Batch
+from ddpbench.data.pixels import finisher
+from ddpbench.data.plan import ShardPlan
+from ddpbench.record.config import Config
+from ddpbench.record.record import Data
+
+
+def open_tensor(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Resident:
+    """Images as uint8, a quarter of their size in training; points in float32. CIFAR-10 is cropped and flipped, if asked for."""
+    assert config.batch_size, "settled"
+    arrays = sets.train(dataset, config.data_dir)
+    samples, labels = (torch.from_numpy(array).to(device) for array in (arrays.samples, arrays.labels))
+    view: Tensor | CropAndFlip = samples
+    if config.augment and dataset == "cifar10":
+        view = CropAndFlip(samples, torch.Generator(device).manual_seed(config.seed + rank))
+    plan = ShardPlan(len(labels), config.batch_size, rank, world_size, config.seed, config.shuffle)
+    data = Data(loader="tensor", description=arrays.description, images=len(labels), made=arrays.made)
+    return Resident(view, labels, Order(plan, device), finisher(dataset, config.image_size, config.channels_last, device), data)
+
+
+class Order:
+    """The plan's batches of sample numbers, on the device: uploaded an epoch at a time, so that no step waits for a copy."""
+
+    def __init__(self, plan: ShardPlan, device: torch.device) -> None:
+        self._epochs, self._batch_size, self._device = plan.epochs(), plan.batch_size, device
+        self._ahead = torch.empty(0, dtype=torch.int64, device=device)
+
+    def next(self) -> Tensor:
+        """The numbers (B,) of the next batch's samples."""
+        while len(self._ahead) < self._batch_size:
+            epoch = torch.tensor(list(next(self._epochs)))
+            if self._device.type == "cuda":
+                epoch = epoch.pin_memory()
+            self._ahead = torch.cat([self._ahead, epoch.to(self._device, non_blocking=True)])
+        numbers, self._ahead = self._ahead[: self._batch_size], self._ahead[self._batch_size :]
+        return numbers
+
+
+class Resident:
+    """Batches out of the device's own memory, made on the compute stream, which the host never waits for."""
+
+    in_flight = 0
+
+    def __init__(self, samples: Tensor | CropAndFlip, labels: Tensor, order: Order, finish: Callable[[Tensor], Tensor], data: Data) -> None:
+        self.data = data
+        self._samples, self._labels, self._order, self._finish = samples, labels, order, finish
+
+    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+        numbers = self._order.next()
+        batch = self._finish(self._samples[numbers]), self._labels[numbers]
+        in_hand()
+        return batch
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,125 @@
+"""Workloads that differ in numbers alone, found by name: ``wrn40x2-cifar10``, ``disc-mlp-7``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ddpbench.record.errors import UsageError
+from ddpbench.workloads.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """``name`` holds a word in braces for each of the numbers, which ``ranges`` limits; ``member`` takes them in that order."""
+
+    name: str
+    help: str
+    ranges: Mapping[str, range]
+    member: Callable[..., WorkloadSpec]
+
+    def numbers(self, name: str) -> list[int] | None:
+        """The numbers in ``name``, in range or not; None where it is no name of this family."""
+        pattern = re.sub(r"\\{\w+\\}", r"(0|[1-9]\\d*)", re.escape(self.name))
+        match = re.fullmatch(pattern, name)
+        return [int(number) for number in match.groups()] if match else None
+
+    def find(self, name: str) -> WorkloadSpec | None:
+        """The member called ``name``, or None where it is no name of this family. Raises UsageError for a number out of range."""
+        numbers = self.numbers(name)
+        if numbers is None:
+            return None
+        for number, (word, allowed) in zip(numbers, self.ranges.items(), strict=True):
+            if number not in allowed:
+                raise UsageError(f"there is no '{name}': {number} is out of the range of {word}", self.limits())
+        return self.member(*numbers)
+
+    def limits(self) -> str:
+        """``depth 10 to 100 in steps of 6, width 1 to 20``."""
+        return ", ".join(f"{word} {_in_words(allowed)}" for word, allowed in self.ranges.items())
+
+
+def _in_words(allowed: range) -> str:
+    steps = f" in steps of {allowed.step}" if allowed.step > 1 else ""
+    return f"{allowed[0]:,} to {allowed[-1]:,}{steps}"
+
+
+def wide_resnet(depth: int, width: int) -> WorkloadSpec:
+    """Wide-ResNet-``depth``-``width`` on CIFAR-10, with the recipe of its paper (arXiv 1605.07146)."""
+    return WorkloadSpec(
+        name=f"wrn{depth}x{width}-cifar10",
+        help=f"Wide-ResNet-{depth}-{width}, dropout 0.3, on CIFAR-10",
+        dataset="cifar10",
+        image_size=32,
+        classes=10,
+        model=f"ddpbench.workloads.wrn:wrn{depth}x{width}",
+        batch_cuda=128,
+        batch_cpu=8,
+        lr=0.1,
+        weight_decay=5e-4,
+        source="wrn-cifar10-apex-levels",
+    )
+
+
+def disc_mlp(layers: int) -> WorkloadSpec:
+    """An MLP of ``layers`` layers, each twice as wide as the one before, that tells the inside of a disc from the outside."""
+    return WorkloadSpec(
+        name=f"disc-mlp-{layers}",
+        help=f"MLP of {layers} layers, 2-4-...-{2**layers}-2, on 1,000 points in and around a disc",
+        dataset="disc",
+        features=2,
+        classes=2,
+        item="point",
+        model=f"ddpbench.workloads.mlp:disc{layers}",
+        batch_cuda=100,
+        batch_cpu=100,
+        lr=0.1,
+        momentum=0.0,
+        weight_decay=0.0,
+        convolutional=False,
+        source="disc-mlp-cpu-vs-gpu",
+    )
+
+
+def gemm_mlp(width: int) -> WorkloadSpec:
+    """Three square layers of ``width``: almost nothing but matrix products."""
+    return WorkloadSpec(
+        name=f"gemm-mlp-{width}",
+        help=f"three Linear {width}-{width} and a squared error",
+        dataset="gemm",
+        features=width,
+        classes=width,
+        loss="mse",
+        item="row",
+        model="ddpbench.workloads.mlp:gemm",
+        batch_cuda=512,
+        batch_cpu=16,
+        lr=1e-3,
+        momentum=0.0,
+        weight_decay=0.0,
+        convolutional=False,
+        source="t4-tensor-cores",
+    )
+
+
+FAMILIES = (
+    Family(
+        name="wrn{depth}x{width}-cifar10",
+        help="Wide-ResNet of that depth and width, dropout 0.3, on CIFAR-10",
+        ranges={"depth": range(10, 101, 6), "width": range(1, 21)},
+        member=wide_resnet,
+    ),
+    Family(
+        name="disc-mlp-{layers}",
+        help="MLP that doubles its width with every layer, on 1,000 points in and around a disc",
+        ranges={"layers": range(2, 13)},
+        member=disc_mlp,
+    ),
+    Family(
+        name="gemm-mlp-{width}",
+        help="three square Linear layers of that width and a squared error",
+        ranges={"width": range(8, 16385)},
+        member=gemm_mlp,
+    ),
+)

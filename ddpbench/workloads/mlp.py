@@ -1,0 +1,35 @@
+"""Nets of Linear layers alone. ``mlp.disc10`` builds the one of ten layers for the disc, and so on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+from torch import nn
+
+
+def gemm(image_size: None, classes: int) -> nn.Module:
+    """Three Linear layers, ReLU between: rows (B, classes) to rows (B, classes); 50,343,936 parameters for 4,096."""
+    return _linear([classes] * 4)
+
+
+def disc(layers: int, image_size: None, classes: int) -> nn.Module:
+    """``layers`` Linear layers, 2-4-8-...-2^layers-classes, ReLU between: points (B, 2) to scores (B, classes).
+
+    Ten layers have 703,142 parameters.
+    """
+    return _linear([*(2**power for power in range(1, layers + 1)), classes])
+
+
+def _linear(widths: Sequence[int]) -> nn.Module:
+    steps = [module for inward, outward in pairwise(widths) for module in (nn.Linear(inward, outward), nn.ReLU())]
+    return nn.Sequential(*steps[:-1])
+
+
+def __getattr__(name: str) -> Callable[[None, int], nn.Module]:
+    layers = re.fullmatch(r"disc(\d+)", name)
+    if not layers:
+        raise AttributeError(f"no net '{name}'")
+    return partial(disc, int(layers[1]))

@@ -1,0 +1,55 @@
+"""What a workload is, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ddpbench.record.errors import UsageError
+
+Dataset = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadSpec:
+    """One workload: its data, its model, its recipe of plain SGD.
+
+    ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` from a batch of inputs to scores
+    (B, classes). Inputs are images (``channels``, S, S), or vectors of ``features`` values; ``image_size`` is then None.
+    ``parameters`` are the trainable ones; ``gflops`` is forward and backward of one ``item`` of the workload's own size, 2 a
+    multiply-add, as ``workloads.cost`` counts them. Both are None where only building the model tells.
+    """
+
+    name: str
+    help: str
+    dataset: Dataset
+    classes: int
+    model: str
+    image_size: int | None = None
+    channels: int = 3
+    features: int | None = None
+    loss: Literal["cross-entropy", "mse"] = "cross-entropy"
+    item: Literal["image", "point", "row"] = "image"
+    batch_cuda: int
+    batch_cpu: int
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    convolutional: bool = True
+    parameters: int | None = None
+    gflops: float | None = None
+    source: str = ""
+    """The published experiment that it comes from, by its id."""
+
+    def input_shape(self, image_size: int | None) -> tuple[int, ...]:
+        """The shape of one input: (channels, S, S), S being ``image_size`` or else the workload's own, or (features,).
+
+        Raises UsageError for an image size where there are no images.
+        """
+        if self.features is not None:
+            if image_size is not None:
+                raise UsageError(f"{self.name} trains on {self.item}s of {self.features:,} numbers", "leave out --image-size")
+            return (self.features,)
+        side = image_size or self.image_size
+        assert side is not None, f"{self.name} has neither an image size nor features"
+        return (self.channels, side, side)

@@ -1,0 +1,68 @@
+"""Wide residual networks (Zagoruyko and Komodakis, arXiv 1605.07146). ``wrn.wrn28x10`` builds WRN-28-10, and so on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+
+DROPOUT = 0.3
+STAGES = ((16, 1), (32, 2), (64, 2))
+"""Channels at width 1, and the stride of the first block."""
+
+
+class Block(nn.Module):
+    """BN-ReLU-conv-dropout-BN-ReLU-conv beside a shortcut: (B, inward, S, S) to (B, outward, S / stride, S / stride).
+
+    Where the shape changes, the shortcut is a 1x1 convolution of the activated input.
+    """
+
+    def __init__(self, inward: int, outward: int, stride: int) -> None:
+        super().__init__()
+        self.activate = nn.Sequential(nn.BatchNorm2d(inward), nn.ReLU(inplace=True))
+        self.residual = nn.Sequential(
+            nn.Conv2d(inward, outward, 3, stride, padding=1),
+            nn.Dropout(DROPOUT),
+            nn.BatchNorm2d(outward),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outward, outward, 3, padding=1),
+        )
+        self.shortcut = nn.Conv2d(inward, outward, 1, stride) if inward != outward or stride != 1 else None
+
+    def forward(self, images: Tensor) -> Tensor:
+        active: Tensor = self.activate(images)
+        beside: Tensor = self.shortcut(active) if self.shortcut is not None else images
+        summed: Tensor = self.residual(active) + beside
+        return summed
+
+
+def build(depth: int, width: int, image_size: int, classes: int) -> nn.Module:
+    """WRN-``depth``-``width`` with dropout 0.3: images (B, 3, S, S) of any size to scores (B, classes).
+
+    ``depth`` is 6 n + 4 for n blocks in each of the three stages. Convolutions have biases, as the published run's code had
+    them and the paper's has not: WRN-28-10 has 36,489,290 parameters, 10,096 of them biases of convolutions. The published
+    run names neither depth and width nor its shortcut; the shortcut is the paper's, and weights begin as in He et al.
+    (arXiv 1502.01852).
+    """
+    channels = STAGES[0][0]
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]
+    for base, stride in STAGES:
+        for block in range((depth - 4) // 6):
+            layers.append(Block(channels, base * width, stride if block == 0 else 1))
+            channels = base * width
+    layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
+    model = nn.Sequential(*layers)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+    return model
+
+
+def __getattr__(name: str) -> Callable[[int, int], nn.Module]:
+    numbers = re.fullmatch(r"wrn(\d+)x(\d+)", name)
+    if not numbers:
+        raise AttributeError(f"no Wide-ResNet '{name}'")
+    return partial(build, int(numbers[1]), int(numbers[2]))

@@ -1,0 +1,91 @@
+"""``--download``: fetched once however many ask, and a clear line where it cannot be had."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import imagery
+import pytest
+from loading import of_memory
+from torchvision import datasets
+
+from ddpbench.data.fetch import fetch
+from ddpbench.data.open import check
+from ddpbench.record.errors import UsageError
+
+
+class Mirror(SimpleHTTPRequestHandler):
+    """A folder served on this machine, and what was asked of it."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """torchvision fetches MNIST from a server of this test's; the names of the files that it asks for."""
+    raw = imagery.mnist(tmp_path / "served") / "MNIST" / "raw"
+    Mirror.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Mirror, directory=str(raw))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setattr(datasets.MNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
+        monkeypatch.setattr(datasets.MNIST, "resources", [(f.name, hashlib.md5(f.read_bytes()).hexdigest()) for f in sorted(raw.iterdir())])
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        yield Mirror.asked
+        server.shutdown()
+        thread.join()
+
+
+def test_many_ask_and_one_fetches(mirror: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fetch("mnist", str(tmp_path / "alone"))
+    once = len(mirror)
+    target = tmp_path / "new" / "folder"
+    settled = of_memory("tensor", "mnist", target, download=True, batch_size=25)
+    with ThreadPoolExecutor(4) as ranks:
+        list(ranks.map(lambda _: check(settled, "mnist", 10, 2), range(4)))
+    assert len(mirror) == 2 * once >= 8, "four ranks ask for as much as one"
+    assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
+    assert capsys.readouterr().out == ""
+    check(settled, "mnist", 10, 2)
+    assert len(mirror) == 2 * once, "what is there is not fetched again"
+
+
+@pytest.mark.parametrize(("dataset", "title"), [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
+def test_no_network_is_one_line(dataset: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    with pytest.raises(UsageError, match=f"cannot fetch {title}: ") as refused:
+        fetch(dataset, str(tmp_path / "sets"))
+    assert "\n" not in refused.value.message
+    assert "made set" in refused.value.hint
+    assert not (tmp_path / "sets" / ".ddpbench-download").exists()
+
+
+def test_what_is_there_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    fetch("cifar10", str(imagery.cifar10(tmp_path)))
+
+
+def test_what_cannot_be_fetched_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="fetches CIFAR-10 and MNIST, not imagenet"):
+        fetch("imagenet", str(tmp_path))
+    with pytest.raises(UsageError, match="needs a folder to fetch into"):
+        fetch("mnist", None)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot write to"):
+        fetch("mnist", str(tmp_path / "file"))

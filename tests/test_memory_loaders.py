@@ -1,0 +1,175 @@
+"""Sets that fit in memory come alike from DataLoader and from the device's own memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import imagery
+import pytest
+import torch
+from loading import IN_MEMORY, of_memory, opened, take
+
+from ddpbench.data.augment import CropAndFlip, views
+from ddpbench.data.pixels import NORMALISATION
+from ddpbench.data.tensor import Order, Resident
+
+CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None]:
+    root = tmp_path_factory.mktemp("sets")
+    return {"cifar10": imagery.cifar10(root / "cifar"), "mnist": imagery.mnist(root / "mnist"), "disc": None}
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize(("dataset", "shape"), [("cifar10", (3, 32, 32)), ("mnist", (1, 28, 28)), ("disc", (2,))])
+def test_shape_dtype_and_layout(
+    loader: str, channels_last: bool, dataset: str, shape: tuple[int, ...], folders: dict[str, Path | None]
+) -> None:
+    with opened(of_memory(loader, dataset, folders[dataset], channels_last=channels_last), dataset, classes=CLASSES[dataset]) as live:
+        samples, labels = live.next_batch(lambda: None)
+    assert (samples.shape, samples.dtype) == ((2, *shape), torch.float32)
+    assert (labels.shape, labels.dtype) == ((2,), torch.int64)
+    if len(shape) == 3:
+        assert samples.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+@pytest.mark.parametrize("dataset", list(CLASSES))
+def test_without_augmentation_both_loaders_give_the_same_batches(dataset: str, folders: dict[str, Path | None]) -> None:
+    taken = []
+    for loader in IN_MEMORY:
+        settled = of_memory(loader, dataset, folders[dataset], augment=False, batch_size=7, seed=3)
+        with opened(settled, dataset, rank=1, world_size=2, classes=CLASSES[dataset]) as live:
+            taken.append(take(live, 20))
+            assert (live.data.loader, live.data.made) == (loader, False)
+    torch.testing.assert_close(taken[0][0], taken[1][0], rtol=0, atol=2e-6)
+    assert torch.equal(taken[0][1], taken[1][1])
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
+def test_pixels_are_those_of_the_files(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
+    from ddpbench.data import sets
+
+    arrays, known = sets.train(dataset, str(folders[dataset])), NORMALISATION[dataset]
+    settled = of_memory(loader, dataset, folders[dataset], augment=False, shuffle=False, batch_size=len(arrays.labels))
+    with opened(settled, dataset, classes=10) as live:
+        images, labels = take(live, 1)
+        assert live.data.description == arrays.description
+    pixels = (images.permute(0, 2, 3, 1) * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
+    assert torch.equal(pixels.round().to(torch.uint8), torch.from_numpy(arrays.samples))
+    assert torch.equal(labels, torch.from_numpy(arrays.labels))
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("dataset", list(CLASSES))
+def test_the_seed_decides_every_batch_bit_for_bit(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
+    drawn = []
+    for seed in (7, 7, 8):
+        torch.manual_seed(seed)  # the transforms of DataLoader's own process draw from it
+        with opened(of_memory(loader, dataset, folders[dataset], seed=seed), dataset, classes=CLASSES[dataset]) as live:
+            drawn.append(take(live, 8))
+    (samples, labels), (again, same_labels), (others, _) = drawn
+    assert torch.equal(samples, again)
+    assert torch.equal(labels, same_labels)
+    assert not torch.equal(samples, others)
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+def test_ranks_share_out_every_epoch(loader: str, folders: dict[str, Path | None]) -> None:
+    world_size, share = 3, 17  # 50 images on 3 ranks: one of them twice; batches of 2 run over the epochs' ends
+    seen: list[list[float]] = []
+    for rank in range(world_size):
+        with opened(of_memory(loader, "mnist", folders["mnist"]), "mnist", rank=rank, world_size=world_size, classes=10) as live:
+            seen.append(take(live, share)[0].sum((1, 2, 3)).tolist())
+    for epoch in range(2):
+        told = Counter(round(image, 2) for own in seen for image in own[epoch * share : (epoch + 1) * share])
+        assert len(told) == imagery.MNIST_IMAGES, "no image is lost"
+        assert sum(told.values()) == imagery.MNIST_IMAGES + 1, "and none comes twice but to fill up"
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+def test_unshuffled_epochs_are_in_order(loader: str, folders: dict[str, Path | None]) -> None:
+    with opened(of_memory(loader, "cifar10", folders["cifar10"], shuffle=False, batch_size=30), "cifar10", classes=10) as live:
+        assert take(live, 5)[1].tolist() == [number % 10 for number in range(150)]
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize(("dataset", "image_size"), [("cifar10", 48), ("mnist", 14)])
+def test_another_size(loader: str, dataset: str, image_size: int, folders: dict[str, Path | None]) -> None:
+    settled = of_memory(loader, dataset, folders[dataset], image_size=image_size)
+    with opened(settled, dataset, classes=10) as live:
+        assert take(live, 1)[0].shape[2:] == (image_size, image_size)
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+def test_only_cifar10_is_cropped_and_flipped(loader: str, folders: dict[str, Path | None]) -> None:
+    for dataset in CLASSES:
+        taken = []
+        for augment in (True, False):
+            settled = of_memory(loader, dataset, folders[dataset], augment=augment, batch_size=50)
+            with opened(settled, dataset, classes=CLASSES[dataset]) as live:
+                taken.append(take(live, 1)[0])
+        assert torch.equal(*taken) == (dataset != "cifar10")
+
+
+def test_every_view_is_a_crop_out_of_a_black_frame_flipped_or_not() -> None:
+    image = torch.arange(1, 3 * 5 * 5 + 1, dtype=torch.uint8).view(1, 5, 5, 3)
+    framed = torch.nn.functional.pad(image[0], (0, 0, 4, 4, 4, 4))
+    crops = [framed[top : top + 5, left : left + 5] for top in range(9) for left in range(9)]
+    plain, flipped = ({bytes(crop.flatten().tolist()) for crop in some} for some in (crops, [crop.flip(1) for crop in crops]))
+    augmented = CropAndFlip(image, torch.Generator().manual_seed(0))
+    seen = Counter(bytes(view.flatten().tolist()) for view in augmented[torch.zeros(9000, dtype=torch.int64)])
+    assert len(views(5)) == len(seen) == 162
+    assert set(seen) == plain | flipped, "all of them, and nothing else"
+    assert 4200 < sum(seen[view] for view in flipped) < 4800, "every second one is flipped"
+
+
+@pytest.mark.parametrize("loader", IN_MEMORY)
+def test_a_made_set_stands_in_for_files_that_nobody_named(loader: str) -> None:
+    with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
+        live.next_batch(lambda: None)
+        assert live.data.made
+        assert (live.data.images, live.data.description) == (60_000, "made set in the shape of MNIST, 60,000 images")
+
+
+def test_in_hand_is_called_once_a_batch(folders: dict[str, Path | None]) -> None:
+    calls: list[int] = []
+    with opened(of_memory("tensor", "cifar10", folders["cifar10"]), "cifar10", classes=10) as live:
+        for batch in range(4):
+            live.next_batch(lambda batch=batch: calls.append(batch))  # type: ignore[misc]
+        assert (live.in_flight, live.worker_pids()) == (0, [])
+    assert calls == [0, 1, 2, 3]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dataset", list(CLASSES))
+def test_the_host_never_waits_for_the_gpu(dataset: str, folders: dict[str, Path | None]) -> None:
+    device = torch.device("cuda", 0)
+    with opened(of_memory("tensor", dataset, folders[dataset]), dataset, classes=CLASSES[dataset], device=device) as live:
+        assert isinstance(live, Resident)
+        assert isinstance(live._order, Order)
+        take(live, 3)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(200):  # over the ends of epochs
+                samples, labels = live.next_batch(lambda: None)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert samples.is_cuda
+        assert labels.is_cuda
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dataset", list(CLASSES))
+def test_the_gpu_gets_what_the_cpu_gets(dataset: str, folders: dict[str, Path | None]) -> None:
+    taken = []
+    for device in (torch.device("cpu"), torch.device("cuda", 0)):
+        settled = of_memory("tensor", dataset, folders[dataset], augment=False)
+        with opened(settled, dataset, classes=CLASSES[dataset], device=device) as live:
+            taken.append([part.cpu() for part in take(live, 30)])
+    torch.testing.assert_close(taken[0][0], taken[1][0], rtol=0, atol=2e-6)
+    assert torch.equal(taken[0][1], taken[1][1])

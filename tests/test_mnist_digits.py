@@ -1,0 +1,41 @@
+"""The real digits, where they lie beside the checkout: mnist-cnn with its own recipe learns them in one epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from loading import CPU, of_memory, opened
+from torch import nn
+
+from ddpbench.data.validation import held_out
+from ddpbench.record.names import resolve
+from ddpbench.workloads.catalogue import find
+
+DIGITS = Path(__file__).parents[2] / "shared" / "data" / "mnist"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not DIGITS.is_dir(), reason="the MNIST files are not here")
+def test_97_percent_of_held_out_digits_after_one_epoch() -> None:
+    spec, batch_size = find("mnist-cnn"), 256
+    settled = of_memory("tensor", "mnist", DIGITS, batch_size=batch_size)
+    torch.manual_seed(0)
+    net = resolve(spec.model)(spec.image_size, spec.classes)
+    optimizer = torch.optim.SGD(net.parameters(), spec.lr, spec.momentum, weight_decay=spec.weight_decay)
+    with opened(settled, "mnist", classes=10) as live:
+        assert live.data.description == "MNIST, 60,000 images"
+        for _ in range(60_000 // batch_size):
+            images, labels = live.next_batch(lambda: None)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+    net.eval()
+    shares = held_out(settled, "mnist", 10, 0, 1, CPU)
+    assert shares is not None
+    with torch.no_grad():
+        right = torch.cat([net(images).argmax(1) == labels for images, labels in shares])
+    assert len(right) == 10_000
+    assert right.float().mean() > 0.97
