@@ -41,6 +41,9 @@ RESNET50 = Config(
     batch_size=256,
     image_size=224,
     optimizer_impl="fused",
+    lr=0.01,
+    momentum=0.9,
+    weight_decay=1e-4,
     channels_last=True,
     loader="synthetic",
     workers=8,
@@ -67,9 +70,18 @@ def attested(precision: str) -> Attestation:
         return ATTESTED
     spec = PRECISIONS[precision]
     matmul, cudnn = (False, True) if spec.tf32 is None else (spec.tf32, spec.tf32)
-    layers = spec.autocast or "float32"
-    scale = 65536.0 if spec.loss_scaling else None
-    shown = {"first_layer": layers, "last_layer": layers, "tf32_matmul": matmul, "tf32_cudnn": cudnn, "loss_scale": scale}
+    held = sorted({spec.model, spec.batch_norm})
+    shown = {
+        "parameters": held,
+        "gradients": held,
+        "batch_norm": [spec.batch_norm],
+        "first_layer": spec.layers,
+        "last_layer": spec.layers,
+        "tf32_matmul": matmul,
+        "tf32_cudnn": cudnn,
+        "loss_scale": 65536.0 if spec.loss_scaling else None,
+        "master": "float32" if spec.master_weights else "",
+    }
     return Attestation(**{**_fields(ATTESTED), **shown})
 
 

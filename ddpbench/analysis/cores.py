@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from ddpbench.record.environment import Environment
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS, Trace
 
@@ -41,15 +40,19 @@ def need(record: Record) -> Need:
     usable = {place.host: place.usable_cores for place in record.environment.places}
     ranks = Counter(place.host for place in record.environment.places)
     workers = 0 if record.config.loader == "synthetic" else record.config.workers or 0
-    threads = trainer_threads(record.environment)
+    threads = trainer_threads(record)
+    if kept := record.config.cores:
+        usable = {host: min(cores, kept * ranks[host]) for host, cores in usable.items()}
     nodes = [Need(host, ranks[host], workers, threads, cores) for host, cores in usable.items()]
     return min(nodes, key=lambda node: node.usable - node.cores)
 
 
-def trainer_threads(environment: Environment) -> int:
+def trainer_threads(record: Record) -> int:
     """Cores that one trainer process keeps busy: one that feeds a GPU, or the threads that a CPU rank computes with."""
-    threads = environment.variables.get("OMP_NUM_THREADS", "")
-    return int(threads) if environment.device_type == "cpu" and threads.isdecimal() else 1
+    if record.environment.device_type != "cpu":
+        return 1
+    given = record.environment.variables.get("OMP_NUM_THREADS", "")
+    return record.config.threads or (int(given) if given.isdecimal() else 1)
 
 
 def kept_from_cores(record: Record) -> Mapping[int, float]:

@@ -111,7 +111,7 @@ def noisy_neighbour(record: Record) -> Check | None:
 
 def cores_given(record: Record) -> str:
     """``rank 0 (node-01) got 0.62 of a core``, ``2 ranks got 1.20 to 1.31 of 4 cores each``."""
-    kept, threads = kept_from_cores(record), trainer_threads(record.environment)
+    kept, threads = kept_from_cores(record), trainer_threads(record)
     least, most = f"{min(kept.values()):.2f}", f"{max(kept.values()):.2f}"
     cores = (least if least == most else f"{least} to {most}") + (f" of {threads} cores" if threads > 1 else " of a core")
     return f"{where(record, sorted(kept))} got {cores}" + (" each" if len(kept) > 1 else "")

@@ -36,22 +36,40 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     optimizer_impl: Annotated[
         Literal["fused", "foreach", "loop"] | None, Flag(TRAINING, "how the update is launched", automatic="fused where the device has it")
     ] = None
-    lr: Annotated[Annotated[float, Above0], Flag(TRAINING, "learning rate")] = 0.01
-    momentum: Annotated[Annotated[float, Meta(ge=0, lt=1)], Flag(TRAINING, "SGD's momentum")] = 0.9
-    weight_decay: Annotated[Annotated[float, Natural], Flag(TRAINING, "L2 penalty")] = 1e-4
+    lr: Annotated[Annotated[float, Above0] | None, Flag(TRAINING, "learning rate", automatic="the workload's recipe, mostly 0.01")] = None
+    momentum: Annotated[
+        Annotated[float, Meta(ge=0, lt=1)] | None, Flag(TRAINING, "SGD's momentum", automatic="the workload's recipe, mostly 0.9")
+    ] = None
+    weight_decay: Annotated[
+        Annotated[float, Natural] | None, Flag(TRAINING, "L2 penalty", automatic="the workload's recipe, mostly 1e-4")
+    ] = None
+    schedule: Annotated[
+        Literal["constant", "linear", "step"],
+        Flag(TRAINING, "learning rate over a training: linear warms up over its first tenth and falls to 0, step takes 0.7 each epoch"),
+    ] = "constant"
+    static_loss_scale: Annotated[
+        Annotated[float, Above0] | None,
+        Flag(TRAINING, "a loss scale that neither grows nor backs off", metavar="S", automatic="dynamic where the precision scales"),
+    ] = None
     channels_last: Annotated[bool | None, Flag(TRAINING, "memory layout NHWC", automatic="on for convolution nets")] = None
     compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], Flag(TRAINING, "torch.compile mode")] = "off"
+    set_to_none: Annotated[bool, Flag(TRAINING, "gradients are freed after an update, not filled with zeros")] = True
+    log_loss: Annotated[bool, Flag(TRAINING, "read the loss on the host after every step, as a script that logs it does")] = False
     seed: Annotated[Annotated[int, Meta(ge=0, lt=2**32)], Flag(TRAINING, "of weights, data and shuffling")] = 0
 
     loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic="synthetic; torch with --data-dir")] = None
     data_dir: Annotated[
-        str | None, Flag(DATA, "an ImageNet folder tree, or the folder of CIFAR-10's python batches", metavar="DIR", automatic="none")
+        str | None, Flag(DATA, "an ImageNet folder tree, CIFAR-10's python batches, or MNIST's IDX files", metavar="DIR", automatic="none")
     ] = None
+    download: Annotated[bool, Flag(DATA, "fetch CIFAR-10 or MNIST into --data-dir where it is not there", sweep=False)] = False
     workers: Annotated[
         Annotated[int, Natural] | None,
         Flag(DATA, "loader workers a rank (threads for DALI)", "-j", "min(8, usable cores / local ranks - 1), at least 1"),
     ] = None
     prefetch: Annotated[Annotated[int, Positive], Flag(DATA, "batches each worker keeps ready")] = 2
+    shuffle: Annotated[bool, Flag(DATA, "a new order every epoch")] = True
+    augment: Annotated[bool, Flag(DATA, "random crop and flip of training images")] = True
+    pin_memory: Annotated[bool, Flag(DATA, "batches wait for their copy in page-locked memory")] = True
 
     engine: Annotated[str, Flag(RANKS, "how ranks work together")] = "ddp"
     device: Annotated[Literal["auto", "cuda", "cpu"], Flag(RANKS, "where to train", sweep=False)] = "auto"
@@ -63,6 +81,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gradient_as_bucket_view: Annotated[bool, Flag(RANKS, "gradients live inside DDP's buckets")] = True
     static_graph: Annotated[bool, Flag(RANKS, "tell DDP that the graph never changes")] = False
     comm_hook: Annotated[Literal["none", "fp16", "bf16"], Flag(RANKS, "compress gradients for the all-reduce")] = "none"
+    cores: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(RANKS, "processor cores that a rank and its workers may use", automatic="all that the job may use"),
+    ] = None
+    threads: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(RANKS, "threads that a rank computes with on the processor", automatic="OMP_NUM_THREADS, or all cores"),
+    ] = None
     share_gpu: Annotated[bool, Flag(RANKS, "allow two ranks on one GPU", sweep=False)] = False
 
     warmup: Annotated[
@@ -72,7 +98,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     steps: Annotated[
         Annotated[int, Positive] | None, Flag(MEASURING, "timed steps a round", automatic="about 3 s, at least 10 on a GPU", sweep=False)
     ] = None
+    epochs: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(MEASURING, "epochs a round in place of --steps, and validation after it", automatic="none", sweep=False),
+    ] = None
     rounds: Annotated[Annotated[int, Positive], Flag(MEASURING, "timed rounds", sweep=False)] = 5
+    fresh: Annotated[
+        bool | None,
+        Flag(MEASURING, "every round is a training from the start", automatic="on in sweep and reproduce", sweep=False),
+    ] = None
+    validate: Annotated[
+        bool | None,
+        Flag(MEASURING, "accuracy on held-out data after every round", automatic="on with --epochs and fresh rounds", sweep=False),
+    ] = None
     launches: Annotated[Annotated[int, Positive], Flag(MEASURING, "start the whole job this often and merge", sweep=False)] = 1
     time_limit: Annotated[
         Annotated[float, Above0] | None,

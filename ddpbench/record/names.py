@@ -21,7 +21,16 @@ TIE = 0.03
 WORD = 0.95
 """What likeness to one word of a name counts, so that a name that is alike as a whole comes first."""
 
-SYNONYMS = {"train": "run", "gpu": "cuda", "float32": "fp32", "float16": "amp-fp16", "half": "amp-fp16", "bfloat16": "amp-bf16"}
+SYNONYMS = {
+    "train": "run",
+    "replicate": "reproduce",
+    "draw": "plot",
+    "gpu": "cuda",
+    "float32": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+}
 """What people call a thing whose name here looks unlike it."""
 
 
@@ -68,5 +77,5 @@ def resolve(target: str) -> Any:
 def _likeness(name: str, other: str) -> float:
     """0 to 1, whatever the case: how much ``name`` is like ``other``, or like a word of it, as 'fp16' is of 'amp-fp16'."""
     typed, meant = (text.casefold().replace("_", "-").lstrip("-") for text in (name, other))
-    weights = {word: WORD for word in re.split("-+", meant) if len(word) > 2} | {meant: 1.0}
+    weights = {word: WORD for word in re.split("-+", meant) if len(word) > 2 or word == typed} | {meant: 1.0}
     return max(weight * difflib.SequenceMatcher(None, typed, text).ratio() for text, weight in weights.items())

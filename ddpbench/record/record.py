@@ -41,6 +41,7 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
     tf32_cudnn: bool
     loss_scale: float | None = None
     optimizer: str = ""  # class and implementation: "SGD fused"
+    master: str = ""  # dtype of the weights that the optimizer updates in the parameters' stead; empty without any
 
 
 class Preparation(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     loader: str
     description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
     images: int | None = None
+    made: bool = False  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
     recycled: bool = False  # the timed window read the same files more than once
 
 
@@ -97,6 +99,8 @@ class Record(msgspec.Struct, kw_only=True):
     asked: Config | None = None  # as it was asked for, automatic fields left open
     status: Status = "running"
     fault: Fault | None = None
+    item: str = "image"  # what one sample is called
+    label: str = ""  # what sets this arm apart from one of the same Config: "earlier model alive"
     parameters: int = 0  # trainable parameters of the model
     flops_per_image: float | None = None  # forward and backward, 2 a multiply-add
     data: Data | None = None
@@ -124,6 +128,7 @@ class Job(msgspec.Struct, kw_only=True):
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
     command: list[str]  # exact, as typed
+    kind: str = "run"  # what measured it: "run", "sweep", "crossover", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
 

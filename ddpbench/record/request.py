@@ -38,3 +38,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     output: Output
     command: list[str]  # exact, as typed
     swept: list[str] = []  # the Config fields that a comma list varies
+    labels: list[str] = []  # what sets arms apart that no field does; empty, or one an arm

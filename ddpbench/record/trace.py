@@ -53,6 +53,8 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 
     first_loss: float | None  # of the round; None where it is not finite, which JSON cannot hold
     last_loss: float | None
+    mean_loss: float | None = None  # over the round's steps
+    accuracy: float | None = None  # fraction of held-out samples that the model names right after the round, of all ranks
     nonfinite_step: int | None = None  # first step of the round whose loss was not finite
     skipped_steps: list[int] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
     loss_scale: float | None = None  # at the end of the round

@@ -193,6 +193,8 @@ def _seen(attestation: Attestation | None) -> Iterator[str]:
         return
     yield f"parameters {'/'.join(attestation.parameters)}"
     yield f"gradients {'/'.join(attestation.gradients)}"
+    if attestation.master:
+        yield f"master weights {attestation.master}"
     yield f"BatchNorm {'/'.join(attestation.batch_norm)}" if attestation.batch_norm else "no BatchNorm"
     yield f"first layer {attestation.first_layer}"
     yield f"last layer {attestation.last_layer}"

@@ -1,0 +1,81 @@
+"""The cells of a job by what they were asked to do: which record stands for which row of a published table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ddpbench.record.catalogue import precision
+from ddpbench.record.published import Experiment, Row
+from ddpbench.record.record import Job, Record
+
+LEFTOVERS = "earlier model alive"
+"""The label of a cell that trained beside what the run before it had left on the device."""
+
+
+def cells(job: Job, workload: str) -> list[Record]:
+    """The cells that stand for the published ``workload``: it by name, or the largest of its family where the job was shrunk."""
+    exact = [record for record in job.records if record.config.workload == workload]
+    if exact:
+        return exact
+    family = related(job.records, workload)
+    most = max((record.parameters for record in family), default=0)
+    return [record for record in family if record.parameters == most]
+
+
+def related(records: Iterable[Record], workload: str) -> list[Record]:
+    """Every cell of the same family: any Wide-ResNet for one, any depth of disc-mlp."""
+    return [record for record in records if _family(record.config.workload) == _family(workload)]
+
+
+def is_quick(job: Job) -> bool:
+    """Whether the job shrank the protocol: then its figures stand beside the published ones, but are no ratio of them."""
+    return "--quick" in job.command
+
+
+def batches(records: Iterable[Record]) -> list[int]:
+    """The batch sizes a rank, in rising order."""
+    return sorted({record.config.batch_size for record in records if record.config.batch_size is not None})
+
+
+def stands_for(row: Row, experiment: Experiment, job: Job) -> Record | None:
+    """The cell that repeats ``row``, by precision and batch; the one with the published leftovers where there is such a cell.
+
+    A row that names no batch has the protocol's, the smallest of the cells. In a job that shrank its batches the rows take
+    them in the same order.
+    """
+    found = [record for record in cells(job, experiment.workload) if record.config.precision == precision(row.precision).name]
+    wanted = _batch(row, experiment, cells(job, experiment.workload), is_quick(job))
+    fitting = [record for record in found if record.config.batch_size == wanted]
+    return next((record for record in fitting if record.label == LEFTOVERS), fitting[0] if fitting else None)
+
+
+def by_precision(records: Iterable[Record], name: str, batch: int | None = None, label: str = "") -> Record | None:
+    """The first cell of a precision, given by name or alias; of any batch where none is given."""
+    wanted = precision(name).name
+    return next(
+        (
+            record
+            for record in records
+            if record.config.precision == wanted and record.label == label and batch in (None, record.config.batch_size)
+        ),
+        None,
+    )
+
+
+def out_of_memory(record: Record) -> bool:
+    return record.fault is not None and record.fault.message.startswith("out of memory")
+
+
+def _batch(row: Row, experiment: Experiment, records: Sequence[Record], quick: bool) -> int | None:
+    here = batches(records)
+    if row.batch_size is None:
+        return here[0] if here else None
+    published = sorted({each.batch_size for each in experiment.rows if each.batch_size is not None})
+    if not quick or row.batch_size in here:
+        return row.batch_size
+    place = published.index(row.batch_size)
+    return here[place] if place < len(here) else None
+
+
+def _family(workload: str) -> str:
+    return next((family for family in ("wrn", "disc-mlp", "gemm-mlp") if workload.startswith(family)), workload)

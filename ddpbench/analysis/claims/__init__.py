@@ -1,0 +1,56 @@
+"""The claims of a published experiment, each checked on the cells that repeat it, and said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpbench.analysis.cells import is_quick
+from ddpbench.analysis.claims import disc, imagenet, t4, vgg, wrn
+from ddpbench.analysis.claims.answer import Check
+from ddpbench.analysis.effects import Ratio
+from ddpbench.record.published import load
+from ddpbench.record.record import Job
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A published claim beside what the cells here show. ``holds`` is None where they cannot tell; ``sentence`` says why."""
+
+    says: str
+    ratios: Sequence[Ratio]
+    sentence: str
+    holds: bool | None
+
+
+CHECKS: Mapping[str, Sequence[Check]] = {
+    "t4-tensor-cores": (
+        t4.gemm_is_faster,
+        t4.gemm_uses_more_memory,
+        t4.mnist_takes_the_same_time,
+        t4.mnist_takes_less_memory,
+        t4.another_bottleneck,
+    ),
+    "wrn-cifar10-apex-levels": (wrn.levels_on_t4, wrn.levels_on_p100, wrn.o3_does_not_converge, wrn.two_cores_hide_the_level),
+    "vgg16-cifar10-batch-sweep": (vgg.half_pays_on_v100, vgg.half_does_not_pay_before),
+    "disc-mlp-cpu-vs-gpu": (disc.gpu_wins_from_ten_layers, disc.trains_without_error),
+    "imagenet-resnet-slurm-vs-container": (
+        imagenet.half_doubles_the_speed,
+        imagenet.environments_differ,
+        imagenet.only_big_networks_gain,
+    ),
+}
+"""The check of every claim, in the order of the publication."""
+
+
+def claims(name: str, job: Job) -> list[ClaimResult]:
+    """Every claim of the published experiment ``name``, in its order; a job that shrank its protocol settles none of them.
+
+    Raises UsageError for a name that is none.
+    """
+    publication = load(name)
+    answers = [check(publication, job) for check in CHECKS[publication.id]]
+    return [
+        ClaimResult(claim.says, answer.ratios, answer.sentence, None if is_quick(job) else answer.holds)
+        for claim, answer in zip(publication.claims, answers, strict=True)
+    ]

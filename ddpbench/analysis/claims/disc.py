@@ -1,0 +1,52 @@
+"""The claims of CPU against GPU: where the GPU begins to win, and that every depth learns its points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpbench.analysis.claims.answer import Answer, last_accuracy, sentence
+from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, layers_of
+from ddpbench.record.published import Publication
+from ddpbench.record.record import Job
+
+ABOUT = 2.0
+"""A crossing within this factor of the published one is about there: one layer of disc-mlp is a factor of four."""
+
+
+def gpu_wins_from_ten_layers(publication: Publication, job: Job) -> Answer:
+    found, published = crossing_of(job), publication.experiments[0].rows[0].crossover_parameters
+    if found is None or published is None:
+        return Answer("it needs the models on a CPU and on a GPU", None)
+    lacking = _missing(job, [point.layers for point in found.points])
+    return Answer(sentence([conclusion(found)], lacking), _is_there(found, published))
+
+
+def _is_there(found: Crossing, published: int) -> bool | None:
+    """Whether the GPU wins from about the published size on; None without a GPU, and where the models do not reach as far."""
+    if "GPU" not in (found.winner, found.loser):
+        return None
+    if found.parameters is None:
+        reached = found.points[0].parameters <= published / ABOUT and published * ABOUT <= found.points[-1].parameters
+        return False if reached else None
+    if found.winner != "GPU":
+        return False
+    if 1 / ABOUT <= found.parameters / published <= ABOUT:
+        return True
+    reaches = found.has_interval and (found.low or 0) <= published * ABOUT and published / ABOUT <= (found.high or published)
+    return None if reaches else False
+
+
+def trains_without_error(publication: Publication, job: Job) -> Answer:
+    found = [(layers_of(record.config.workload), last_accuracy(record)) for record in job.records]
+    errors = {layers: 1 - last for layers, last in found if last is not None}
+    each = ", ".join(f"{layers}: {error:.1%}" for layers, error in errors.items())
+    lacking = _missing(job, list(errors))
+    small = all(f"{error:.0%}" == "0%" for error in errors.values())
+    told = sentence([f"the errors by layers are {each}" if each else ""], lacking)
+    return Answer(told, None if small and (lacking or not errors) else small)
+
+
+def _missing(job: Job, known: Sequence[int]) -> str:
+    """The depths that were asked for and are not ``known``."""
+    unknown = [str(layers) for layers in dict.fromkeys(layers_of(record.config.workload) for record in job.records) if layers not in known]
+    return f"missing: {', '.join(unknown)} layers" if unknown else ""

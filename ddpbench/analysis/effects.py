@@ -1,0 +1,124 @@
+"""One cell against another: how many times as long, as much memory; and whether that is the effect that was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ddpbench.analysis.bottleneck import BINDING, verdict
+from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
+from ddpbench.analysis.measures import SECONDS, Measure
+from ddpbench.analysis.stats import Interval, paired_ratio
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.record import Record
+
+NEGLIGIBLE = 0.05
+"""A ratio this near to 1 is no effect: sources of one run each cannot tell less."""
+
+Effect = Literal["less", "none", "more"]
+
+
+@dataclass(frozen=True)
+class Times(Interval):
+    """How many times one thing is another, from so many paired rounds; of too few for an interval ``low`` to ``high`` is their range."""
+
+    rounds: int
+
+    @property
+    def is_range(self) -> bool:
+        return self.rounds < LEAST_FOR_AN_INTERVAL
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One published ratio, and the same one here; ``here`` is None where the job lacks a cell that it needs."""
+
+    name: str
+    published: float | None
+    here: Times | None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the whole interval here shows the published effect: less, none or more. None where that cannot be told."""
+        if self.published is None or self.here is None:
+            return None
+        seen = {effect(self.here.low), effect(self.here.center), effect(self.here.high)}
+        if seen == {effect(self.published)}:
+            return True
+        return None if effect(self.published) in seen else False
+
+    @property
+    def words(self) -> str:
+        """``0.98 (0.96 to 1.00)``, ``0.98 (2 rounds: 0.97 to 0.99)``; a third decimal where the two ends are near."""
+        if self.here is None:
+            return "-"
+        half_width = (self.here.high - self.here.low) / 2
+        places = 3 if half_width < 0.005 else 2
+        center, low, high = (f"{value:.{places}f}" for value in (self.here.center, self.here.low, self.here.high))
+        rounds = f"{self.here.rounds} rounds: " if self.here.is_range else ""
+        return f"{center} ({rounds}{low} to {high})" if low < high else f"{self.here.center:.2f}"
+
+
+def effect(ratio: float) -> Effect:
+    if abs(ratio - 1) <= NEGLIGIBLE:
+        return "none"
+    return "more" if ratio > 1 else "less"
+
+
+def ratio(measure: Measure, base: Record | None, other: Record | None) -> Times | None:
+    """How many times the ``base`` the ``other`` is, from rounds of equal index; None where they share none."""
+    if base is None or other is None:
+        return None
+    ours, theirs = measure.by_round(base), measure.by_round(other)
+    shared = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] and theirs[index]]
+    return times([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
+
+
+def times(base: Sequence[float], other: Sequence[float]) -> Times:
+    """How many times ``base`` the paired ``other`` is. Needs one pair or more."""
+    ratios = [after / before for before, after in zip(base, other, strict=True)]
+    if len(ratios) == 1:
+        return Times(ratios[0], ratios[0], ratios[0], 1)
+    within = paired_ratio(base, other)
+    if len(ratios) < LEAST_FOR_AN_INTERVAL:
+        return Times(within.center, min(ratios), max(ratios), len(ratios))
+    return Times(within.center, within.low, within.high, len(ratios))
+
+
+def speedup(base: Record | None, other: Record | None) -> Times | None:
+    """How many times as fast as ``base`` the ``other`` trains: seconds over seconds."""
+    return ratio(SECONDS, other, base)
+
+
+def together(answers: Iterable[bool | None]) -> bool | None:
+    """Whether all hold: False where one does not, None where one cannot be told, or where there are none."""
+    given = list(answers)
+    if False in given:
+        return False
+    return None if None in given or not given else True
+
+
+def wait_for_data(record: Record | None) -> float | None:
+    """The share of a step that waits for the loader."""
+    return summarise(record).data_wait_share if record else None
+
+
+def limit(record: Record) -> str:
+    """What holds a cell back, in a few words: ``83% of the step waits for the loader``; empty where that cannot be told."""
+    share = wait_for_data(record)
+    if share is not None and share >= BINDING:
+        return f"{share:.0%} of the step waits for the loader"
+    found = verdict(record, summarise(record))
+    return found.says.removesuffix(": healthy") if found and found.kind != "inconclusive" else ""
+
+
+def explained(here: Interval | None, record: Record | None) -> str:
+    """How the limit of a cell goes together with its ratio to another: ``, because 83% of the step waits for the loader``."""
+    why = limit(record) if record else ""
+    if not why or here is None or record is None:
+        return ""
+    computes = (found := verdict(record, summarise(record))) is not None and found.kind == "compute-bound"
+    if effect(here.center) != "none":
+        return f" ({why})"
+    return f", although {why}" if computes else f", because {why}"

@@ -1,0 +1,134 @@
+"""What a round that was a training of its own gives: seconds, accuracy, memory, speed, losses; and their spread over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum, sqrt
+from statistics import fmean, median, stdev
+
+from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
+from ddpbench.analysis.ranks import known, mean
+from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile
+from ddpbench.record.record import Record, Round
+from ddpbench.record.trace import Memory, Numerics
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a training. Values are in seconds, bytes, fractions, images/s; ``scale`` of them make one ``unit``."""
+
+    name: str
+    title: str  # of its table and its axis, without the unit
+    unit: str
+    of_round: Callable[[Round], float | None]
+    scale: float = 1.0
+    decimals: int = 2  # that its sources print
+    of_speed: bool = False  # what a training that went wrong must not be praised for
+    is_share: bool = False  # of a whole: it can be 0, and is never more than 1
+
+    @property
+    def heading(self) -> str:
+        """``memory of the process (MiB)``."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def values(self, record: Record) -> list[float]:
+        """One value a round, those rounds left out that do not know it; none of speed for a record that is not to be trusted."""
+        return list(self.by_round(record).values())
+
+    def by_round(self, record: Record) -> dict[int, float]:
+        """The same by the rounds' indices."""
+        if self.of_speed and record.status == "invalid":
+            return {}
+        return {timed.index: value for timed in record.rounds if (value := self.of_round(timed)) is not None}
+
+    def middle(self, record: Record) -> Interval | None:
+        """The median over rounds with its 95% t-interval, of shares on their own scale, else on the logs; None without values.
+
+        It has no width where the rounds are too few for an interval, or are all alike.
+        """
+        values = self.values(record)
+        if not values:
+            return None
+        center = median(values)
+        if len(values) < LEAST_FOR_AN_INTERVAL or min(values) == max(values):
+            return Interval(center, center, center)
+        within = _t_interval_of_shares(values) if self.is_share else log_t_interval(values)
+        return Interval(center, min(within.low, center), max(within.high, center))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation, as tables of repeats give them; no standard deviation for a single value."""
+
+    mean: float
+    sd: float | None = None
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Mean and sample standard deviation; None without values."""
+    if not values:
+        return None
+    return Spread(fmean(values), stdev(values) if len(values) > 1 else None)
+
+
+def memory(records: Iterable[Record]) -> Measure:
+    """The memory that all of ``records`` know: of the process by NVML as nvidia-smi shows it, else torch's, else the host's."""
+    with_rounds = [record for record in records if record.rounds]
+    return next((measure for measure in MEMORIES if all(measure.values(record) for record in with_rounds)), HOST_MEMORY)
+
+
+def gpu_memory(records: Iterable[Record]) -> Measure:
+    """As ``memory``, but never the host's: on processors the process's memory on a GPU, which then has no value."""
+    measure = memory(records)
+    return PROCESS_MEMORY if measure is HOST_MEMORY else measure
+
+
+def _t_interval_of_shares(values: Sequence[float]) -> Interval:
+    """The mean of ``values`` with its 95% t-interval, cut off where no share can be."""
+    center, half_width = fmean(values), t_quantile(0.975, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return Interval(center, max(0.0, center - half_width), min(1.0, center + half_width))
+
+
+def _speeds(timed: Round) -> list[float]:
+    """Images/s of every step, over all ranks; a step takes as long as on the rank where it took longest."""
+    images = timed.images / max(trace.steps for trace in timed.traces)
+    lasting = zip(*([fsum(parts) for parts in zip(*trace.phases_ms.values(), strict=True)] for trace in timed.traces), strict=False)
+    return [1000 * images / max(step_ms) for step_ms in lasting if max(step_ms) > 0]
+
+
+def _accuracy(timed: Round) -> float | None:
+    """Every rank holds the accuracy of all ranks."""
+    return timed.traces[0].numerics.accuracy
+
+
+def _most(read: Callable[[Memory], int | None]) -> Callable[[Round], float | None]:
+    """The most of any rank."""
+    return lambda timed: max(known(read(trace.memory) for trace in timed.traces), default=None)
+
+
+def _mean_of(read: Callable[[Numerics], float | None]) -> Callable[[Round], float | None]:
+    """The mean over ranks."""
+    return lambda timed: mean(read(trace.numerics) for trace in timed.traces)
+
+
+def _on_the_host(held: Memory) -> int | None:
+    return None if held.host_rss_bytes is None else held.host_rss_bytes + (held.workers_rss_bytes or 0)
+
+
+SECONDS = Measure("seconds", "time of a training", "s", lambda timed: timed.wall_s, of_speed=True)
+IMAGES_PER_S = Measure("speed", "speed", "images/s", lambda timed: timed.images_per_s, of_speed=True)
+SLOWEST = Measure("least-speed", "least speed of a step", "images/s", lambda timed: min(_speeds(timed), default=None), of_speed=True)
+FASTEST = Measure("greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_speeds(timed), default=None), of_speed=True)
+ACCURACY = Measure("accuracy", "accuracy on held-out data", "%", _accuracy, scale=0.01, is_share=True)
+LAST_LOSS = Measure("last-loss", "last loss", "", _mean_of(lambda seen: seen.last_loss), decimals=3)
+MEAN_LOSS = Measure("mean-loss", "average loss", "", _mean_of(lambda seen: seen.mean_loss), decimals=3)
+ALLOCATED = Measure("allocated", "peak memory that torch allocated", "bytes", _most(lambda held: held.allocated_bytes), decimals=0)
+PROCESS_MEMORY = Measure(
+    "memory", "GPU memory of the process, by NVML", "MiB", _most(lambda held: held.process_bytes), scale=MIB, decimals=0
+)
+RESERVED_MEMORY = Measure("memory", "GPU memory that torch reserved", "MiB", _most(lambda held: held.reserved_bytes), scale=MIB, decimals=0)
+HOST_MEMORY = Measure("memory", "memory of a rank and its workers on the host", "MiB", _most(_on_the_host), scale=MIB, decimals=0)
+MEMORIES = (PROCESS_MEMORY, RESERVED_MEMORY, HOST_MEMORY)

@@ -1,0 +1,125 @@
+"""The published experiments that this tool was made for, typed: protocol, figures, claims, and what is known of them by now."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import msgspec
+
+from ddpbench.record.names import lookup
+
+_NAMES = (
+    "t4-tensor-cores",
+    "wrn-cifar10-apex-levels",
+    "vgg16-cifar10-batch-sweep",
+    "disc-mlp-cpu-vs-gpu",
+    "imagenet-resnet-slurm-vs-container",
+)
+_REFERENCES = "throughput-references"
+
+
+class Mean(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Mean and standard deviation of the source's own repeats."""
+
+    mean: float
+    std: float
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of a published table. ``None`` where the source gives no figure."""
+
+    gpu: str = ""
+    platform: str = ""
+    environment: str = ""
+    precision: str = ""  # the name of a precision here, or an alias of one
+    published_label: str = ""  # what the source calls it
+    batch_size: int | None = None
+    static_loss_scale: float | str | None = None
+    seconds: float | Mean | None = None
+    memory_mb: float | Mean | None = None  # as nvidia-smi counts them: 2^20 bytes
+    max_memory_allocated_bytes: int | None = None
+    accuracy_percent: Mean | None = None
+    val_accuracy: float | None = None  # percent
+    images_per_s: float | None = None
+    min: float | None = None  # images/s
+    max: float | None = None
+    loss_last: float | None = None
+    loss_average: float | None = None
+    crossover_parameters: int | None = None
+    crossover_layers: int | None = None
+    note: str = ""
+
+    @property
+    def where(self) -> str:
+        """What the row was measured on, as far as rows of one table differ in it: ``Tesla T4, Colab``; empty where they do not."""
+        return ", ".join(filter(None, [self.gpu, self.platform, self.environment]))
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One workload of a publication, and its table."""
+
+    workload: str
+    rows: list[Row]
+    protocol: str = ""
+    notes: str = ""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the source concludes, and how that is checked."""
+
+    says: str
+    check: str
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One published experiment."""
+
+    id: str
+    title: str
+    source: str
+    software: str
+    experiments: list[Experiment]
+    claims: list[Claim]
+    hardware: str = ""
+    protocol: str = ""
+    model: str = ""
+    unit: str = ""
+    notes: str = ""
+    our_reading: str = ""
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A published throughput of ResNet-50 to set a result beside."""
+
+    gpu: str
+    gpus: int
+    images_per_s: float
+    precision: str
+    batch_per_gpu: int
+    data: str
+    stack: str
+
+
+class _References(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+    title: str
+    rows: list[Reference]
+
+
+def names() -> tuple[str, ...]:
+    """Every experiment that can be reproduced."""
+    return _NAMES
+
+
+def load(name: str) -> Publication:
+    """The published experiment called ``name``; raises UsageError, with "did you mean", where there is none."""
+    return msgspec.json.decode(_text(lookup("published experiment", name, {each: each for each in _NAMES})), type=Publication)
+
+
+def references() -> list[Reference]:
+    """Published throughputs of ResNet-50 v1.5, in images/s of all GPUs."""
+    return msgspec.json.decode(_text(_REFERENCES), type=_References).rows
+
+
+def _text(name: str) -> bytes:
+    return files(__name__).joinpath(f"{name}.json").read_bytes()

@@ -1,0 +1,179 @@
+"""Draws pictures with matplotlib, the one module that loads it. Legible without colour: markers, line styles, hatches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log10
+from pathlib import Path
+from typing import Literal
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from ddpbench.analysis.crossover import three_digits
+from ddpbench.analysis.stats import Interval
+from ddpbench.report.pictures import Bars, Chart, Curve, Race
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+"""Okabe and Ito's palette, told apart by colour-blind eyes; no more than a second sign here."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.")
+FILLS: tuple[Literal["full", "none", "left", "bottom"], ...] = ("full", "none", "left", "bottom")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
+PNG_DPI = 150
+
+BESIDE = 0.02
+"""Octaves of batch size between two curves, so that none hides another."""
+
+STEEP = 8
+"""From this range on a logarithmic axis shows curves best; below it one from 0 does."""
+
+STYLE = {"svg.hashsalt": "ddpbench", "font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True, "hatch.linewidth": 0.6}
+
+
+def save(figure: Figure, folder: Path, stem: str) -> list[Path]:
+    """Writes ``stem.png`` and ``stem.svg``, the same bytes for the same figure."""
+    paths = [folder / f"{stem}.png", folder / f"{stem}.svg"]
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def draw_chart(chart: Chart, with_spread: bool) -> Figure:
+    """Curves over batch size. A setting has a colour and a marker, a device a line style."""
+    figure, axes = _canvas(8.0, 4.8)
+    devices = list(dict.fromkeys(curve.device for curve in chart.curves))
+    settings = list(dict.fromkeys(curve.setting for curve in chart.curves))
+    for at, curve in enumerate(chart.curves):
+        beside = 2 ** (BESIDE * (at - (len(chart.curves) - 1) / 2))
+        moved = replace(curve, x=[beside * size for size in curve.x])
+        _line(axes, moved, settings.index(curve.setting), devices.index(curve.device), with_spread)
+    sizes = sorted({size for curve in chart.curves for size in curve.x})
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(sizes))
+    axes.xaxis.set_major_formatter(FixedFormatter([f"{size:g}" for size in sizes]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    heights = [height for curve in chart.curves for height in curve.y]
+    if max(heights) > STEEP * min(heights):
+        _logarithmic(axes, heights)
+    else:
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.set_xlabel("batch size (images a device a step)")
+    axes.set_ylabel(chart.y_label)
+    axes.set_title(f"{chart.title}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}")
+    figure.legend(loc="outside right upper", fontsize=9)
+    return figure
+
+
+def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
+    """Speed-ups as bars, a panel a device, all on one scale, with their 95% intervals."""
+    settings = list(dict.fromkeys(setting for panel in panels for setting in panel.speedups))
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(8.0, 1.4 + 2.3 * len(panels)), layout="constrained")
+        rows = figure.subplots(len(panels), 1, sharey=True, squeeze=False)
+    rows[0, 0].set_ylim(0, 1.15 * max(found.high for panel in panels for each in panel.speedups.values() for found in each if found))
+    for axes, panel in zip(rows[:, 0], panels, strict=True):
+        _panel(axes, panel, settings)
+    rows[-1, 0].set_xlabel("batch size (images a device a step)")
+    figure.suptitle(f"{title}, speed-up over {panels[0].base} with 95% interval", fontsize=12)
+    patches = [Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=3, fontsize=9)
+    return figure
+
+
+def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) -> Figure:
+    """Both devices' time over the parameters, layers above; each crossing with its interval, and the published one."""
+    figure, axes = _canvas(8.0, 5.2)
+    for at, race in enumerate(found):
+        for place, curve in enumerate((race.loser, race.winner)):
+            _line(axes, Curve(f"{curve.setting}: {curve.device}", "", curve.x, curve.y, curve.spread), 2 * at + place, at, True)
+        if race.crossing is not None:
+            low, high = race.low or race.winner.x[0], race.high or race.winner.x[-1]
+            if race.low is not None or race.high is not None:
+                axes.axvspan(low, high, color=COLOURS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
+            where = f"{race.winner.setting} ({race.winner.device}) wins from {three_digits(race.crossing)} parameters"
+            axes.axvline(race.crossing, color=COLOURS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=where)
+    axes.axvline(published[0], color="0.4", linestyle=(0, (1, 3)), linewidth=1.5, label=published[1])
+    axes.set_xscale("log")
+    _logarithmic(axes, [height for race in found for height in (*race.loser.y, *race.winner.y)])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel("parameters")
+    axes.set_ylabel("time of a training (s)")
+    _layers_above(axes, found)
+    axes.set_title(f"{title}, mean and standard deviation of the rounds")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
+    return figure
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots()
+
+
+def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -> None:
+    """Markers of another device are filled otherwise, so that two curves of one setting differ where they lie on each other."""
+    axes.errorbar(
+        curve.x,
+        curve.y,
+        yerr=curve.spread if with_spread and any(curve.spread) else None,
+        color=COLOURS[colour % 7],
+        marker=MARKERS[colour % 7],
+        fillstyle=FILLS[dash % 4],
+        markerfacecoloralt="white",
+        linestyle=DASHES[dash % 4],
+        markersize=6,
+        linewidth=1.4,
+        capsize=3,
+        label=curve.name,
+    )
+
+
+def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
+    width = 0.8 / len(settings)
+    for setting, speedups in panel.speedups.items():
+        at = settings.index(setting)
+        for group, found in enumerate(speedups):
+            if found is not None:
+                place = group + (at - (len(settings) - 1) / 2) * width
+                axes.bar(place, found.center, 0.92 * width, color=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
+                axes.errorbar(place, found.center, [[found.center - found.low], [found.high - found.center]], color="black", capsize=2)
+                _name_height(axes, place, found)
+    axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
+    axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
+    axes.set_xlim(-0.6, len(panel.batches) - 0.4)
+    axes.set_ylabel(f"times as fast as {panel.base}")
+    axes.set_title(panel.device, fontsize=10)
+    axes.grid(visible=False, axis="x")
+
+
+def _name_height(axes: Axes, place: float, found: Interval) -> None:
+    """On white, for the line at 1 may run behind it."""
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+    text = f"{found.center:.2f}"
+    axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=box, zorder=5)
+
+
+def _layers_above(axes: Axes, found: Sequence[Race]) -> None:
+    layers = dict(sorted({size: depth for race in found for size, depth in zip(race.loser.x, race.layers, strict=True)}.items()))
+    above = axes.secondary_xaxis("top")
+    above.xaxis.set_major_locator(FixedLocator(list(layers)))
+    above.xaxis.set_major_formatter(FixedFormatter([str(depth) for depth in layers.values()]))
+    above.xaxis.set_minor_locator(NullLocator())
+    above.set_xlabel("layers")
+
+
+def _logarithmic(axes: Axes, heights: Sequence[float]) -> None:
+    """A logarithmic axis with plain numbers, closer together where it spans little."""
+    decades = log10(max(heights) / min(heights))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if decades < 2.5 else (1,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

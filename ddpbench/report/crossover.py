@@ -1,0 +1,98 @@
+"""Two devices over the size of a model: their times, and from which model on one is faster than the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.text import Text
+
+from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of
+from ddpbench.analysis.measures import SECONDS
+from ddpbench.analysis.stats import Interval
+from ddpbench.record.published import load
+from ddpbench.record.record import Job
+from ddpbench.report.console import page_of
+from ddpbench.report.ending import endings
+from ddpbench.report.figures import interval, significant
+from ddpbench.report.grid import Column, grid, number, show_sections
+from ddpbench.report.header import place
+from ddpbench.report.ink import CAUTION, LABEL, inked
+from ddpbench.report.layout import Page, sentence
+from ddpbench.report.warnings import warnings
+
+PUBLISHED = "disc-mlp-cpu-vs-gpu"
+
+
+def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
+    """Prints the crossing of the two devices of ``job``, its models, and what went wrong.
+
+    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the conclusion. ``path`` is where the record lies,
+    ``None`` where it could not be saved.
+    """
+    page = page_of(console)
+    if quiet:
+        show_sections(console, [[*_concluded(crossing_of(job), page)]])
+        return
+    named = {
+        " ".join(filter(None, [record.config.workload, record.label or record.environment.device_type])): record for record in job.records
+    }
+    sections = [
+        inked(
+            sentence("", f"ddpbench crossover  {'; '.join(dict.fromkeys(place(record.environment) for record in job.records))}", page),
+            LABEL,
+        ),
+        [*crossover(job, page)],
+        [*endings(named, page)],
+        [*warnings(named, page, verbose)],
+        [Text(str(path))] if path else [],
+    ]
+    show_sections(console, sections)
+
+
+def crossover(job: Job, page: Page) -> Iterator[Text]:
+    """The conclusion, the published one, and the table of models."""
+    found = crossing_of(job)
+    yield from _concluded(found, page)
+    yield from inked(sentence("", published_words(), page))
+    if found is not None:
+        yield Text()
+        yield from grid(*_table(found), page)
+
+
+def _concluded(found: Crossing | None, page: Page) -> list[Text]:
+    if found is None:
+        return inked(sentence("", "no crossing: no model has been timed on two devices", page), CAUTION)
+    return inked(sentence("", conclusion(found), page), LABEL)
+
+
+def published_words() -> str:
+    publication = load(PUBLISHED)
+    row = publication.experiments[0].rows[0]
+    where = f"{row.crossover_parameters:,} parameters on, {row.crossover_layers} layers"
+    return f"published: GPU is faster than CPU from {where} ({publication.source})"
+
+
+def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
+    points = found.points
+    names = [
+        Column("layers", [str(point.layers) for point in points]),
+        Column("parameters", [f"{point.parameters:,}" for point in points]),
+    ]
+    values = [
+        Column(found.loser, [number(median(point.first_s), SECONDS) for point in points]),
+        Column(found.winner, [number(median(point.second_s), SECONDS) for point in points]),
+        Column("times as fast", [_times(point.ratio) for point in points]),
+    ]
+    within = ""
+    if found.has_interval:
+        within = " (range of the rounds)" if found.is_range else " (95% interval)"
+    return f"time of a training (s), median; times as fast as the first{within}", names, values
+
+
+def _times(ratio: Interval) -> str:
+    """How many times as fast: one over the ratio of the times."""
+    center, low, high = interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
+    return f"{center} ({low} to {high})" if low != high else significant(1 / ratio.center)

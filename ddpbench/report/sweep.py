@@ -1,0 +1,86 @@
+"""A sweep as tables, one a figure: rows the settings, columns the precisions, mean and standard deviation; then medians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ddpbench.analysis.measures import ACCURACY, SECONDS, Measure, memory
+from ddpbench.record.record import Job, Record
+from ddpbench.report.arms import arm_name, arm_values
+from ddpbench.report.console import page_of
+from ddpbench.report.ending import endings
+from ddpbench.report.grid import Column, grid, mean_cell, middle_cell, show_sections
+from ddpbench.report.header import shared_header
+from ddpbench.report.layout import Page
+from ddpbench.report.warnings import warnings
+
+COLUMNS = "precision"
+"""The field whose values head the columns; every other swept field names the rows."""
+
+Cell = Callable[[Measure, Record | None], str]
+
+
+def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
+    """Prints the tables of ``job``, one Record a cell; then how cells ended that did not end well, and the checks.
+
+    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the tables. ``path`` is where the record lies,
+    ``None`` where it could not be saved.
+    """
+    page = page_of(console)
+    if quiet:
+        show_sections(console, ([*table] for table in tables(job, page)))
+        return
+    named = {arm_name(record.config, job.swept): record for record in job.records}
+    sections = [
+        [*shared_header(job.records, page)],
+        *([*table] for table in tables(job, page)),
+        [*endings(named, page)],
+        [*warnings(named, page, verbose)],
+        [Text(str(path))] if path else [],
+    ]
+    show_sections(console, sections)
+
+
+def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
+    """A table of means a measure that any cell knows, then one of medians for those whose rounds tell an interval.
+
+    Memory has none: its peak is what a training needs, and not a figure that rounds scatter about.
+    """
+    for measure in (ACCURACY, SECONDS, memory(job.records)):
+        if not any(measure.values(record) for record in job.records):
+            continue
+        repeated = any(len(measure.values(record)) > 1 for record in job.records)
+        yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job, page)
+    for measure in (ACCURACY, SECONDS):
+        if any((found := measure.middle(record)) and found.low < found.high for record in job.records):
+            yield _table(f"{measure.heading}, median (95% interval)", measure, middle_cell, job, page)
+
+
+def _table(title: str, measure: Measure, cell: Cell, job: Job, page: Page) -> Iterator[Text]:
+    fields = [name for name in job.swept if name != COLUMNS]
+    rows = list(dict.fromkeys(tuple(arm_values(record.config, fields)) for record in job.records))
+    names = [Column(field.replace("_", "-"), [row[at] for row in rows], _align(field, job)) for at, field in enumerate(fields)]
+    values = [
+        Column(heading, [cell(measure, _find(job, fields, row, heading)) for row in rows])
+        for heading in dict.fromkeys(map(_heading, job.records))
+    ]
+    return grid(title, names, values, page)
+
+
+def _find(job: Job, fields: Sequence[str], row: Sequence[str], heading: str) -> Record | None:
+    return next(
+        (each for each in job.records if _heading(each) == heading and tuple(arm_values(each.config, fields)) == tuple(row)),
+        None,
+    )
+
+
+def _heading(record: Record) -> str:
+    return ", ".join(filter(None, [record.config.precision, record.label]))
+
+
+def _align(field: str, job: Job) -> str:
+    return ">" if all(isinstance(getattr(record.config, field), int | float) for record in job.records) else "<"

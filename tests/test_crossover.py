@@ -1,0 +1,144 @@
+"""Where two devices cross, on times whose crossing is known beforehand."""
+
+from __future__ import annotations
+
+from math import sqrt
+from random import Random
+from statistics import median
+
+import pytest
+import sweeps
+
+from ddpbench.analysis.crossover import Point, crossing, crossing_of
+
+
+def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[Point]:
+    """Models whose time on the second device is that many times the time on the first, a layer each factor of four."""
+    first = [1.0] * rounds
+    return [
+        Point(parameters, layer, first, [ratio * (1 + spread * (place - (rounds - 1) / 2)) for place in range(rounds)])
+        for layer, (parameters, ratio) in enumerate(ratios.items(), start=2)
+    ]
+
+
+def test_it_lies_where_the_logs_meet() -> None:
+    found = crossing("CPU", "GPU", points({100: 4.0, 10_000: 0.25}, spread=0.0))
+    assert (found.winner, found.loser) == ("GPU", "CPU")
+    assert found.parameters == pytest.approx(1000)
+    assert found.layers(1000) == pytest.approx(2.5)
+    assert not found.has_interval
+
+
+def test_the_interval_holds_it_and_narrows_with_the_rounds_spread() -> None:
+    wide, narrow = (crossing("CPU", "GPU", points({100: 2.0, 1000: 1.1, 10_000: 0.5}, spread=spread)) for spread in (0.05, 0.01))
+    for found in (wide, narrow):
+        assert found.low is not None
+        assert found.high is not None
+        assert found.parameters is not None
+        assert found.low < found.parameters < found.high
+    assert wide.high / wide.low > narrow.high / narrow.low  # type: ignore[operator]
+
+
+def test_the_interval_is_where_the_band_of_the_ratio_touches_one() -> None:
+    ours = points({100: 1.5, 10_000: 1 / 1.5}, spread=0.02)
+    found = crossing("CPU", "GPU", ours)
+    reach = sqrt(ours[0].ratio.high / ours[0].ratio.low)
+    assert reach > 1
+    low, high = (crossing("CPU", "GPU", points({100: 1.5 * shift, 10_000: shift / 1.5}, spread=0.0)) for shift in (1 / reach, reach))
+    assert found.low == pytest.approx(low.parameters, rel=0.01)
+    assert found.high == pytest.approx(high.parameters, rel=0.01)
+
+
+def test_a_device_that_wins_everywhere_crosses_nowhere() -> None:
+    found = crossing("CPU", "GPU", points({100: 0.9, 1000: 0.5}))
+    assert (found.winner, found.parameters) == ("GPU", None)
+    found = crossing("CPU", "GPU", points({100: 1.5, 1000: 1.4}))
+    assert (found.winner, found.parameters) == ("CPU", None)
+
+
+def test_the_winner_is_the_faster_one_at_the_largest_model_in_either_order() -> None:
+    falling = crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, spread=0.0))
+    rising = crossing("GPU", "CPU", points({100: 0.5, 10_000: 2.0}, spread=0.0))
+    assert (falling.winner, rising.winner) == ("GPU", "GPU")
+    assert falling.parameters == pytest.approx(rising.parameters)
+
+
+def test_of_several_crossings_the_last_counts() -> None:
+    found = crossing("CPU", "GPU", points({1: 2.0, 10: 0.5, 100: 2.0, 1000: 0.5}, spread=0.0))
+    assert found.parameters == pytest.approx(sqrt(100 * 1000))
+
+
+def test_an_end_beyond_the_models_is_open() -> None:
+    found = crossing("CPU", "GPU", points({100: 1.5, 1000: 0.99}, spread=0.05))
+    assert found.parameters is not None
+    assert found.low is not None
+    assert found.high is None
+
+
+def test_of_rounds_that_scatter_the_interval_holds_the_truth() -> None:
+    """Eleven depths, three rounds that share their luck, and noise of 1%: the interval is narrow, and nearly always right."""
+    noise = Random(1)
+    sizes = {depth: sweeps.disc_parameters(depth) for depth in range(2, 13)}
+    first_s = {depth: 0.4 + 4.5e-6 * parameters for depth, parameters in sizes.items()}
+    second_s = {depth: 1.1 + 0.29 * depth + 2e-8 * parameters for depth, parameters in sizes.items()}
+    exact = crossing("CPU", "GPU", [Point(sizes[depth], depth, [first_s[depth]], [second_s[depth]]) for depth in sizes]).parameters
+    assert exact is not None
+    held, widths = 0, []
+    for _ in range(200):
+        measured = []
+        for depth, parameters in sizes.items():
+            luck = [noise.lognormvariate(0, 0.02) for _ in range(3)]
+            mine, theirs = ([each[depth] * turn * noise.lognormvariate(0, 0.01) for turn in luck] for each in (first_s, second_s))
+            measured.append(Point(parameters, depth, mine, theirs))
+        found = crossing("CPU", "GPU", measured)
+        assert found.low is not None
+        assert found.high is not None
+        assert found.parameters is not None
+        assert found.low <= found.parameters <= found.high
+        held += found.low <= exact <= found.high
+        widths.append(found.high / found.low)
+    assert held >= 180
+    assert median(widths) < 1.25
+
+
+def test_rounds_are_paired_by_their_index() -> None:
+    job = sweeps.crossing_disc()
+    whole = crossing_of(job)
+    for record in job.records:
+        record.rounds = record.rounds[1:] if record.label == "CPU" else record.rounds[::-1]
+    paired = crossing_of(job)
+    assert whole is not None
+    assert paired is not None
+    assert paired.points[0].first_s == whole.points[0].first_s[1:]
+    assert paired.points[0].second_s == whole.points[0].second_s[1:]
+
+
+def test_single_rounds_give_no_interval() -> None:
+    found = crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, rounds=1))
+    assert found.parameters == pytest.approx(1000)
+    assert (found.low, found.high) == (None, None)
+
+
+def test_a_job_is_read_by_labels_and_depth() -> None:
+    assert sweeps.disc_parameters(10) == 703_142
+    found = crossing_of(sweeps.crossing_disc())
+    assert found is not None
+    assert (found.loser, found.winner, len(found.points)) == ("CPU", "GPU", 11)
+    assert found.parameters is not None
+    assert 176_806 < found.parameters < 703_142
+    assert 9 < found.layers(found.parameters) < 10
+
+
+def test_a_model_that_one_device_never_finished_is_left_out() -> None:
+    job = sweeps.crossing_disc()
+    job.records[-1].rounds = []
+    found = crossing_of(job)
+    assert found is not None
+    assert found.points[-1].layers == 11
+
+
+def test_one_device_and_other_workloads_cross_nothing() -> None:
+    assert crossing_of(sweeps.t4()) is None
+    job = sweeps.crossing_disc()
+    job.records = [record for record in job.records if record.label == "CPU"]
+    assert crossing_of(job) is None

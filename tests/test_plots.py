@@ -1,0 +1,151 @@
+"""Pictures: what they hold, that nothing in them lies on anything else, and that only drawing loads matplotlib."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweeps
+
+from ddpbench.record.record import Job
+from ddpbench.report.canvas import draw_bars, draw_chart, draw_races
+from ddpbench.report.pictures import bars, cells_by_workload, charts, races
+from ddpbench.report.plots import plot
+
+GPUS = ("1080 Ti", "TITAN X", "V100")
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def three_gpus() -> list[Job]:
+    return [sweeps.published_vgg(gpu) for gpu in GPUS]
+
+
+def vgg(jobs: list[Job]) -> Any:
+    return cells_by_workload(jobs)["vgg16-cifar10"]
+
+
+FIGURES: dict[str, Callable[[], Any]] = {
+    "time": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=False),
+    "time-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
+    "memory-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[1], with_spread=True),
+    "broken-cells": lambda: draw_chart(charts("vgg16-cifar10", vgg([sweeps.sweep()]))[0], with_spread=True),
+    "speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(three_gpus()))),
+    "leftovers": lambda: draw_bars("gemm-mlp", bars(cells_by_workload([sweeps.t4()])["gemm-mlp"])),
+    "crossover": lambda: draw_races("disc-mlp", races([sweeps.crossing_disc()]), (700_000, "published: 700,000 parameters, 10 layers")),
+    "two-crossovers": lambda: draw_races(
+        "disc-mlp", races([sweeps.crossing_disc("V100"), sweeps.disc([1, 2, 4], [3, 3, 3], [6, 8, 9])]), (700_000, "published")
+    ),
+}
+
+
+def test_a_sweep_leaves_png_and_svg_of_time_memory_and_speed_up(tmp_path: Path) -> None:
+    paths = plot(three_gpus(), tmp_path / "new")
+    stems = ("time", "time-spread", "memory", "memory-spread", "speed-up")
+    assert names(paths) == [f"vgg16-cifar10-{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[::2])
+    assert all(b"<svg" in path.read_bytes() for path in paths[1::2])
+
+
+def test_the_same_jobs_leave_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (plot([sweeps.crossing_disc()], tmp_path / name) for name in ("one", "two"))
+    assert names(first) == ["disc-mlp-crossover.png", "disc-mlp-crossover.svg"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_a_job_of_one_cell_has_no_picture(tmp_path: Path) -> None:
+    assert plot([sweeps.job(sweeps.cell())], tmp_path) == []
+
+
+def test_workloads_of_one_batch_have_bars_alone(tmp_path: Path) -> None:
+    gemm = [path for path in names(plot([sweeps.t4()], tmp_path)) if path.startswith("gemm")]
+    assert gemm == ["gemm-mlp-speed-up.png", "gemm-mlp-speed-up.svg"]
+
+
+def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -> None:
+    time, memory = charts("vgg16-cifar10", vgg(three_gpus()))
+    assert [curve.name for curve in time.curves] == [f"{gpu}, {name}" for gpu in GPUS for name in ("fp32", "o2", "amp-fp16")]
+    assert time.curves[-1].y == pytest.approx([4.27, 7.18, 13.31, 23.99, 45.68])
+    assert "(s)" in time.y_label
+    assert "(MiB)" in memory.y_label
+    broken, _ = charts("vgg16-cifar10", vgg([sweeps.sweep()]))
+    assert [(curve.setting, curve.x) for curve in broken.curves] == [
+        ("fp32", [128, 256, 512]),
+        ("o2", [256, 512]),
+        ("amp-fp16", [128, 256]),
+    ]
+
+
+def test_a_later_run_of_a_cell_takes_its_place() -> None:
+    old, new = sweeps.published_vgg("V100"), sweeps.published_vgg("V100")
+    new.started = "2026-11-22T00:00:00Z"
+    for record in new.records:
+        record.rounds = record.rounds[:1]
+    assert all(len(cell.record.rounds) == 1 for cell in vgg([new, old]))
+
+
+def test_speed_ups_are_over_fp32_with_intervals() -> None:
+    (panel,) = bars(vgg([sweeps.published_vgg("V100")]))
+    assert (panel.base, list(panel.speedups)) == ("fp32", ["o2", "amp-fp16"])
+    best = panel.speedups["o2"][-1]
+    assert best is not None
+    assert best.low < best.center < best.high
+    assert best.center == pytest.approx(49.43 / 37.32, rel=0.01)
+    (broken,) = bars(vgg([sweeps.sweep()]))
+    assert broken.speedups["o2"][0] is None
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_lies_on_another_or_outside(name: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    figure = FIGURES[name]()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    boxes = {text: text.get_window_extent(canvas.get_renderer()) for text in texts}
+    assert len(boxes) > 10
+    page = figure.bbox.padded(1)
+    shown = {text: box for text, box in boxes.items() if box.width and page.contains(box.x0, box.y0) and page.contains(box.x1, box.y1)}
+    outside = [text.get_text() for text in boxes.keys() - shown.keys() if not is_tick_beyond(text, figure)]
+    assert outside == []
+    overlapping = [
+        (one.get_text(), other.get_text())
+        for one, other in combinations(shown, 2)
+        if shown[one].shrunk(0.98, 0.9).overlaps(shown[other].shrunk(0.98, 0.9))
+        and not (is_tick_beyond(one, figure) or is_tick_beyond(other, figure))
+    ]
+    assert overlapping == []
+
+
+def is_tick_beyond(text: Any, figure: Any) -> bool:
+    """A tick's label that matplotlib keeps but does not draw, for its place is beyond the axis."""
+    for axes in figure.axes:
+        for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                if text in (tick.label1, tick.label2):
+                    return not min(limits) <= tick.get_loc() <= max(limits)
+    return False
+
+
+def test_lines_and_bars_differ_without_colour() -> None:
+    axes = FIGURES["time"]().axes[0]
+    signs = {(line[0].get_marker(), line[0].get_linestyle(), line[0].get_fillstyle()) for line in axes.containers}
+    assert len(signs) == 9
+    figure = FIGURES["speed-up"]()
+    assert len({patch.get_hatch() for patch in figure.legends[0].get_patches()}) == 2
+
+
+def test_only_drawing_loads_matplotlib() -> None:
+    script = (
+        "import sys, ddpbench.report.plots, ddpbench.report.sweep, ddpbench.report.reproduction\nassert 'matplotlib' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

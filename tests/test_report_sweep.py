@@ -1,0 +1,236 @@
+"""Pages of sweeps, reproductions and crossovers: what they say, and that they fit wherever they are printed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sweeps
+from rich.console import Console
+
+from ddpbench.record.published import load, names
+from ddpbench.record.record import Job
+from ddpbench.report.console import make_console
+from ddpbench.report.crossover import render_crossover
+from ddpbench.report.reproduction import render_published, render_reproduction
+from ddpbench.report.sweep import render_sweep
+
+Page = Callable[[Console], None]
+
+PAGES: dict[str, Page] = {
+    "sweep": lambda console: render_sweep(sweeps.sweep(), console, Path("results/h200/sweep.json")),
+    "t4": lambda console: render_reproduction("t4-tensor-cores", sweeps.t4(), console, None),
+    "wrn": lambda console: render_reproduction("wrn-cifar10-apex-levels", sweeps.wrn(), console, None),
+    "vgg": lambda console: render_reproduction("vgg16-cifar10-batch-sweep", sweeps.published_vgg("V100"), console, None),
+    "disc": lambda console: render_reproduction("disc-mlp-cpu-vs-gpu", sweeps.crossing_disc(), console, None),
+    "imagenet": lambda console: render_reproduction("imagenet-resnet-slurm-vs-container", sweeps.imagenet(), console, None),
+    "crossover": lambda console: render_crossover(sweeps.crossing_disc(), console, None),
+    "published": render_published,
+}
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def printed(page: Page, width: int = 80, encoding: str = "utf-8") -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
+    page(make_console(stream, width))
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+def sweep_page(job: Job, width: int = 80) -> str:
+    return printed(lambda console: render_sweep(job, console, None), width)
+
+
+def table(text: str, title: str) -> list[list[str]]:
+    """The cells of the table under ``title``, by runs of two blanks."""
+    lines = text.split("\n")
+    start = next(at for at, line in enumerate(lines) if line.startswith(title))
+    body = [line for line in lines[start + 1 : lines.index("", start)] if line]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in body]
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("width", "encoding"), [(80, "utf-8"), (60, "utf-8"), (80, "ascii")])
+def test_every_page_fits(name: str, width: int, encoding: str) -> None:
+    text = printed(PAGES[name], width, encoding)
+    assert text.strip()
+    assert [line for line in text.split("\n") if len(line) > width] == []
+
+
+def test_a_sweep_has_rows_of_batches_and_columns_of_precisions() -> None:
+    seconds = table(printed(PAGES["sweep"]), "time of a training (s), mean (standard deviation)")
+    assert seconds == [
+        ["batch-size", "fp32", "o2", "amp-fp16"],
+        ["128", "0.92 (0.01)", "invalid", "0.61 (0.01)"],
+        ["256", "1.31 (0.01)", "0.80 (0.01)", "0.86 (0.01)"],
+        ["512", "2.24 (0.02)", "1.37 (0.02)", "no memory"],
+    ]
+
+
+def test_a_cell_without_memory_says_what_it_needed() -> None:
+    text = " ".join(printed(PAGES["sweep"]).split())
+    assert "amp-fp16 batch-size 512 failed: out of memory on rank 0 (node-01): batch 512 needed 152.3 of 139.8 GiB" in text
+
+
+def test_medians_come_with_intervals_where_rounds_differ() -> None:
+    text = printed(PAGES["sweep"])
+    assert "time of a training (s), median (95% interval)" in text
+    assert "GPU memory of the process, by NVML (MiB), median" not in text, "a peak is no figure that rounds scatter about"
+    alone = sweep_page(sweeps.job(sweeps.cell(seconds=(5.0,)), sweeps.cell(name="o2", seconds=(4.0,))))
+    assert "median" not in alone
+    assert "standard deviation" not in alone
+
+
+def test_too_few_rounds_have_no_interval() -> None:
+    job = sweeps.published_vgg("V100")
+    for record in job.records:
+        record.rounds = record.rounds[:2]
+    assert "median" not in sweep_page(job)
+    job.records[0].rounds = sweeps.published_vgg("V100").records[0].rounds
+    rows = table(sweep_page(job), "time of a training (s), median (95% interval)")
+    assert rows[1] == ["128", "3.93 (3.32 to 4.59)", "3.07", "4.05"]
+
+
+def test_no_accuracy_reaches_beyond_all() -> None:
+    job = sweeps.job(*(sweeps.cell(name=name, accuracy=[0.97, 0.99, 1.0, 1.0, 0.98]) for name in ("fp32", "o2")))
+    rows = table(sweep_page(job), "accuracy on held-out data (%), median (95% interval)")
+    assert rows[1] == ["128", "99.0 (97.2 to 100.0)", "99.0 (97.2 to 100.0)"]
+
+
+def test_a_cell_that_is_not_finite_keeps_what_it_reached_and_has_no_speed() -> None:
+    dead = sweeps.cell(name="o2", seconds=(3.3,), accuracy=[0.1], status="invalid")
+    text = sweep_page(sweeps.job(sweeps.cell(accuracy=[0.4] * 5), dead))
+    assert table(text, "accuracy on held-out data")[1] == ["128", "40.00 (0.00)", "10.00"]
+    assert table(text, "time of a training")[1] == ["128", "5.00 (0.08)", "invalid"]
+
+
+def test_the_page_ends_with_the_path_on_a_line_of_its_own() -> None:
+    for page in (
+        lambda console: render_sweep(sweeps.sweep(), console, Path("results/h200/x.json")),
+        lambda console: render_reproduction("t4-tensor-cores", sweeps.t4(), console, Path("results/h200/x.json")),
+        lambda console: render_crossover(sweeps.crossing_disc(), console, Path("results/h200/x.json")),
+    ):
+        assert printed(page).endswith("\n\nresults/h200/x.json\n")
+
+
+@pytest.mark.parametrize("name", sweeps.PUBLISHED)
+def test_an_unfinished_job_has_its_page(name: str) -> None:
+    for job in [*sweeps.unfinished(sweeps.PUBLISHED[name])][::5]:
+        text = printed(lambda console, job=job: render_reproduction(name, job, console, None), 60)
+        assert text.count("\nclaimed  ") == len(load(name).claims)
+        assert [line for line in text.split("\n") if len(line) > 60] == []
+
+
+def test_other_swept_fields_name_rows() -> None:
+    cells = [sweeps.cell(name=name, settings={"loader": loader}) for name in ("fp32", "o2") for loader in ("tensor", "torch")]
+    rows = table(sweep_page(sweeps.job(*cells, swept=("precision", "loader"))), "time of a training")
+    assert [row[0] for row in rows] == ["loader", "tensor", "torch"]
+
+
+def test_a_narrow_page_repeats_the_names_of_the_rows() -> None:
+    text = sweep_page(sweeps.published_vgg("V100"), 40)
+    assert text.count("batch-size") > text.count("mean (standard")
+
+
+def test_the_published_figures_are_printed_as_they_were() -> None:
+    text = printed(PAGES["t4"])
+    assert "1,350,681,600" in text
+    assert "107.228" in text
+    assert "amp-fp16, clean" in text
+    vgg = printed(PAGES["vgg"])
+    assert "1024  V100     25.11 (1.83)   1.00" in vgg
+    assert "what was published as FP16 is o2" in vgg
+
+
+def test_o3_stands_in_the_table_as_it_ended() -> None:
+    text = printed(PAGES["wrn"], 100)
+    row = next(line for line in text.split("\n") if line.startswith("Tesla T4, Colab"))
+    assert row.endswith("did not converge")
+    assert "invalid" in next(line for line in text.split("\n") if line.startswith("here") and "301.0" in line)
+
+
+def test_claims_say_whether_they_hold() -> None:
+    text = printed(PAGES["imagenet"])
+    assert "\nholds      here resnet18" in text
+    assert "\nopen       here is one environment" in text
+    assert "\nnot here   the loader explains it" in text
+
+
+def test_quick_prints_no_ratio_and_says_so() -> None:
+    cells = [sweeps.cell(name=name, batch=batch) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
+    quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
+    text = printed(lambda console: render_reproduction("vgg16-cifar10-batch-sweep", quick, console, None))
+    assert "ratio:" not in text
+    assert "but        quick" in text
+    assert [line.split()[0] for line in text.split("\n") if "  here  " in line][:3] == ["4", "8", "512"]
+
+
+def test_a_crossing_stands_beside_the_published_one() -> None:
+    text = " ".join(printed(PAGES["crossover"]).split())
+    assert "GPU is faster than CPU from 602,000 parameters (" in text
+    assert "published: GPU is faster than CPU from 700,000 parameters on, 10 layers" in text
+
+
+def test_no_crossing_is_said() -> None:
+    never = sweeps.disc([1.0, 2.0], [1.5, 2.5], [9, 10])
+    text = " ".join(printed(lambda console: render_crossover(never, console, None)).split())
+    assert "no crossing: CPU is faster than GPU at every model, 176,806 to 703,142 parameters" in text
+    one = sweeps.disc([1.0], [1.5], [9])
+    assert "faster than GPU at every model, 176,806 parameters" in " ".join(
+        printed(lambda console: render_crossover(one, console, None)).split()
+    )
+    alone = sweeps.job(sweeps.cell("disc-mlp-3", batch=100))
+    assert "no crossing: no model has been timed on two devices" in printed(lambda console: render_crossover(alone, console, None))
+
+
+def test_two_sides_of_one_processor_cross_too() -> None:
+    text = printed(lambda console: render_crossover(sweeps.crossing_threads(), console, None))
+    assert "CPU with 2 threads is faster than CPU with 1 thread from 13,600 parameters\n(10,800 to 16,000) on, 7.1 layers" in text
+    assert "times as fast as the first (95% interval)" in text
+    assert "layers  parameters  CPU, 1 thread  CPU, 2 threads" in text
+
+
+def test_a_crossing_of_two_rounds_is_told_by_their_range() -> None:
+    text = " ".join(printed(lambda console: render_crossover(sweeps.crossing_threads(2), console, None)).split())
+    assert "parameters (range of the rounds: " in text
+    assert "as the first (range of the rounds)" in text
+    text = printed(lambda console: render_crossover(sweeps.crossing_threads(1), console, None))
+    assert "range" not in text
+
+
+def test_models_that_show_no_difference_are_named() -> None:
+    even = sweeps.disc([1.0, 1.0, 2.0], [1.2, 1.001, 2.5], [5, 6, 7], sd=0.02)
+    text = " ".join(printed(lambda console: render_crossover(even, console, None)).split())
+    assert "no crossing: CPU looks faster than GPU at every model, 806 to 11,430 parameters, but no difference shows at 6 layers" in text
+
+
+def test_quiet_leaves_the_tables_or_the_conclusion() -> None:
+    tables = printed(lambda console: render_sweep(sweeps.sweep(), console, Path("x.json"), quiet=True))
+    assert tables.startswith("accuracy on held-out data (%)")
+    assert "x.json" not in tables
+    conclusion = printed(lambda console: render_crossover(sweeps.crossing_disc(), console, None, quiet=True), 100)
+    assert conclusion.startswith("GPU is faster than CPU from 602,000")
+    assert conclusion.count("\n") == 1
+    told = printed(lambda console: render_reproduction("t4-tensor-cores", sweeps.t4(), console, None, quiet=True))
+    assert told.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
+    assert "protocol" not in told
+
+
+def test_verbose_adds_the_checks_that_passed() -> None:
+    def passed(verbose: bool) -> bool:
+        return "passed" in printed(lambda console: render_sweep(sweeps.published_vgg("V100"), console, None, verbose=verbose))
+
+    assert passed(True)
+    assert not passed(False)
+
+
+def test_the_list_names_every_experiment() -> None:
+    text = printed(PAGES["published"])
+    assert all(name in text for name in names())
