@@ -35,23 +35,33 @@ def test_the_time_left_leaves_the_warm_up_out(monkeypatch: pytest.MonkeyPatch) -
     now = iter([0.0, 40.0, 43.0, 46.0])
     monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
     pace = Pace()
-    assert pace.seconds_left(5) is None
-    pace.round_ended()
-    assert pace.seconds_left(4) is None, "one round ended, and nobody knows when it began"
-    pace.round_ended()
-    assert pace.seconds_left(3) == 9.0
-    pace.round_ended()
-    assert pace.seconds_left(2) == 6.0
+    assert pace.seconds_left([0]) is None
+    pace.round_ended(0)
+    assert pace.seconds_left([0, 0, 0, 0]) is None, "one round ended, and nobody knows when it began"
+    pace.round_ended(0)
+    assert pace.seconds_left([0, 0, 0]) == 9.0
+    pace.round_ended(0)
+    assert pace.seconds_left([0, 0]) == 6.0
+
+
+def test_the_time_left_counts_each_arm_by_its_own_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 40.0, 43.0, 55.0])
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
+    pace = Pace()
+    for arm in (0, 1, 2):
+        pace.round_ended(arm)
+    assert pace.seconds_left([2, 1]) == 12.0 + 3.0
+    assert pace.seconds_left([0]) == 7.5, "nobody knows when the first began, so it counts as the others do"
 
 
 def test_the_next_round_is_foretold_from_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
     pace = Pace()
-    assert pace.end_of_next_s() == 0, "the first is always tried"
+    assert pace.end_of_next_s(0) == 0, "the first is always tried"
     clock[0] = 10.0
-    pace.round_ended()
-    assert pace.end_of_next_s() == 20.0
+    pace.round_ended(0)
+    assert pace.end_of_next_s(0) == 20.0
     clock[0] = 13.0
-    pace.round_ended()
-    assert pace.end_of_next_s() == 16.0
+    pace.round_ended(0)
+    assert pace.end_of_next_s(0) == 16.0

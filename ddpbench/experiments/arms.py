@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
 import msgspec
 import torch
+from torch import nn
 
 from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
-from ddpbench.experiments.trial import agree_that_it_fits
+from ddpbench.data.validation import held_out
+from ddpbench.experiments.trial import TRIAL, agree_that_it_fits
+from ddpbench.machine.cores import keep_to
+from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.errors import DoesNotFit
 from ddpbench.record.names import resolve
-from ddpbench.record.record import Attestation, Data, Preparation, Round
+from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
 from ddpbench.record.trace import Trace
+from ddpbench.training.loss import LOSSES
 from ddpbench.training.profile import kernel_ms
 from ddpbench.training.session import Parked, Session
 from ddpbench.workloads import catalogue as workloads
@@ -32,6 +40,29 @@ MOST_RAW = 64
 """Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
 
 
+class Earlier(msgspec.Struct, frozen=True):
+    """What an earlier job has measured of an arm: which rounds, of how many steps, and whether more would tell nothing."""
+
+    rounds: frozenset[int] = frozenset()
+    steps: int = 0
+    over: bool = False
+
+    @classmethod
+    def of(cls, record: Record) -> Earlier:
+        traces = [trace for timed in record.rounds for trace in timed.traces]
+        dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
+        steps = traces[0].steps if traces else 0
+        too_big = record.fault is not None and record.fault.phase == TRIAL
+        return cls(frozenset(timed.index for timed in record.rounds), steps, dead or too_big)
+
+    def lacks(self, turn: int) -> bool:
+        """Whether that round is still to be measured."""
+        return not self.over and turn not in self.rounds
+
+
+NOTHING = Earlier()
+
+
 def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
     """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm."""
     for turn in range(rounds):
@@ -39,17 +70,17 @@ def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
         yield from ((arm, turn) for arm in order)
 
 
-def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[], bool]) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
+def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
     """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
 
     An arm whose numbers died is not continued, and one of several that does not fit the device gives the reason in place of a
-    round. ``in_time()`` is asked before every round, on every rank. The arm of the last round is left on the device.
+    round. ``in_time(arm)`` is asked before every round, on every rank. The arm of the last round is left on the device.
     """
     for index, turn in schedule(len(arms), rounds):
         arm = arms[index]
-        if arm.over:
+        if arm.over or turn in arm.done:
             continue
-        if not in_time():
+        if not in_time(index):
             break
         try:
             enter_alone(arm, arms)
@@ -69,56 +100,83 @@ def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:
 
 
 class Arm:
-    """One Config's training through its turns. Between them it holds nothing on the device."""
+    """One Config's training through its turns. Between them it holds nothing on the device.
 
-    def __init__(self, config: Config, arms: int, world: World, pulse: Pulse, trace_file: Path | None = None) -> None:
+    ``earlier`` is what an earlier job has measured of the same arm; ``beside`` makes something that lies on the device with it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        arms: int,
+        world: World,
+        pulse: Pulse,
+        trace_file: Path | None = None,
+        earlier: Earlier = NOTHING,
+        beside: Callable[[Device], object] | None = None,
+    ) -> None:
         self.config = config
-        self.over = False  # more rounds would tell nothing: its numbers are dead, or it does not fit
+        self.over = earlier.over  # more rounds would tell nothing: its numbers are dead, or it does not fit
+        self.done = earlier.rounds
         self.attestation: Attestation | None = None
         self.preparation: Preparation | None = None
         self.data: Data | None = None
         self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
+        self._spec = workloads.find(config.workload)
+        self._beside = beside
+        self._held: object = None
         self._session: Session | None = None
         self._parked: Parked | None = None
-        self._steps = 0
+        self._steps = earlier.steps  # a round
+        self._in_flight = 0
         self._steps_before = 0  # in earlier sessions, each of which reads the files from the first on
 
     def enter(self) -> None:
         """Puts the arm on the device and warms it up; nothing to do where it is there already."""
         if self._session is not None:
             return
-        self._pulse.enter("building the model")
+        set_threads(self.config.threads)
+        keep_to(self.config.cores, self._world.seat.local_rank)
+        self._held = self._beside(self._world.device) if self._beside else None
         begin = perf_counter()
-        spec = workloads.find(self.config.workload)
-        torch.manual_seed(self.config.seed)
-        image_size = self.config.image_size or spec.image_size
-        model = resolve(spec.model)(image_size, spec.classes)
+        model, loss_of = self._new_model(self.config.seed), LOSSES[self._spec.loss]()
         if self._arms > 1 and not self._steps:
-            self._pulse.enter("trying a step alone")
-            agree_that_it_fits(self.config, spec, model, self._world)
-        self._pulse.enter("opening the loader")
-        loader = open_loader(self.config, spec.dataset, spec.classes, self._world.rank, self._world.size, self._world.device.torch)
-        self.data = self.data or loader.data
-        self._session = Session(self.config, model, loader, self._world, self._pulse, self._parked)
+            self._pulse.enter(TRIAL)
+            agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
+        loader = self._open_loader(self.config.seed)
+        self.data, self._in_flight = self.data or loader.data, loader.in_flight
+        self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
         if self._steps:
             self._session.settle()
         else:
             self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin)
             self._steps = self._steps_a_round(self._world.most(step_s))
+        if not self.config.fresh:
+            self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
+
+    def _new_model(self, seed: int) -> nn.Module:
+        self._pulse.enter("building the model")
+        torch.manual_seed(seed)
+        model: nn.Module = resolve(self._spec.model)(self.config.image_size, self._spec.classes)
+        return model
+
+    def _open_loader(self, seed: int) -> Loader:
+        self._pulse.enter("opening the loader")
+        config, world = msgspec.structs.replace(self.config, seed=seed), self._world
+        return open_loader(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
 
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""
         if self._session is not None:
             self._steps_before += self._session.steps_trained
             self._parked = self._session.close()
-            self._session = None
+            self._session = self._held = None
 
     def round(self, index: int) -> Round | None:
         """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0. A throttled round is tried once more."""
-        assert self._session is not None, "a round between enter and leave"
-        trace = self._session.round(self._steps)
+        trace = self._measured(index)
         if self._world.most(float(_pulled_down(trace))):
-            trace = msgspec.structs.replace(self._session.round(self._steps), retried_for="throttle")
+            trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")
         self._note_rereading()
         dead = trace.numerics.nonfinite_step is not None
         self.over = bool(self._world.most(float(dead)))
@@ -127,9 +185,28 @@ class Arm:
         traces = [msgspec.json.decode(message, type=Trace) for message in told]
         return collect(index, traces) if traces else None
 
+    def _measured(self, index: int) -> Trace:
+        """One round: the next of one training, or a training of its own, whose weights and shuffling follow from its number."""
+        assert self._session is not None, "a round between enter and leave"
+        if self.config.fresh:
+            seed = self.config.seed + index
+            self._session.start_over(self._new_model(seed).state_dict(), self._open_loader(seed))
+            self._session.plan(self._steps, self._steps_an_epoch())
+            torch.manual_seed(seed)
+        trace = self._session.round(self._steps, drain=not self.config.fresh)
+        if not self.config.validate:
+            return trace
+        self._pulse.enter("validating")
+        world = self._world
+        held = held_out(self.config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+        accuracy = None if held is None else self._session.accuracy(held)
+        return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=accuracy))
+
     def _note_rereading(self) -> None:
         """Files that were read before come from the page cache: the figure says nothing of the storage."""
         assert self._session is not None
+        if self._spec.dataset != "imagenet":
+            return  # it lies in memory, and says nothing of storage ever
         read = (self._steps_before + self._session.steps_trained) * (self.config.batch_size or 0) * self._world.size
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, recycled=True)
@@ -151,11 +228,20 @@ class Arm:
     def _steps_a_round(self, step_s: float) -> int:
         if self.config.steps:
             return self.config.steps
-        workers = 4 * (self.config.workers or 0) if self.data and self.data.images else 0
+        if self.config.epochs:
+            return self.config.epochs * self._steps_an_epoch()
+        workers = 4 * (self.config.workers or 0) if self._in_flight else 0
         if self._world.device.cuda:
             return max(LEAST_STEPS_CUDA, workers, round(ROUND_S / step_s))
         affordable = int(CPU_JOB_S / self._arms / self.config.rounds / step_s)
         return max(1, min(affordable, max(workers, round(ROUND_S / step_s))))
+
+
+    def _steps_an_epoch(self) -> int:
+        """Steps in which all ranks together see as many samples as there are, the last one full; a round's, where nobody counts."""
+        if self.data is None or not self.data.images:
+            return self._steps
+        return math.ceil(self.data.images / ((self.config.batch_size or 1) * self._world.size))
 
 
 def collect(index: int, traces: list[Trace]) -> Round:

@@ -18,11 +18,8 @@ from ddpbench.record.request import Request
 class Journal:
     """Rank 0's file. Rounds come from the main thread, the end may come from a thread that saw a signal."""
 
-    def __init__(self, request: Request, records: list[Record]) -> None:
-        now = datetime.now(UTC)
-        self.job = Job(started=now.isoformat(timespec="seconds"), command=request.command, swept=request.swept, records=records)
-        self._folder = Path(request.output.output_dir)
-        self.path = reserve(self._folder, f"{now:%Y%m%dT%H%M%SZ}-{_stem(request)}")
+    def __init__(self, job: Job, path: Path) -> None:
+        self.job, self.path = job, path
         self.unsaved = ""  # why the file is behind, once the disk refused
         self._sealed = False
         self._lock = threading.Lock()
@@ -47,10 +44,10 @@ class Journal:
             setattr(record, name, value)
         self.save()
 
-    def drop(self, index: int, error: BenchError) -> None:
-        """Arm ``index`` ends here, and the others go on."""
+    def drop(self, index: int, error: BenchError, phase: str) -> None:
+        """Arm ``index`` ends here, in ``phase``, and the others go on."""
         record = self.job.records[index]
-        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint)
+        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, phase=phase)
         self.save()
 
     def seal(self) -> None:
@@ -61,7 +58,7 @@ class Journal:
         """Ends every arm that still runs, judges all, and saves."""
         close_records(self.job.records, status, fault)
         for record in self.job.records:
-            judge(record, earlier_figures(self._folder, record), self.job.command)
+            judge(record, earlier_figures(self.path.parent, record), self.job.command)
         self.save()
 
 
@@ -95,6 +92,17 @@ def write_json(job: Job, target: str, force: bool) -> None:
     else:
         with open(target, "w" if force else "x", encoding="utf-8") as file:
             file.write(to_json(job) + "\n")
+
+
+def new_job(request: Request, records: list[Record]) -> Job:
+    """What the request will have measured, before it has."""
+    return Job(started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}", command=request.command, swept=request.swept, records=records)
+
+
+def new_journal(request: Request, records: list[Record]) -> Journal:
+    """A file of its own for every run, named by its time. Raises UsageError where it cannot be made."""
+    path = reserve(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{_stem(request)}")
+    return Journal(new_job(request, records), path)
 
 
 def _stem(request: Request) -> str:

@@ -32,21 +32,29 @@ COLLECTIVE_PATIENCE = 20
 
 def prepare(request: Request) -> tuple[list[Config], World]:
     """Every arm of the request, settled, and the world that runs them. Raises UsageError."""
-    first = request.arms[0]
+    first = next((arm for arm in request.arms if arm.device != "cpu"), request.arms[0])
     seat = take_seat()
     check_targets(request.output)
     device = open_device(first.device, seat, first.share_gpu)
-    arms = [settled(config, device, seat) for config in request.arms]
+    processor = open_device("cpu", seat, first.share_gpu)
+    arms = [settled(config, processor if config.device == "cpu" else device, seat) for config in request.arms]
     return arms, meet_others(seat, device, first)
 
 
 def settled(config: Config, device: Device, seat: Seat) -> Config:
     """``config`` without an automatic field left, after all that can be checked alone: names, precision, data, size of the input."""
-    config = settle(config, device.cuda, seat.local_world_size)
-    refuse_impossible(PRECISIONS[config.precision], device, config.engine)
     spec = workloads.find(config.workload)
+    spec.input_shape(config.image_size)
+    config = settle(config, device.cuda, seat.local_world_size)
+    refuse_impossible(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
+    if config.cores and config.cores * seat.local_world_size > usable_cores():
+        raise UsageError(
+            f"--cores {config.cores} for {seat.local_world_size} ranks, and {usable_cores():g} are usable", "fewer --cores, or fewer ranks"
+        )
+    if config.epochs and config.loader == "synthetic":
+        raise UsageError("--epochs needs data that end, and synthetic data do not", "--steps N, or --data-dir DIR")
     check(config, spec.dataset, spec.classes, seat.world_size)
-    cost_of(config.workload, config.image_size or spec.image_size)
+    cost_of(config.workload, config.image_size)
     return config
 
 
@@ -96,5 +104,12 @@ def new_record(asked: Config, config: Config, world: World) -> Record:
     stands = environment(
         world.notices[0].software, world.places, world.seat.launcher, world.backend, device_type, world.device.why_no_health
     )
-    model = cost_of(config.workload, config.image_size or 0)
-    return Record(config=config, environment=stands, asked=asked, parameters=model.parameters, flops_per_image=model.flops_per_image)
+    model = cost_of(config.workload, config.image_size)
+    return Record(
+        config=config,
+        environment=stands,
+        asked=asked,
+        item=workloads.find(config.workload).item,
+        parameters=model.parameters,
+        flops_per_image=model.flops_per_image,
+    )

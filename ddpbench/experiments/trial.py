@@ -19,14 +19,17 @@ from ddpbench.record.errors import DoesNotFit
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
 from ddpbench.training.session import on_device
-from ddpbench.workloads.catalogue import WorkloadSpec
+from ddpbench.workloads.spec import WorkloadSpec
+
+TRIAL = "trying a step alone"
+"""The phase of a run in which this happens, by which a record tells an arm that does not fit from one that broke off."""
 
 
-def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, world: World) -> None:
+def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
     """Raises DoesNotFit on every rank where one of them could not hold a step; the weights of ``model`` stay as they are."""
     short = ""
     try:
-        _step_alone(config, spec, model, world)
+        _step_alone(config, spec, model, loss_of, world)
     except (RuntimeError, MemoryError) as problem:
         if not (short := world.device.shortage(problem)):
             raise
@@ -40,7 +43,7 @@ def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, wor
         raise DoesNotFit(f"out of memory at batch {config.batch_size}: {first}", "a smaller batch: -b N")
 
 
-def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, world: World) -> None:
+def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
     """Forward and backward beside all that a step with others needs.
 
     That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
@@ -52,7 +55,7 @@ def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, world: Wor
     images, labels = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, device.torch).next_batch(lambda: None)
     beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
     with autocast(PRECISIONS[config.precision], device):
-        loss = nn.functional.cross_entropy(model(images), labels)
+        loss = loss_of(model(images), labels)
     loss.backward()
     device.synchronize()
     del beside

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 _MATMUL, _CONV = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+_SHIPPED_THREADS = torch.get_num_threads()
 _SHIPPED = (_MATMUL.fp32_precision, _CONV.fp32_precision)
 
 
@@ -21,6 +22,11 @@ def set_tf32(tf32: bool | None) -> None:
 def tf32() -> tuple[bool, bool]:
     """(matrix products, cuDNN's convolutions) as they are set now."""
     return _MATMUL.fp32_precision == "tf32", _CONV.fp32_precision == "tf32"
+
+
+def set_threads(threads: int | None) -> None:
+    """How many threads an operator on the processor uses; None is as torch found it."""
+    torch.set_num_threads(threads or _SHIPPED_THREADS)
 
 
 def set_cudnn_benchmark() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+import msgspec
 import torch
 from torch import distributed as dist
 
 from ddpbench.machine.board import Board, Notice, open_store
-from ddpbench.machine.device import Device
+from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.seat import Seat
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
@@ -43,6 +44,15 @@ class World:
     def places(self) -> list[RankPlace]:
         return [notice.place for notice in self.notices]
 
+    def on(self, device_type: str) -> World:
+        """The same ranks on their processors, where they have met with GPUs and ``device_type`` is ``cpu``; else this one."""
+        if device_type == self.device.torch.type:
+            return self
+        device = open_device(device_type, self.seat, share_gpu=False)
+        place = {"device": device.name, "device_id": device.id, "device_total_bytes": device.total_bytes}
+        notices = [Notice(msgspec.structs.replace(notice.place, **place), notice.software) for notice in self.notices]
+        return replace(self, device=device, notices=notices)
+
     def join(self) -> None:
         """Makes the process group. Nodes that met may still be unable to talk here, over another interface: to be watched over."""
         if not self.distributed:
@@ -68,6 +78,14 @@ class World:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return float(tensor)
+
+    def total(self, value: float) -> float:
+        """The sum of ``value`` over the ranks, on every rank."""
+        if not self.distributed:
+            return value
+        tensor = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(tensor)
         return float(tensor)
 
     def gather(self, message: bytes) -> list[bytes]:

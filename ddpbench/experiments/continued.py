@@ -1,0 +1,70 @@
+"""A journal that a second call goes on with: one file a sweep, in the folder of its GPU."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+from pathlib import Path
+
+from ddpbench.experiments.arms import Earlier
+from ddpbench.experiments.journal import Journal, new_job
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Job, Record, load, save, slug
+from ddpbench.record.request import Request
+
+VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
+
+
+def device_slug(record: Record) -> str:
+    """The GPU's name as a folder is called, such as ``h200``; ``cpu`` for any processor."""
+    if record.environment.device_type == "cpu":
+        return "cpu"
+    words = slug(record.environment.places[0].device).split("-")
+    return "-".join(word for word in words if word not in VENDOR_WORDS)
+
+
+def continued_journal(request: Request, records: list[Record], stem: str) -> Journal:
+    """The journal ``stem`` in the folder of this GPU: a new one, or that of an earlier call of the same command.
+
+    Raises UsageError where it is of another command or version, cannot be read, or is being written by another process.
+    """
+    path = Path(request.output.output_dir) / device_slug(records[0]) / f"{stem}.json"
+    _hold(path)
+    if not path.exists():
+        job = new_job(request, records)
+        save(job, path)
+        return Journal(job, path)
+    job = load(path)
+    refuse_another(job, records, path)
+    for record in job.records:
+        if not (Earlier.of(record).over or len(record.rounds) == record.config.rounds):
+            record.status, record.fault = "running", None
+    return Journal(job, path)
+
+
+def refuse_another(job: Job, records: list[Record], path: Path) -> None:
+    """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``records`` will."""
+    elsewhere = "move it away, or choose another folder with -o DIR"
+    if [record.config for record in job.records] != [record.config for record in records]:
+        raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", elsewhere)
+    theirs, ours = job.records[0].environment, records[0].environment
+    for name in ours.software.__struct_fields__:
+        if getattr(theirs.software, name) != getattr(ours.software, name):
+            raise UsageError(
+                f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}", elsewhere
+            )
+    if [place.device for place in theirs.places] != [place.device for place in ours.places]:
+        raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.places[0].device}", elsewhere)
+
+
+def _hold(path: Path) -> None:
+    """Locks the journal for as long as this process lives. Raises UsageError where another one has it, or it cannot be made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_name(f".{path.stem}.lock"), os.O_CREAT | os.O_WRONLY, 0o644)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"another process is writing '{path}'", "wait for it, or choose another folder with -o DIR") from None
+    except OSError as problem:
+        raise UsageError(f"cannot write results in '{path.parent}': {problem.strerror}", "choose another folder with -o DIR") from problem

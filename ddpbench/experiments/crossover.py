@@ -1,0 +1,88 @@
+"""Where one device overtakes another as the model grows: both train every depth in one job, and the crossing is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ddpbench.experiments.cells import Cell, kept_as, request_of
+from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.machine.host import usable_cores
+from ddpbench.machine.say import refuse
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import slug
+from ddpbench.record.request import Output
+from ddpbench.report.crossover import render_crossover
+
+EPOCHS, ROUNDS = 100, 3
+
+Side = tuple[str, int | None]
+"""A device, and where that is the processor the threads that a rank computes with."""
+
+
+def crossover(
+    family: str,
+    devices: Sequence[str],
+    threads: Sequence[int],
+    layers: range,
+    given: Mapping[str, Any],
+    output: Output,
+    command: Sequence[str],
+) -> int:
+    """Times both sides at every depth of ``layers``, or what the journal lacks of them; returns the exit code."""
+    try:
+        chosen = sides(devices, threads)
+    except UsageError as error:
+        refuse(error)
+    stem = slug(" ".join(["crossover", family, *(label(side) for side in chosen)]))
+    request = request_of(cells(family, chosen, layers), given, output, command)
+    return carry_out(request, Recipe(kept_as(stem, "crossover"), render_crossover))
+
+
+def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:
+    """The two sides asked for; else the processor with all its cores against the GPU or, without one, against a single thread.
+
+    Raises UsageError where they are not two.
+    """
+    cores = max(1, int(usable_cores()))
+    devices = devices or (["cpu", "cuda"] if torch.cuda.is_available() and len(threads) < 2 else ["cpu"])
+    threads = threads or ([cores] if "cuda" in devices else [1, cores])
+    found: list[Side] = [(device, count) for device in devices for count in (threads if device == "cpu" else [None])]
+    if len(set(found)) != 2:
+        raise UsageError(
+            f"a crossover has two sides, and these are {len(set(found))}: {'; '.join(dict.fromkeys(map(label, found)))}",
+            "--device cpu,cuda, or --device cpu --threads 1,8",
+        )
+    return found
+
+
+def label(side: Side) -> str:
+    """``GPU``, or ``CPU, 8 threads``."""
+    device, threads = side
+    return "GPU" if device == "cuda" else f"CPU, {threads} thread{'s' * (threads != 1)}"
+
+
+def cells(family: str, sides: Sequence[Side], layers: range, epochs: int = EPOCHS, rounds: int = ROUNDS) -> list[Cell]:
+    """Every depth on both sides: a thousand points, a hundred a step, in the same order every epoch, as it was published."""
+    return [
+        Cell(
+            Config(
+                workload=f"{family}-{depth}",
+                precision="fp32",
+                device=device,  # type: ignore[arg-type]  # one of its words
+                threads=threads,
+                batch_size=100,
+                loader="tensor",
+                shuffle=False,
+                epochs=epochs,
+                rounds=rounds,
+                fresh=True,
+            ),
+            label((device, threads)),
+        )
+        for depth in layers
+        for device, threads in sides
+    ]

@@ -1,0 +1,91 @@
+"""The published experiments as cells: what each of them trained, and the same made small for a try.
+
+What a source leaves open is chosen here, and said. None of them used the channels-last layout, which PyTorch got later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ddpbench.analysis.cells import LEFTOVERS
+from ddpbench.experiments.cells import Cell
+from ddpbench.record.config import Config
+
+
+SHORT: dict[str, Any] = {"epochs": None, "steps": 2, "rounds": 2, "warmup": 1, "validate": False}
+"""A training that shows that it runs. It comes too early to be held against anything that was not trained on."""
+
+
+def t4_tensor_cores(quick: bool) -> list[Cell]:
+    """Three square Linear layers, and a small CNN on MNIST. The optimizer of the CNN is open: plain SGD, as the workload has it."""
+    products = _common(150, rounds=5, set_to_none=False, loader="synthetic", validate=False)
+    digits = _common(epochs=20, rounds=3, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
+    gemm, batches = "gemm-mlp", (512, 1024)
+    if quick:
+        gemm, batches = "gemm-mlp-128", (2, 4)
+        products |= {"batch_size": 16, "steps": 10, "rounds": 2}
+        digits |= SHORT | {"steps": 6}
+    return [
+        Cell(Config(workload=gemm, precision="fp32", **products)),
+        Cell(Config(workload=gemm, precision="amp-fp16", **products), LEFTOVERS),
+        Cell(Config(workload=gemm, precision="amp-fp16", **products)),
+        Cell(Config(workload="mnist-cnn", precision="fp32", batch_size=batches[0], **digits)),
+        Cell(Config(workload="mnist-cnn", precision="amp-fp16", batch_size=batches[0], **digits)),
+        Cell(Config(workload="mnist-cnn", precision="amp-fp16", batch_size=batches[1], **digits)),
+    ]
+
+
+def wrn_cifar10_apex_levels(quick: bool) -> list[Cell]:
+    """A Wide-ResNet under the levels O0 to O3; then the claim on two weak cores, for it and for a smaller one, at batch 512."""
+    workload, smaller, batch, large = "wrn28x10-cifar10", "wrn16x4-cifar10", 128, 512
+    whole = _common(epochs=10, rounds=1, schedule="linear", loader="torch")
+    starved = _common(40, rounds=3, loader="torch", cores=2, workers=2, validate=False)
+    if quick:
+        workload, smaller, batch, large = "wrn10x2-cifar10", "wrn10x1-cifar10", 1, 2
+        whole |= SHORT
+        starved |= SHORT | {"cores": 1, "workers": 1}
+    levels = ("fp32", "amp-fp16", "o2")
+    return [
+        *(Cell(Config(workload=workload, precision=level, batch_size=batch, **whole)) for level in (*levels, "fp16")),
+        *(Cell(Config(workload=name, precision=level, batch_size=large, **starved)) for name in (workload, smaller) for level in levels),
+    ]
+
+
+def vgg16_cifar10_batch_sweep(quick: bool) -> list[Cell]:
+    """VGG16 in three precisions over five batch sizes, 100 iterations, five times. What it called FP16 is o2 with a static scale."""
+    how = _common(100, rounds=5, loader="torch", workers=0, shuffle=False, augment=False, pin_memory=False)
+    how |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
+    batches: tuple[int, ...] = (128, 256, 512, 1024, 2048)
+    if quick:
+        batches = (2, 3)
+        how |= SHORT | {"image_size": 16}
+    return [
+        Cell(Config(workload="vgg16-cifar10", precision=precision, batch_size=batch, static_loss_scale=scale, **how))
+        for precision, scale in (("fp32", None), ("o2", 128.0), ("amp-fp16", None))
+        for batch in batches
+    ]
+
+
+def imagenet_resnet_slurm_vs_container(quick: bool) -> list[Cell]:
+    """ResNet-18 and ResNet-50 fed by four loader workers. What it called FP16 is o2; its FP32 command carries the scale too."""
+    how = _common(360, rounds=3, batch_size=128, static_loss_scale=256.0, loader="torch", workers=4, validate=False)
+    if quick:
+        how |= SHORT | {"batch_size": 2, "image_size": 32, "workers": 1}
+    return [
+        Cell(Config(workload=workload, precision=precision, **how)) for workload in ("resnet18", "resnet50") for precision in ("fp32", "o2")
+    ]
+
+
+PROTOCOLS: Mapping[str, Callable[[bool], list[Cell]]] = {
+    "t4-tensor-cores": t4_tensor_cores,
+    "wrn-cifar10-apex-levels": wrn_cifar10_apex_levels,
+    "vgg16-cifar10-batch-sweep": vgg16_cifar10_batch_sweep,
+    "imagenet-resnet-slurm-vs-container": imagenet_resnet_slurm_vs_container,
+}
+"""By the id of the publication. The fifth, the disc, is a crossover."""
+
+
+def _common(steps: int | None = None, **how: Any) -> dict[str, Any]:
+    """What all of them share: every round a training from the start, with the plain memory layout."""
+    return {"steps": steps, "fresh": True, "channels_last": False, **how}

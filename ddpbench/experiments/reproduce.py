@@ -1,0 +1,61 @@
+"""A published experiment under its own protocol, and its table beside this machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddpbench.analysis.cells import LEFTOVERS
+from ddpbench.data.made_tree import made_tree
+from ddpbench.experiments import crossover
+from ddpbench.experiments.cells import Cell, kept_as, request_of
+from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.protocols import PROTOCOLS
+from ddpbench.machine.device import Device
+from ddpbench.record.names import resolve
+from ddpbench.record.request import Output
+from ddpbench.report.reproduction import render_reproduction
+from ddpbench.workloads.catalogue import find
+
+DISC, IMAGENET = "disc-mlp-cpu-vs-gpu", "imagenet-resnet-slurm-vs-container"
+
+MADE_IMAGES = {False: (12_800, 100), True: (64, 4)}
+"""Images and classes of the set that stands for ImageNet, by whether the protocol is shrunk."""
+
+
+def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> int:
+    """Runs the published experiment ``name``, or what its journal lacks of it; returns the exit code.
+
+    ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
+    """
+    if name == IMAGENET and "data_dir" not in given:
+        images, classes = MADE_IMAGES[quick]
+        given = {**given, "data_dir": str(made_tree(Path(output.output_dir) / f"made-imagenet-{images}", images, classes))}
+    recipe = Recipe(
+        kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}"),
+        partial(render_reproduction, name),
+        beside=lambda label: earlier_model if label == LEFTOVERS else None,
+    )
+    if name == DISC:
+        given = dict(given)
+        cells = disc(quick, [device] if (device := given.pop("device", None)) else [])
+    else:
+        cells = PROTOCOLS[name](quick)
+    return carry_out(request_of(cells, given, output, command), recipe)
+
+
+def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:
+    """The crossover of the processor and the GPU, or of the one device named with itself, or the same made small for a try."""
+    depths = range(2, 7) if quick else range(2, 13)
+    return crossover.cells("disc-mlp", crossover.sides(devices), depths, *((5, 2) if quick else ()))
+
+
+def earlier_model(device: Device) -> list[torch.Tensor]:
+    """The float32 model and its gradients that the published script still held when it measured mixed precision."""
+    spec = find("gemm-mlp")
+    model = resolve(spec.model)(None, spec.classes).to(device.torch)
+    return [tensor for parameter in model.parameters() for tensor in (parameter.detach(), torch.zeros_like(parameter))]

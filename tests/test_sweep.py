@@ -1,0 +1,118 @@
+"""A sweep for real: cells that end, cells that do not fit, and calls that go on where another stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_faults import TESTS, TORCHRUN
+
+from ddpbench.record.record import Job, load, save
+
+PLAIN = [sys.executable, "-m", "ddpbench"]
+HERE = {"PYTHONPATH": str(TESTS)}
+DISC = ["sweep", "disc-mlp-3", "--lr", "0.05,0.1", "--epochs", "2", "--rounds", "3", "--device", "cpu", "--warmup", "1"]
+FILE = "cpu/sweep-disc-mlp-3-lr.json"
+
+pytestmark = pytest.mark.timeout(110)
+
+
+def figures(job: Job) -> list[list[tuple[float | None, float | None, int]]]:
+    """(last loss, accuracy, parameters) of every round of every cell."""
+    numerics = [[timed.traces[0].numerics for timed in record.rounds] for record in job.records]
+    return [[(each.last_loss, each.accuracy, each.parameters_after) for each in cell] for cell in numerics]
+
+
+def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *DISC, "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    job = load(results / FILE)
+    assert [record.config.lr for record in job.records] == [0.05, 0.1]
+    for record in job.records:
+        assert record.status == "ok"
+        assert [timed.traces[0].steps for timed in record.rounds] == [20, 20, 20], "two epochs of a thousand points, a hundred a step"
+        accuracies = [timed.traces[0].numerics.accuracy for timed in record.rounds]
+        assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
+        assert len({timed.traces[0].numerics.parameters_before for timed in record.rounds}) == 3, "each round has weights of its own"
+    first, second = ([timed.traces[0].numerics.parameters_before for timed in record.rounds] for record in job.records)
+    assert first == second, "a round has the same weights in every cell"
+    assert "accuracy" in done.stdout
+    again = launch([*PLAIN, "report", str(results / FILE)])
+    assert again.stdout == done.stdout
+
+
+def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], launch: Callable[..., Any], tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    longer = [*DISC[: DISC.index("--epochs") + 1], "20", *DISC[DISC.index("--rounds") :]]
+    assert launch([*PLAIN, *longer, "-o", str(whole)]).returncode == 0
+    running = start([*PLAIN, *longer, "-o", str(broken)])
+    running.until(lambda: (broken / FILE).exists() and sum(len(record.rounds) for record in load(broken / FILE).records) >= 2)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait(20)
+    kept = load(broken / FILE)
+    assert 2 <= sum(len(record.rounds) for record in kept.records) < 6
+    done = launch([*PLAIN, *longer, "-o", str(broken)])
+    assert done.returncode == 0, done.stderr
+    job = load(broken / FILE)
+    for before, after in zip(kept.records, job.records, strict=True):
+        walls = {timed.index: timed.wall_s for timed in after.rounds}
+        assert all(walls[timed.index] == timed.wall_s for timed in before.rounds), "what was whole is as it was"
+        assert sorted(walls) == [0, 1, 2]
+    assert figures(job) == figures(load(whole / FILE)), "the same trainings, bit for bit, as without a stop"
+    walls = [[timed.wall_s for timed in record.rounds] for record in job.records]
+    assert launch([*PLAIN, *longer, "-o", str(broken)]).returncode == 0
+    assert [[timed.wall_s for timed in record.rounds] for record in load(broken / FILE).records] == walls, "nothing was left to do"
+
+
+def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callable[..., Any], results: Path) -> None:
+    words = ["sweep", "greedy:greedy", "-b", "2,8", "--steps", "2", "--rounds", "2", "--warmup", "1", "--device", "cpu"]
+    for _ in range(2):
+        done = launch([*TORCHRUN, *words, "-o", str(results)], env=HERE)
+        assert done.returncode == 0, done.stderr
+        (path,) = (results / "cpu").glob("*.json")
+        fits, large = load(path).records
+        assert (fits.status, len(fits.rounds)) == ("ok", 2)
+        assert (large.status, len(large.rounds)) == ("failed", 0)
+        assert large.fault is not None
+        assert "out of memory at batch 8" in large.fault.message
+        assert "out of memory" in done.stdout
+    assert "trying" not in done.stderr
+    assert "warming up" not in done.stderr, "nothing was left to do"
+
+
+@pytest.mark.parametrize("change", ["command", "version"])
+def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str) -> None:
+    assert launch([*PLAIN, *DISC, "-o", str(results)]).returncode == 0
+    if change == "version":
+        job = load(results / FILE)
+        for record in job.records:
+            software = type(record.environment.software)(**{**_fields(record.environment.software), "torch": "1.0"})
+            record.environment = type(record.environment)(**{**_fields(record.environment), "software": software})
+        save(job, results / FILE)
+    before = (results / FILE).read_bytes()
+    words = DISC if change == "version" else [*DISC, "--momentum", "0.5"]
+    done = launch([*PLAIN, *words, "-o", str(results)])
+    assert done.returncode == 2
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
+    assert FILE in error
+    assert ("torch 1.0" if change == "version" else "another command") in error
+    assert (results / FILE).read_bytes() == before
+
+
+def test_two_sweeps_do_not_write_one_journal(start: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
+    endless = [*PLAIN, *DISC, "-o", str(results)]
+    endless[endless.index("--rounds") + 1] = "100000"
+    running = start(endless)
+    running.until(lambda: (results / FILE).exists() and bool(load(results / FILE).records[0].rounds))
+    done = launch(endless)
+    assert done.returncode == 2
+    assert "another process is writing" in done.stderr
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
