@@ -1,8 +1,7 @@
-"""The command line: words become arms, bad words one clear line, and what needs no torch does without it."""
+"""The command line: words become arms, bad words one clear line, and help tells what there is."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -11,19 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import records
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.cli.commands import AMP, program, run
+from ddpbench.cli.measuring import AMP, run
 from ddpbench.cli.options import options
+from ddpbench.cli.program import program
 from ddpbench.cli.words import request
-from ddpbench.data.catalogue import LOADERS
-from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.record import save
 from ddpbench.record.request import Output, Request
-from ddpbench.workloads.catalogue import WORKLOADS
 
 README = Path(__file__).parent.parent / "README.md"
 PROGRAM = [sys.executable, "-m", "ddpbench"]
@@ -135,7 +130,9 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("resnet18 --qqqqq", "unknown flag '--qqqqq'", "'ddpbench run --help' shows every flag"),
         ("resnet18 --precision ampfp16", "unknown precision 'ampfp16'", "did you mean 'amp-fp16'"),
         ("resnet18 --precision FP32,tf32", "unknown precision 'FP32'", "did you mean 'fp32'?"),
-        ("resnet18 --precision fp32,fpp", "unknown precision 'fpp'", "did you mean 'fp32' or 'amp-fp16'?"),
+        ("resnet18 --precision fp32,fpp", "unknown precision 'fpp'", "did you mean 'fp32' or 'fp16' or 'amp-fp16'?"),
+        ("resnet18 --precision O2,fp32,o2", "--precision has 'O2' and 'o2', which are the same", "a value of its own"),
+        ("resnet18 --precision float16", "unknown precision 'float16'", "did you mean 'fp16'?"),
         ("resnet18 --precision fp32,int4", "unknown precision 'int4'", "'ddpbench list' shows every precision"),
         ("resnet18 --device gpu", "--device cannot be 'gpu'", "did you mean 'cuda'?"),
         ("resnet18 --loader dali", "unknown loader 'dali'", "did you mean 'dali-cpu'"),
@@ -163,6 +160,45 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("resnet18 -q -v", "--quiet and --verbose contradict", "one of them"),
         ("resnet18 --device cpu --amp --precision fp32", "--amp means amp-bf16 here, and --precision says fp32", "one of them"),
         ("resnet18 --device cpu --amp --precision amp-bf16,fp32", "--precision says amp-bf16,fp32", "one of them"),
+        ("resnet18 --epochs 1 --steps 4", "--epochs and --steps contradict each other", "one of them"),
+        ("wrn28x21-cifar10", "there is no 'wrn28x21-cifar10': 21 is out of the range of width", "width 1 to 20"),
+        ("seep vgg16-cifar10", "unknown command or workload 'seep'", "did you mean 'sweep'?"),
+        ("reproduse", "unknown command or workload 'reproduse'", "did you mean 'reproduce'?"),
+        ("crosover disc-mlp", "unknown command or workload 'crosover'", "did you mean 'crossover'?"),
+        ("plott", "unknown command or workload 'plott'", "did you mean 'plot'?"),
+        ("sweep", "missing argument 'WORKLOAD'", "'ddpbench sweep --help'"),
+        ("sweep vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
+        ("sweep disc-mlp-13", "there is no 'disc-mlp-13': 13 is out of the range of layers", "layers 2 to 12"),
+        ("sweep resnet18 --launches 3", "'ddpbench sweep' takes no --launches", "'ddpbench sweep --help' shows every flag"),
+        ("sweep resnet18 --profile", "'ddpbench sweep' takes no --profile", "'ddpbench sweep --help' shows every flag"),
+        ("sweep resnet18 --epoch 1", "unknown flag '--epoch'", "did you mean '--epochs'?"),
+        ("sweep resnet18 --epochs 1 --steps 4", "--epochs and --steps contradict each other", "one of them"),
+        ("reproduce vgg16", "unknown published experiment 'vgg16'", "did you mean 'vgg16-cifar10-batch-sweep'?"),
+        ("reproduce zzz", "unknown published experiment 'zzz'", "'ddpbench list' shows every published experiment"),
+        ("reproduce throughput-references", "unknown published experiment", "'ddpbench list' shows every"),
+        ("reproduce t4-tensor-cores --precision fp32", "'ddpbench reproduce' takes no --precision", "'ddpbench reproduce --help'"),
+        ("reproduce t4-tensor-cores --quik", "unknown flag '--quik'", "did you mean '--quick'?"),
+        ("reproduce t4-tensor-cores --device cpu,cuda", "--device cannot be 'cpu,cuda'", ""),
+        ("reproduce t4-tensor-cores -q -v", "--quiet and --verbose contradict", "one of them"),
+        ("reproduce --quick", "--quick without the NAME of an experiment", "'ddpbench reproduce' shows which there are"),
+        ("crossover", "missing argument 'FAMILY'", "'ddpbench crossover --help'"),
+        ("crossover disc-mlp-10", "unknown family 'disc-mlp-10'", "did you mean 'disc-mlp'?"),
+        ("crossover resnet18", "unknown family 'resnet18'", "it is 'disc-mlp'"),
+        ("crossover disc-mlp --layers 2-13", "--layers cannot be '2-13'", "A-B, from 2 to 12 layers"),
+        ("crossover disc-mlp --layers 1-3", "--layers cannot be '1-3'", "A-B, from 2 to 12 layers"),
+        ("crossover disc-mlp --layers 4-4", "--layers cannot be '4-4'", "A below B"),
+        ("crossover disc-mlp --layers 7", "--layers cannot be '7'", "A-B, from 2 to 12 layers"),
+        ("crossover disc-mlp --layers 2-4,6-8", "--layers takes one value", ""),
+        ("crossover disc-mlp --layers ''", "--layers cannot be empty", "leave the flag out (every model)"),
+        ("crossover disc-mlp --device cpu,gpu", "--device cannot be 'gpu'", "did you mean 'cuda'?"),
+        ("crossover disc-mlp --device auto", "--device cannot be 'auto'", "cpu or cuda"),
+        ("crossover disc-mlp --threads 1,1", "the list '1,1' of --threads has a value twice", ""),
+        ("crossover disc-mlp --threads 0", "--threads cannot be '0'", "a whole number of at least 1"),
+        ("crossover disc-mlp --rounds 2,3", "--rounds cannot be '2,3'", "a whole number of at least 1"),
+        ("crossover disc-mlp --gpus 2", "'ddpbench crossover' takes no --gpus", "'ddpbench crossover --help'"),
+        ("plot", "missing argument 'FILE|FOLDER...'", "'ddpbench plot --help'"),
+        ("plot nowhere", "cannot read 'nowhere'", "a FILE that ddpbench wrote"),
+        (f"plot {shlex.quote(str(README))}", "README.md' is no ddpbench record", "that ddpbench wrote"),
         ("report --format xml", "'xml' is not one of", "'ddpbench report --help'"),
         ("report nowhere.json", "cannot read 'nowhere.json'", "'ddpbench report' prints the latest"),
         (f"report {shlex.quote(str(README))}", "README.md' is no ddpbench record: cut off or no JSON, near line 1", "that ddpbench wrote"),
@@ -203,7 +239,7 @@ def test_another_rank_with_the_same_error_says_nothing(launch: Callable[..., Any
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
-# help, list, env, report
+# help
 
 
 @pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in program.commands)], ids=" ".join)
@@ -253,57 +289,3 @@ def test_the_console_script_is_the_same_program(launch: Callable[..., Any]) -> N
     script = launch([str(Path(sys.executable).with_name("ddpbench")), "list"])
     module = launch([*PROGRAM, "list"])
     assert (script.returncode, script.stdout) == (module.returncode, module.stdout) == (0, module.stdout)
-
-
-def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    out = capsys.readouterr().out
-    assert out.split().count("11,689,512") == 1
-    for name in (*WORKLOADS, *PRECISIONS, *LOADERS, *ENGINES):
-        assert name in out.split()
-    for spec in (*PRECISIONS.values(), *LOADERS.values()):
-        assert spec.help.split()[0] in out
-    for told, spec in zip(re.split(r"(?m)^(?=(?:synthetic|torch|dali-cpu) )", out)[1:], LOADERS.values(), strict=True):
-        assert ("CIFAR-10" in told, "ImageNet" in told) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
-
-
-def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]) -> None:
-    import torch
-
-    assert main(["env"]) == 0
-    rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if re.match(r"\w+ +\S", line))
-    assert rows["ddpbench"].split()[0] == __version__
-    assert rows["torch"].split()[0] == torch.__version__.split("+")[0] or rows["torch"].split()[0] == torch.__version__
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A results folder: an old record, the newest, a profiler's trace beside it, and a run that has only reserved its name."""
-    for day, workload in (("20261119", "resnet18"), ("20261120", "resnet50")):
-        job = records.job(records.record())
-        job.command = ["ddpbench", workload]
-        save(job, tmp_path / f"{day}T000000Z-{workload}.json")
-    (tmp_path / "20261120T000000Z-resnet50-rank0.trace.json").write_text("{}")
-    (tmp_path / "20261121T000000Z-reserved.json").touch()
-    return tmp_path
-
-
-def test_report_prints_the_latest_record_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "-o", str(folder), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "resnet50"]
-
-
-def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [str(folder / name) for name in ("20261119T000000Z-resnet18.json", "20261120T000000Z-resnet50.json")]
-    assert main(["report", *files]) == 0
-    out = capsys.readouterr().out
-    assert all(Path(file).name in out for file in files)
-    assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
-
-
-@pytest.mark.parametrize("shape", ["csv", "markdown"])
-def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "-o", str(folder), "--format", shape]) == 0
-    out = capsys.readouterr().out
-    assert "resnet50" in out
-    assert ("," in out.splitlines()[0]) if shape == "csv" else ("\n|" in out)

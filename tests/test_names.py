@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from ddpbench.cli.commands import program
+from ddpbench.cli.program import program
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.names import SYNONYMS, did_you_mean
+from ddpbench.record.published import names
 from ddpbench.workloads.catalogue import WORKLOADS
 
 
 def test_the_nearest_names_are_offered_alone() -> None:
     assert did_you_mean("resnet5O", WORKLOADS) == "did you mean 'resnet50'?"
     assert did_you_mean("vit-B-16", WORKLOADS) == "did you mean 'vit_b_16'?"
-    assert did_you_mean("cifar", WORKLOADS) == "did you mean 'vgg16-cifar10'?"
-    assert did_you_mean("fp16", PRECISIONS) == "did you mean 'amp-fp16'?"
+    assert did_you_mean("cifar", WORKLOADS) == "did you mean 'vgg16-cifar10' or 'wrn28x10-cifar10'?"
+    assert did_you_mean("amp", PRECISIONS) == "did you mean 'amp-fp16' or 'amp-bf16'?"
+    assert did_you_mean("t4", names()) == "did you mean 't4-tensor-cores'?"
     assert did_you_mean("zzz", WORKLOADS) == did_you_mean("x", []) == ""
 
 
 def test_what_people_say_stands_for_a_name_that_is_there() -> None:
     devices = next(field.choices for field in flags(Config) if field.name == "device")
     assert set(SYNONYMS.values()) <= {*program.commands, *devices, *PRECISIONS}
+    assert did_you_mean("float16", PRECISIONS) == "did you mean 'fp16'?"
     assert did_you_mean("GPU", devices) == "did you mean 'cuda'?"

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from ddpbench.cli.commands import AMP, program, run
+from ddpbench.cli.measuring import AMP, crossover, reproduce, run, sweep
 from ddpbench.cli.options import Option, options
+from ddpbench.cli.program import program
+from ddpbench.cli.sides import race
 from ddpbench.cli.words import request
 from ddpbench.data.catalogue import LOADERS
-from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.catalogue import ALIASES, ENGINES, PRECISIONS
 from ddpbench.record.config import TRAINING, Config
+from ddpbench.record.published import names
 from ddpbench.record.request import Output
 from ddpbench.workloads.catalogue import WORKLOADS
+from ddpbench.workloads.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -60,9 +64,14 @@ def test_no_row_is_left_of_a_flag_that_is_gone() -> None:
     assert sorted(rows) == sorted(row for _, row in ROWS.values())
 
 
-@pytest.mark.parametrize("name", [*PRECISIONS, *LOADERS, *ENGINES])
-def test_every_precision_loader_and_engine_has_a_row(name: str) -> None:
-    assert re.search(rf"^\| `{name}` \|", README, re.MULTILINE)
+@pytest.mark.parametrize("name", [*PRECISIONS, *LOADERS, *ENGINES, *names()])
+def test_every_name_that_can_be_chosen_has_a_row(name: str) -> None:
+    spoken = [f"`{each}`" for each in (name, *(alias for alias in ALIASES if ALIASES[alias] == name))]
+    assert re.search(rf"^\| {', '.join(spoken)} \|", README, re.MULTILINE)
+
+
+def test_every_family_of_workloads_is_told() -> None:
+    assert all(f"`{family.name}`" in README for family in FAMILIES)
 
 
 def test_every_workload_with_a_name_of_its_own_has_a_row() -> None:
@@ -80,8 +89,12 @@ def test_every_command_of_the_program_is_told() -> None:
 def test_every_command_that_is_offered_can_be_given(words: list[str]) -> None:
     name, rest = (words[0], words[1:]) if words[0] in program.commands else ("run", words)
     context = program.commands[name].make_context(name, rest)
-    if name == run.name:
+    if name in (run.name, sweep.name):
         assert request(context.params.pop("workload"), context.params, words).arms
+    if name == reproduce.name:
+        assert context.params["name"] in (None, *names())
+    if name == crossover.name:
+        assert race(context.params["family"], context.params).layers
 
 
 def test_the_files_it_names_are_there() -> None:

@@ -1,7 +1,7 @@
-"""Floor 4: the words of a command to the Request it stands for, and the table of commands. Torch is imported by ``run`` alone."""
+"""Floor 4: the words of a command to what they stand for, and the table of commands. Only commands that measure import torch."""
 
 from __future__ import annotations
 
-from ddpbench.cli.commands import main
+from ddpbench.cli.program import main
 
 __all__ = ["main"]

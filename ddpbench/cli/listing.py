@@ -10,26 +10,32 @@ from rich.table import Table
 
 from ddpbench.data.catalogue import LOADERS, LoaderSpec
 from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.published import load, names
 from ddpbench.workloads.catalogue import WORKLOADS
+from ddpbench.workloads.families import FAMILIES
+from ddpbench.workloads.spec import WorkloadSpec
 
-DATASETS = {"imagenet": "ImageNet", "cifar10": "CIFAR-10"}
+DATASETS = {"imagenet": "ImageNet", "cifar10": "CIFAR-10", "mnist": "MNIST", "disc": "the disc's points", "gemm": "matrices"}
 """What people call the data sets."""
 
 
 def print_choices(console: Console) -> None:
-    """Workloads with their size, precisions, loaders and engines, a line each."""
+    """Workloads with their size, precisions, loaders, engines and published experiments, a line each."""
     sized = [spec for spec in WORKLOADS.values() if spec.parameters is not None and spec.gflops is not None]
     others = sorted(WORKLOADS.keys() - {spec.name for spec in sized})
-    table = _table("workload", "", "parameters", "GFLOPs an image")
+    table = _table("workload", "", "parameters", "one sample", "GFLOPs")
     for spec in sized:
-        table.add_row(spec.name, spec.help, f"{spec.parameters:,}", f"{spec.gflops:.2f}")
+        table.add_row(spec.name, spec.help, f"{spec.parameters:,}", _sample(spec), f"{spec.gflops:.3g}")
     console.print(table)
-    console.print("forward and backward of one image at the workload's own size, 2 a multiply-add\n", style="dim")
+    console.print("GFLOPs: forward and backward of one sample, 2 a multiply-add", style="dim")
+    _print_names(console, "family", ((family.name, f"{family.help}; {family.limits()}") for family in FAMILIES))
+    console.print()
     console.print("and torchvision's other classification models, on ImageNet:")
     console.print(Columns(others, padding=(0, 2), column_first=True))
     _print_names(console, "precision", ((spec.name, spec.help) for spec in PRECISIONS.values()))
     _print_names(console, "loader", ((spec.name, f"{spec.help}; for {_datasets(spec)}") for spec in LOADERS.values()))
     _print_names(console, "engine", ENGINES.items())
+    _print_names(console, "published experiment", ((each.id, each.title) for each in map(load, names())))
 
 
 def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) -> None:
@@ -40,8 +46,14 @@ def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) ->
     console.print(table)
 
 
+def _sample(spec: WorkloadSpec) -> str:
+    """What one sample is, and its size: ``image 3x224x224``."""
+    return f"{spec.item} {'x'.join(map(str, spec.input_shape(None)))}"
+
+
 def _datasets(spec: LoaderSpec) -> str:
-    return " and ".join(DATASETS[name] for name in spec.datasets)
+    *others, last = (DATASETS[name] for name in spec.datasets)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _print_names(console: Console, kind: str, names: Iterable[tuple[str, str]]) -> None:
@@ -60,7 +72,7 @@ def _table(*titles: str) -> Table:
             title,
             justify="right" if title and place > 1 else "left",
             style="cyan" if place == 0 else "",
-            no_wrap=place == 0,
+            no_wrap=place != 1,
             overflow="fold",
         )
     return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -125,6 +125,13 @@ def options(struct: type[msgspec.Struct]) -> Iterator[Option]:
     annotations = get_type_hints(struct, include_extras=True)
     for field in flags(struct):
         yield Option(field, annotations[field.name], _when_given(kinds[field.name]))
+
+
+def given_options(struct: type[msgspec.Struct], given: Mapping[str, Any]) -> Iterator[tuple[Option, Any]]:
+    """The flags of ``struct`` that were given, each with its text, or with every way that a switch was given."""
+    for option in options(struct):
+        if (text := given.get(option.field.name)) not in (None, ()):
+            yield option, text
 
 
 def _when_given(kind: inspect.Type) -> inspect.Type:

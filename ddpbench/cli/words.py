@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
-from ddpbench.cli.options import options
+from ddpbench.cli.options import given_options
 from ddpbench.data import catalogue as loaders
-from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.catalogue import ENGINES, precision
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
@@ -34,27 +34,38 @@ def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Re
     Raises UsageError for an unknown name, a value out of range, a list where there is one value, and a contradiction.
     """
     workloads.find(workload)
-    given = {name: text for name, text in given.items() if text not in (None, ())}
-    axes = {name: option.values(given[name]) for option in options(Config) if (name := option.field.name) in given}
-    output = {name: option.value(given[name]) for option in options(Output) if (name := option.field.name) in given}
-    if output.get("quiet") and output.get("verbose"):
-        raise UsageError("--quiet and --verbose contradict each other", "give one of them")
-    for name in axes.get("precision", ()):
-        lookup("precision", name, PRECISIONS)
+    axes = {option.field.name: option.values(text) for option, text in given_options(Config, given)}
+    if "precision" in axes:
+        axes["precision"] = _precisions(axes["precision"])
     sources = [loaders.find(name) for name in axes.get("loader", ())]
     if sources and "data_dir" in axes and not any(source.reads_files for source in sources):
         named = ",".join(axes["loader"])
         raise UsageError(f"--data-dir and --loader {named} contradict each other: {named} reads no files", "give one of them")
+    if "epochs" in axes and "steps" in axes:
+        raise UsageError("--epochs and --steps contradict each other: each is the length of a round", "give one of them")
     for name in axes.get("engine", ()):
         lookup("engine", name, ENGINES)
     if given.get("amp"):
         axes["precision"] = [_amp(axes)]
     return Request(
         arms=[Config(workload=workload, **dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())],
-        output=Output(**output),
+        output=output(given),
         command=as_typed(words),
         swept=[name for name, values in axes.items() if len(values) > 1],
     )
+
+
+def settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of Config that were given, where each has one value; raises UsageError for one out of range, and for a list."""
+    return {option.field.name: option.value(text) for option, text in given_options(Config, given)}
+
+
+def output(given: Mapping[str, Any]) -> Output:
+    """Where results go; raises UsageError for a value out of range, and for a contradiction."""
+    flags = {option.field.name: option.value(text) for option, text in given_options(Output, given)}
+    if flags.get("quiet") and flags.get("verbose"):
+        raise UsageError("--quiet and --verbose contradict each other", "give one of them")
+    return Output(**flags)
 
 
 def as_typed(words: Sequence[str]) -> list[str]:
@@ -68,6 +79,15 @@ def as_typed(words: Sequence[str]) -> list[str]:
             return [launcher, *parent[place + 1 :]]
     program = ["python", "-m", "ddpbench"] if Path(sys.argv[0]).name == "__main__.py" else ["ddpbench"]
     return [*program, *words]
+
+
+def _precisions(asked: Sequence[str]) -> list[str]:
+    """What the precisions are called here; raises UsageError where there is no such one, or two of the words mean the same."""
+    meant = [precision(name).name for name in asked]
+    if len(set(meant)) < len(meant):
+        twice = " and ".join(f"'{word}'" for word, name in zip(asked, meant, strict=True) if meant.count(name) > 1)
+        raise UsageError(f"--precision has {twice}, which are the same", "every arm has a value of its own")
+    return meant
 
 
 def _amp(axes: Mapping[str, Sequence[Any]]) -> str:

@@ -1,0 +1,127 @@
+"""The commands that train: one run, a sweep, a published experiment, the crossing of two devices."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import rich_click as click
+
+from ddpbench import __version__
+from ddpbench.cli import words
+from ddpbench.cli.flags import all_but, helped, only, takes
+from ddpbench.cli.options import Option, options
+from ddpbench.cli.sides import Sides, race
+from ddpbench.record.config import MEASURING, TRAINING, Config
+from ddpbench.record.errors import Exit, UsageError
+from ddpbench.record.names import lookup
+from ddpbench.record.published import names
+from ddpbench.record.request import Output
+
+AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
+"""The one flag of a run that is no field: it stands for a precision."""
+
+QUICK = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works")
+
+
+def of_a_training(*but: str) -> Iterator[Option | click.RichOption]:
+    """The flags of a training, less some; ``--amp`` follows the precision that it names."""
+    for option in all_but(Config, *but):
+        yield option
+        if option.field.name == "precision":
+            yield AMP
+
+
+@takes(of_a_training(), options(Output))
+@click.command(options_metavar="[FLAGS]")
+@click.argument("workload")
+@click.version_option(__version__, message="ddpbench %(version)s", hidden=True)  # where 'run' is left out, it may stand behind a workload
+@helped
+@click.pass_context
+def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
+    """Train WORKLOAD on every rank, measure, record and report.
+
+    A comma list on a flag that changes the training makes arms (-b 64,128), and so does a switch given both ways
+    (--channels-last --no-channels-last). Arms take turns in one job, and one table compares them.
+
+    'ddpbench list' shows workloads, precisions, loaders and engines. Underscores work as hyphens.
+    """
+    request = words.request(workload, given, context.obj)
+    from ddpbench.experiments.run import run as carry_out
+
+    return carry_out(request)
+
+
+@takes(of_a_training("launches", "profile"), options(Output))
+@click.command(options_metavar="[FLAGS]")
+@click.argument("workload")
+@helped
+@click.pass_context
+def sweep(context: click.RichContext, /, workload: str, **given: Any) -> int:
+    """Train every combination of comma lists anew, round by round.
+
+    A round is a training of its own, of --steps or --epochs, and ends with the accuracy on held-out data. A table a figure
+    shows mean and standard deviation. What does not fit into memory says so, and the others go on.
+
+    The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+    """
+    request = words.request(workload, given, context.obj)
+    from ddpbench.experiments.sweep import sweep as carry_out
+
+    return carry_out(request)
+
+
+@takes(  # where it runs, on which data, for how long; the rest is its protocol
+    only(Config, "seed", "data_dir", "download", "device"), [QUICK], only(Config, "time_limit", "hang_timeout"), options(Output)
+)
+@click.command(options_metavar="[FLAGS]")
+@click.argument("name", required=False)
+@helped
+@click.pass_context
+def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **given: Any) -> int:
+    """Run a published experiment, and compare its figures.
+
+    Without a NAME, show which there are. With one, train what it trained under its protocol, print its table beside this
+    machine's, and check each of its claims.
+
+    The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+    """
+    if name is None:
+        return _show_published(context.obj)
+    lookup("published experiment", name, dict.fromkeys(names()))
+    settings, output, typed = words.settings(given), words.output(given), words.as_typed(context.obj)
+    from ddpbench.experiments.reproduce import reproduce as carry_out
+
+    return carry_out(name, quick, settings, output, typed)
+
+
+@takes(options(Sides), only(Config, "time_limit", "hang_timeout"), all_but(Output, "gpus"))
+@click.command(options_metavar="[FLAGS]")
+@click.argument("family")
+@helped
+@click.pass_context
+def crossover(context: click.RichContext, /, family: str, layers: str, device: str, threads: str, **given: Any) -> int:
+    """Find the model from which on one device is faster than another.
+
+    FAMILY is disc-mlp, models of 2 to 12 layers, each twice as wide as the one before. Every one is trained on both
+    sides, and the size where their times cross is printed with its interval.
+
+    The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+    """
+    asked = race(family, {"layers": layers, "device": device, "threads": threads})
+    settings, output, typed = words.settings(given), words.output(given), words.as_typed(context.obj)
+    from ddpbench.experiments.crossover import crossover as carry_out
+
+    return carry_out(family, asked.devices, asked.threads, asked.layers, settings, output, typed)
+
+
+def _show_published(typed: list[str]) -> int:
+    """The published experiments; raises UsageError where flags stand without one to hold for."""
+    if flags := [word for word in typed if word.startswith("-")]:
+        raise UsageError(f"{flags[0]} without the NAME of an experiment", "'ddpbench reproduce' shows which there are")
+    from ddpbench.report.console import make_console
+    from ddpbench.report.reproduction import render_published
+
+    render_published(make_console(sys.stdout))
+    return Exit.OK

@@ -1,0 +1,124 @@
+"""The program: its commands in one table, and the first word, which is one of them, or a workload to ``run``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import rich_click as click
+from rich.text import Text
+
+from ddpbench import __version__
+from ddpbench.cli.flags import helped
+from ddpbench.cli.measuring import crossover, reproduce, run, sweep
+from ddpbench.cli.options import COLUMNS
+from ddpbench.cli.reading import env, list_, plot, report
+from ddpbench.machine.say import refuse
+from ddpbench.record.errors import BenchError, Exit, UsageError
+from ddpbench.record.names import did_you_mean
+
+SETTINGS = {
+    "token_normalize_func": lambda word: word.replace("_", "-"),
+    "rich_help_config": {
+        "theme": "default-slim",
+        "enable_theme_env_var": False,
+        "text_markup": "rich",
+        "text_paragraph_linebreaks": "\n\n",
+        "padding_helptext_first_line": (0, 0, 1, 0),
+        "options_table_column_types": COLUMNS,
+        "max_width": 100,
+    },
+}
+SPOKEN = ("help", "version")
+"""First words that stand for ``--help`` and ``--version``; 'help run' is 'run --help'."""
+
+EXAMPLES = """\
+Examples:
+  ddpbench resnet50 --amp                                      one process
+  ddpbench resnet50 --amp --gpus 4                             one rank a GPU
+  torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp       the same
+  ddpbench resnet50 --precision fp32,amp-fp16                  two arms
+  ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four trainings
+  ddpbench report                                              the latest run
+"""
+
+
+class Program(click.RichGroup):
+    """The commands in the order of the table below, what people come for first, and examples under them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_epilog(self, ctx: click.RichContext, formatter: click.RichHelpFormatter) -> None:  # type: ignore[override]
+        formatter.write(Text(EXAMPLES))
+
+
+@click.group(
+    cls=Program,
+    commands=[run, sweep, reproduce, crossover, report, plot, list_, env],
+    context_settings=SETTINGS,
+    options_metavar="COMMAND|WORKLOAD",
+    subcommand_metavar="[FLAGS]",
+)
+@click.version_option(__version__, message="ddpbench %(version)s", help="print the version")
+@helped
+def program() -> None:
+    """How fast your GPUs train, whether to believe it, and what holds them back.
+
+    The first word is a command, or a workload, which is run. 'ddpbench run --help' tells every flag of a run.
+    """
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
+    words = list(sys.argv[1:] if words is None else words)
+    try:
+        command, *_ = full = _with_command(words)
+        return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=words) or Exit.OK)
+    except BenchError as problem:
+        refuse(problem)
+    except click.UsageError as problem:
+        refuse(_as_usage_error(problem, command))
+    except click.Abort:
+        return Exit.INTERRUPTED
+
+
+def _with_command(words: list[str]) -> list[str]:
+    """The words with a command or the program's own flag in front. Raises UsageError where the first word is nothing known."""
+    if not words:
+        return ["--help"]
+    first, *rest = words
+    if first in SPOKEN:
+        return _with_command([*rest, f"--{first}"])
+    if first in program.commands or first in ("-h", "--help", "--version"):
+        return words
+    from ddpbench.workloads.catalogue import WORKLOADS, is_workload
+
+    if not first.startswith("-") and ":" not in first and not is_workload(first):
+        near = did_you_mean(first, [*program.commands, *SPOKEN, *WORKLOADS])
+        hint = near or "'ddpbench list' shows the workloads, 'ddpbench --help' the commands"
+        raise UsageError(f"unknown command or workload '{first}'", hint)
+    return ["run", *words]
+
+
+def _as_usage_error(problem: click.UsageError, first: str) -> UsageError:
+    """What click found wrong behind the word ``first``, in the words of every other error."""
+    command = program.commands.get(first, program)
+    path = "ddpbench" if command is program else f"ddpbench {first}"
+    if isinstance(problem, click.NoSuchOption):
+        return _unknown_flag(problem.option_name, command, path)
+    message = problem.format_message().rstrip(".")
+    if isinstance(problem, click.BadOptionUsage):
+        message = message.replace("Option", "flag", 1).replace("requires an argument", "needs a value")
+    return UsageError(message[:1].lower() + message[1:], f"'{path} --help' shows what it takes")
+
+
+def _unknown_flag(flag: str, command: click.Command, path: str) -> UsageError:
+    """A flag that ``command`` does not have: another's, or nobody's."""
+    if command is not program and flag in _spellings(run):
+        return UsageError(f"'{path}' takes no {flag}", f"'{path} --help' shows every flag that it takes")
+    return UsageError(f"unknown flag '{flag}'", did_you_mean(flag, _spellings(command)) or f"'{path} --help' shows every flag")
+
+
+def _spellings(command: click.Command) -> list[str]:
+    return [spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)]

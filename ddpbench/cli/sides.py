@@ -1,0 +1,68 @@
+"""What only a crossover is asked: its two sides, and the models that race on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ddpbench.cli.options import given_options
+from ddpbench.record.config import MEASURING, RANKS, TRAINING, Positive
+from ddpbench.record.errors import UsageError
+from ddpbench.record.flags import Flag
+from ddpbench.record.names import did_you_mean
+from ddpbench.workloads.families import FAMILIES
+
+BY_LAYERS = "-{layers}"
+CROSSED = {family.name.removesuffix(BY_LAYERS): family.ranges["layers"] for family in FAMILIES if family.name.endswith(BY_LAYERS)}
+"""The families whose models differ in their layers alone, and how many these may be."""
+
+
+class Sides(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that a run does not have, or that mean something else there."""
+
+    layers: Annotated[str | None, Flag(TRAINING, "models of A to B layers", metavar="A-B", automatic="every model", sweep=False)] = None
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        Flag(RANKS, "the sides in a comma list, or the one of both", automatic="cpu,cuda; without a GPU cpu"),
+    ] = None
+    threads: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(RANKS, "threads on the processor; two counts in a comma list are two sides", automatic="all cores; without a GPU 1 and all"),
+    ] = None
+    rounds: Annotated[
+        Annotated[int, Positive] | None, Flag(MEASURING, "trainings of every model on each side", automatic="3", sweep=False)
+    ] = None
+
+
+@dataclass(frozen=True)
+class Race:
+    """A crossover as it was asked for; what was not is empty."""
+
+    devices: list[str]
+    threads: list[int]
+    layers: range
+
+
+def race(family: str, given: Mapping[str, Any]) -> Race:
+    """What the words ask for; ``given`` holds the text of every flag of Sides that was given.
+
+    Raises UsageError for an unknown family, a value out of range, and models that the family does not have.
+    """
+    if family not in CROSSED:
+        known = " or ".join(f"'{name}'" for name in CROSSED)
+        raise UsageError(f"unknown family '{family}'", did_you_mean(family, CROSSED) or f"it is {known}: models that differ in size alone")
+    asked = {option.field.name: option.values(text) for option, text in given_options(Sides, given)}
+    [layers] = asked.get("layers", [None])
+    return Race(asked.get("device", []), asked.get("threads", []), _between(layers, CROSSED[family]) if layers else CROSSED[family])
+
+
+def _between(given: str, allowed: range) -> range:
+    ends = re.fullmatch(r"(\d+)-(\d+)", given)
+    first, last = map(int, ends.groups()) if ends else (0, 0)
+    if first not in allowed or last not in allowed or first >= last:
+        raise UsageError(f"--layers cannot be '{given}'", f"it takes A-B, from {allowed[0]} to {allowed[-1]} layers, A below B")
+    return range(first, last + 1)

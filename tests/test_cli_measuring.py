@@ -1,0 +1,125 @@
+"""The commands that train: which flags each takes, and what it hands on of them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddpbench.cli import main
+from ddpbench.cli.measuring import reproduce, run, sweep
+from ddpbench.cli.options import options
+from ddpbench.cli.program import program
+from ddpbench.cli.sides import Sides
+from ddpbench.cli.words import as_typed
+from ddpbench.record.config import Config
+from ddpbench.record.request import Output, Request
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What a command hands to its experiment, which is not carried out here."""
+    calls: list[tuple[Any, ...]] = []
+
+    def take(*arguments: Any) -> int:
+        calls.append(arguments)
+        return 0
+
+    for name in ("run", "sweep", "reproduce", "crossover"):
+        monkeypatch.setitem(sys.modules, f"ddpbench.experiments.{name}", SimpleNamespace(**{name: take}))
+    return calls
+
+
+def spellings(name: str) -> set[str]:
+    return {spelling for option in program.commands[name].params for spelling in option.opts if spelling.startswith("--")}
+
+
+def test_a_sweep_takes_the_flags_of_a_run_but_two() -> None:
+    assert spellings("run") - spellings("sweep") == {"--launches", "--profile", "--version"}
+    assert spellings("sweep") < spellings("run")
+
+
+def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
+    held = {"--seed", "--data-dir", "--download", "--device", "--time-limit", "--hang-timeout"}
+    assert spellings("reproduce") == {*held, *(option.field.spelling for option in options(Output)), "--quick", "--help"}
+
+
+def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
+    words = "vgg16-cifar10 --precision O0,o2 -b 64,128 --steps 3 -o there"
+    assert main(["run", *words.split()]) == main(["sweep", *words.split()]) == 0
+    [[ran], [swept]] = handed
+    assert isinstance(swept, Request)
+    assert (swept.arms, swept.swept, swept.output) == (ran.arms, ["precision", "batch_size"], Output(output_dir="there"))
+    assert [arm.precision for arm in swept.arms] == ["fp32", "fp32", "o2", "o2"]
+    assert swept.command == as_typed(["sweep", *words.split()])
+
+
+def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...]]) -> None:
+    alone = "t4-tensor-cores"
+    flagged = "vgg16-cifar10-batch-sweep --quick --data_dir 'a,b' --download --seed 7 --time-limit 60 --device cpu --gpus 2 --json - -q"
+    assert main(["reproduce", alone]) == main(["reproduce", *shlex.split(flagged)]) == 0
+    assert handed == [
+        (alone, False, {}, Output(), as_typed(["reproduce", alone])),
+        (
+            "vgg16-cifar10-batch-sweep",
+            True,
+            {"seed": 7, "data_dir": "a,b", "download": True, "device": "cpu", "time_limit": 60.0},
+            Output(gpus=2, json="-", quiet=True),
+            as_typed(["reproduce", *shlex.split(flagged)]),
+        ),
+    ]
+
+
+def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, ...]]) -> None:
+    flagged = "disc-mlp --device cuda,cpu --threads 8 --layers 6-12 --rounds 2 --hang-timeout 30 -o there --force -v"
+    threads = "disc-mlp --device cpu --threads 1,2"
+    assert main(["crossover", "disc-mlp"]) == main(["crossover", *flagged.split()]) == main(["crossover", *threads.split()]) == 0
+    assert handed == [
+        ("disc-mlp", [], [], range(2, 13), {}, Output(), as_typed(["crossover", "disc-mlp"])),
+        (
+            "disc-mlp",
+            ["cuda", "cpu"],
+            [8],
+            range(6, 13),
+            {"rounds": 2, "hang_timeout": 30.0},
+            Output(output_dir="there", force=True, verbose=True),
+            as_typed(["crossover", *flagged.split()]),
+        ),
+        ("disc-mlp", ["cpu"], [1, 2], range(2, 13), {}, Output(), as_typed(["crossover", *threads.split()])),
+    ]
+
+
+def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
+    from ddpbench.experiments.crossover import ROUNDS
+
+    [told] = (option.default for option in options(Sides) if option.field.name == "rounds")
+    assert told == str(ROUNDS)
+
+
+@pytest.mark.parametrize("command", [run, sweep, reproduce], ids=lambda command: command.name)
+def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
+    fields = {option.field.spelling for struct in (Config, Output) for option in options(struct)}
+    assert spellings(command.name) - fields <= {"--amp", "--quick", "--help", "--version"}
+
+
+def ranks_flags(*words: str) -> str:
+    """What ``launch/local.sh`` adds to the words."""
+    script = f'. "{ROOT / "launch" / "local.sh"}"; ranks_flags "$@"'
+    return subprocess.run(["bash", "-c", script, "bash", *words], check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("name", program.commands)
+def test_the_start_script_adds_ranks_where_a_command_takes_them(name: str) -> None:
+    assert ranks_flags(name, "x").startswith("--gpus ") == ("--gpus" in spellings(name))
+
+
+@pytest.mark.parametrize("words", ["", "reproduce", "help run", "version", "--help"])
+def test_the_start_script_adds_none_where_words_are_printed(words: str) -> None:
+    assert ranks_flags(*words.split()) == ""

@@ -1,0 +1,215 @@
+"""The commands that read: lists, reports and pictures, all without torch."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import records
+import sweeps
+
+from ddpbench import __version__
+from ddpbench.cli import main
+from ddpbench.data.catalogue import LOADERS
+from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.published import names
+from ddpbench.record.record import Job, save
+from ddpbench.workloads.catalogue import WORKLOADS
+from ddpbench.workloads.families import FAMILIES
+
+PRINTED_MODULES = """
+import sys
+from ddpbench.cli import main
+main()
+print({"torch", "numpy", "matplotlib"} & set(sys.modules))
+"""
+
+
+def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says on stderr, which must be two lines, when it refuses."""
+    with pytest.raises(SystemExit) as end:
+        main(shlex.split(words))
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"(?:left out: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
+    return err
+
+
+def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^resnet18 .* 11,689,512  image 3x224x224 +10\.6$", out, re.MULTILINE)
+    for name in (*WORKLOADS, *(family.name for family in FAMILIES), *PRECISIONS, *LOADERS, *ENGINES, *names()):
+        assert name in out.split()
+    for spec in (*PRECISIONS.values(), *LOADERS.values()):
+        assert spec.help.split()[0] in out
+    loaders = re.split(r"(?m)^(?=(?:synthetic|torch|tensor|dali-cpu) )", out.partition("\nengine")[0])[1:]
+    for told, spec in zip(loaders, LOADERS.values(), strict=True):
+        assert ("CIFAR-10" in told, "ImageNet" in told) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
+
+
+def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    assert main(["env"]) == 0
+    rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if re.match(r"\w+ +\S", line))
+    assert rows["ddpbench"].split()[0] == __version__
+    assert rows["torch"].split()[0] == torch.__version__.split("+")[0] or rows["torch"].split()[0] == torch.__version__
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A results folder: an old record, the newest, a profiler's trace beside it, and a run that has only reserved its name."""
+    for day, workload in (("20261119", "resnet18"), ("20261120", "resnet50")):
+        job = records.job(records.record())
+        job.command = ["ddpbench", workload]
+        save(job, tmp_path / f"{day}T000000Z-{workload}.json")
+    (tmp_path / "20261120T000000Z-resnet50-rank0.trace.json").write_text("{}")
+    (tmp_path / "20261121T000000Z-reserved.json").touch()
+    return tmp_path
+
+
+def test_report_prints_the_latest_record_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "-o", str(folder), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "resnet50"]
+
+
+def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(folder / name) for name in ("20261119T000000Z-resnet18.json", "20261120T000000Z-resnet50.json")]
+    assert main(["report", *files]) == 0
+    out = capsys.readouterr().out
+    assert all(Path(file).name in out for file in files)
+    assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
+
+
+@pytest.mark.parametrize("shape", ["csv", "markdown"])
+def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "-o", str(folder), "--format", shape]) == 0
+    out = capsys.readouterr().out
+    assert "resnet50" in out
+    assert ("," in out.splitlines()[0]) if shape == "csv" else ("\n|" in out)
+
+
+# what measured a job decides how it reads
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    """A folder of a GPU: a sweep, a crossover, a reproduction; and JSON that is none of ddpbench's."""
+    kinds: dict[str, Job] = {"sweep": sweeps.sweep(), "crossover": sweeps.crossing_disc(), "reproduce t4-tensor-cores": sweeps.t4()}
+    folder = tmp_path / "runs" / "h200"
+    folder.mkdir(parents=True)
+    for kind, job in kinds.items():
+        job.kind = kind
+        save(job, folder / f"{kind.replace(' ', '-')}.json")
+    (folder / "other.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("journal", "told"),
+    [
+        ("sweep", "accuracy on held-out data (%), mean (standard deviation)"),
+        ("crossover", "GPU is faster than CPU from"),
+        ("reproduce-t4-tensor-cores", "ddpbench reproduce t4-tensor-cores"),
+    ],
+)
+def test_report_prints_the_page_of_what_measured_it(journal: str, told: str, journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = journals / f"{journal}.json"
+    assert main(["report", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert told in out
+    assert out.endswith(f"{path}\n")
+
+
+def test_a_kind_of_a_later_release_reads_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = records.job(records.record())
+    for kind in ("run", "diagnose"):
+        job.kind = kind
+        save(job, tmp_path / "job.json")
+        assert main(["report", str(tmp_path / "job.json")]) == 0
+    run, other = (page for page in capsys.readouterr().out.split("job.json\n") if page)
+    assert run == other
+
+
+def test_the_latest_report_is_of_a_run(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no record in" in refused(f"report -o {shlex.quote(str(journals.parent))}", capsys)
+
+
+# pictures
+
+
+def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", str(journals.parent)]) == 0
+    out, err = capsys.readouterr()
+    drawn = [Path(line) for line in out.splitlines()]
+    assert {"vgg16-cifar10-time.png", "vgg16-cifar10-memory-spread.svg", "mnist-cnn-speed-up.png", "disc-mlp-crossover.svg"} <= {
+        path.name for path in drawn
+    }
+    assert {path.resolve().parent for path in drawn} == {journals.parent / "plots"}
+    assert all(path.stat().st_size for path in drawn)
+    assert err.startswith(f"left out: '{journals / 'other.json'}' is no ddpbench record")
+    assert len(err.splitlines()) == 1
+
+
+def test_pictures_lie_beside_a_file_or_where_they_are_told_to(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep, elsewhere = str(journals / "sweep.json"), journals.parent / "elsewhere"
+    assert main(["plot", sweep]) == 0
+    assert main(["plot", sweep, "-o", str(elsewhere)]) == 0
+    names = sorted(path.name for path in (journals / "plots").iterdir())
+    assert names == sorted(path.name for path in elsewhere.iterdir())
+    assert capsys.readouterr().out.count("\n") == 2 * len(names)
+
+
+def test_plot_says_what_a_picture_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(records.job(records.record()), tmp_path / "run.json")
+    told = refused(f"plot {shlex.quote(str(tmp_path))}", capsys)
+    assert "nothing to draw: a picture needs two batch sizes, two precisions, or two devices" in told
+    assert "hint: 'ddpbench sweep'" in told
+
+
+def test_plot_refuses_a_folder_without_records_and_one_it_cannot_write(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (empty := journals / "empty").mkdir()
+    assert f"no record in '{empty}'" in refused(f"plot {shlex.quote(str(empty))}", capsys)
+    sweep = shlex.quote(str(journals / "sweep.json"))
+    assert "choose another folder with -o DIR" in refused(f"plot {sweep} -o {sweep}", capsys)
+
+
+def test_plot_without_matplotlib_says_how_to_get_it(
+    journals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "ddpbench.report.canvas", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    told = refused(f"plot {shlex.quote(str(journals / 'sweep.json'))}", capsys)
+    assert told == "ddpbench: error: pictures need matplotlib, which is not here\nhint: pip install matplotlib\n"
+
+
+# published experiments
+
+
+def test_reproduce_without_a_name_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    out = capsys.readouterr().out
+    assert [name for name in out.splitlines() if name in names()] == list(names())
+
+
+# torch
+
+
+@pytest.mark.parametrize("words", ["list", "reproduce", "report sweep.json", "report reproduce-t4-tensor-cores.json"])
+def test_reading_needs_no_torch(words: str, journals: Path, launch: Callable[..., Any]) -> None:
+    done = launch([sys.executable, "-c", PRINTED_MODULES, *words.split()], cwd=journals)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "set()")
+
+
+def test_drawing_needs_no_torch(journals: Path, launch: Callable[..., Any]) -> None:
+    done = launch([sys.executable, "-c", PRINTED_MODULES, "plot", "sweep.json"], cwd=journals)
+    assert done.returncode == 0
+    assert "torch" not in done.stdout.splitlines()[-1]
