@@ -8,6 +8,7 @@ luck cancels in every pair. Prints and writes the ratio of throughputs, ddpbench
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -31,8 +32,6 @@ def main(workload: str, steps: str, target: str) -> None:
     (config,), world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
     world.join()
     pulse = Pulse(600.0)
-    watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None)
-    watchdog.start()
     arm = Arm(config, 1, world, pulse)
     arm.enter()
     images = (config.batch_size or 0) * int(steps) * world.size
@@ -42,16 +41,21 @@ def main(workload: str, steps: str, target: str) -> None:
     theirs: list[float] = []
 
     def measured() -> None:
-        if (timed := arm.round(len(ours))) is not None:
+        watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None)
+        watchdog.start()
+        timed = arm.round(len(ours))
+        watchdog.stop()
+        if timed is not None:
             ours.append(timed.images_per_s)
 
     def unmeasured() -> None:
+        gc.disable()  # as in ddpbench's rounds, so that both run without its pauses
         theirs.append(images / world.most(next(bare)))
+        gc.enable()
 
     for pair in range(PAIRS):
         for turn in (measured, unmeasured) if pair % 2 == 0 else (unmeasured, measured):
             turn()
-    watchdog.stop()
     if world.seat.speaks:
         ratio = paired_ratio(theirs, ours)
         result = {
