@@ -97,7 +97,7 @@ def straggler(record: Record, summary: Summary, step_ms: float) -> Verdict | Non
         kind="straggler",
         says=f"rank {slow.rank} ({_place(record, slow)}) is {slow.excess:.0%} slower than the others, {SLOW_IN[slow.kind]}",
         why=f"its own time is {_about(own_ms)} ms a step, the others' {_about(own_ms / (1 + slow.excess))}; "
-        f"it costs {_about(slow.cost_images_per_s)} images/s",
+        f"it costs {_about(slow.cost_images_per_s)} {record.item}s/s",
         rank=slow.rank,
     )
 
@@ -123,7 +123,7 @@ def data_bound(record: Record, summary: Summary, step_ms: float) -> Verdict | No
     return Verdict(
         kind="data-bound",
         says=f"{_who(record, 'wait')} {summary.data_wait_share:.0%} of every step for data",
-        why=f"the loader gives {_about(1000 * batch / step_ms)} images/s a {device}, "
+        why=f"the loader gives {_about(1000 * batch / step_ms)} {record.item}s/s a {device}, "
         f"the {device} could train {_about(1000 * batch / compute_ms)}",
     )
 

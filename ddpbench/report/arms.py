@@ -11,11 +11,11 @@ from ddpbench.record.config import Config
 from ddpbench.record.record import Job
 from ddpbench.report.ending import word_of
 from ddpbench.report.figures import MISSING, gib, interval, significant
-from ddpbench.report.header import labelled
+from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, sentence
 
-FIGURE, INTERVAL, SPEEDUP, MEMORY = "images/s", "interval", "speed-up", "peak GiB"
+FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "peak GiB"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
 
 INDENT = "  "
@@ -27,7 +27,7 @@ NAMES = ("workload", "precision", "optimizer", "loader", "engine")
 def arms(job: Job, page: Page) -> Iterator[Text]:
     """The table, as full as the page is wide; then what its figures do not tell: too few rounds, no difference, each arm's limit."""
     rows = compare(job.records)
-    lines = _table(rows, job.swept, page)
+    lines = _table(rows, job.swept, rate(*job.records), page)
     yield from inked(lines, LABEL, len(lines[0]))
     few = {row.reach.of for row in rows if row.reach and row.reach.confidence is None and row.reach.of > 1}
     yield from labelled("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
@@ -41,21 +41,27 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
     yield from labelled("limit", (f"{kind}: {_all_or(names, judged)}" for kind, names in limits.items()), page)
 
 
-def _table(rows: Sequence[ArmRow], swept: Sequence[str], page: Page) -> list[str]:
+def _table(rows: Sequence[ArmRow], swept: Sequence[str], unit: str, page: Page) -> list[str]:
     """Where the page is too narrow without its interval, memory, the speed-up's interval; at last with each name on a line of its own."""
     for left_out, brief in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
         kept = [heading for heading in ALIGN if heading not in left_out]
         align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for what runs on
-        heading = [*(field.replace("_", "-") for field in swept), *kept, ""]
+        heading = [*(field.replace("_", "-") for field in swept), *_headings(kept, unit), ""]
         cells = [[*arm_values(row.config, swept), *_cells(row, kept, brief)] for row in rows]
         lines = columns([heading, *cells], align, page)
         if max(map(len, lines)) <= page.width:
             return lines
     kept = [FIGURE, SPEEDUP]
-    lines = columns([[*kept, ""], *(_cells(row, kept) for row in rows)], "><<", Page(page.width - len(INDENT), page.unicode))
+    lines = columns(
+        [[*_headings(kept, unit), ""], *(_cells(row, kept) for row in rows)], "><<", Page(page.width - len(INDENT), page.unicode)
+    )
     return ["arm", INDENT + lines[0]] + [
         line for row, own in zip(rows, lines[1:], strict=True) for line in (*sentence("", arm_name(row.config, swept), page), INDENT + own)
     ]
+
+
+def _headings(kept: Sequence[str], unit: str) -> list[str]:
+    return [unit if heading == FIGURE else heading for heading in kept]
 
 
 def _all_or(names: Sequence[str], of: int) -> str:

@@ -65,7 +65,7 @@ def draw_chart(chart: Chart, with_spread: bool) -> Figure:
     else:
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel("batch size (images a device a step)")
+    axes.set_xlabel(_batch_label(chart.item))
     axes.set_ylabel(chart.y_label)
     axes.set_title(f"{chart.title}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}")
     figure.legend(loc="outside right upper", fontsize=9)
@@ -81,7 +81,7 @@ def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
     rows[0, 0].set_ylim(0, 1.15 * max(found.high for panel in panels for each in panel.speedups.values() for found in each if found))
     for axes, panel in zip(rows[:, 0], panels, strict=True):
         _panel(axes, panel, settings)
-    rows[-1, 0].set_xlabel("batch size (images a device a step)")
+    rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
     figure.suptitle(f"{title}, speed-up over {panels[0].base} with 95% interval", fontsize=12)
     patches = [Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)]
     figure.legend(handles=patches, loc="outside lower center", ncols=3, fontsize=9)
@@ -116,6 +116,10 @@ def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots()
+
+
+def _batch_label(item: str) -> str:
+    return f"batch size ({item}s a device a step)"
 
 
 def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -> None:

@@ -89,6 +89,12 @@ def device_word(environment: Environment) -> str:
     return "GPU" if environment.device_type == "cuda" else "rank"
 
 
+def rate(*records: Record) -> str:
+    """The unit of throughput: ``images/s``, ``points/s``; ``samples/s`` where the records differ in what a sample is."""
+    items = {record.item for record in records}
+    return f"{items.pop() if len(items) == 1 else 'sample'}s/s"
+
+
 def those(names: Sequence[str], of: int) -> str:
     """Some of so many arms, by name while they are few: ``fp32, tf32``, ``5 of 8 arms``; empty for all of them."""
     if len(names) == of:
@@ -156,7 +162,7 @@ def _alone(record: Record) -> str:
 
 def _settings(record: Record) -> Iterator[Item]:
     config = record.config
-    yield "image_size", f"{config.image_size or MISSING} px"
+    yield "image_size", f"{config.image_size or MISSING} px" if record.item == "image" else ""
     yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl or MISSING}"
     yield "lr", f"lr {config.lr:g}"
     yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""

@@ -11,7 +11,7 @@ from ddpbench.analysis.summary import Summary
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Headline
 from ddpbench.report.figures import MISSING, gib, interval, percent, significant
-from ddpbench.report.header import count, device_word
+from ddpbench.report.header import count, device_word, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, flow
 
@@ -22,7 +22,7 @@ def figures(record: Record, summary: Summary, page: Page, verbose: bool = False)
         return
     within = reach(record)
     rows = {
-        "throughput": _throughput(record, record.headline, within) if record.headline and within else [f"{MISSING} images/s"],
+        "throughput": _throughput(record, record.headline, within) if record.headline and within else [f"{MISSING} {rate(record)}"],
         "step": _step(record, summary, within),
         "memory": _resources(record, summary, verbose),
     }
@@ -34,17 +34,17 @@ def figure(record: Record) -> str:
     """The figure in one line: ``4,523 images/s (4,498 to 4,549)``, ``4,523 images/s (2 rounds: 4,498 to 4,549)``."""
     within, headline = reach(record), record.headline
     if within is None or headline is None:
-        return f"{MISSING} images/s"
+        return f"{MISSING} {rate(record)}"
     center, low, high = interval(headline.images_per_s, within.low, within.high)
     if within.confidence is None:
-        return f"{center} images/s ({_range(record, within)})"
-    return f"{center} images/s" + (f" ({low} to {high})" if within.low < within.high else "")
+        return f"{center} {rate(record)} ({_range(record, within)})"
+    return f"{center} {rate(record)}" + (f" ({low} to {high})" if within.low < within.high else "")
 
 
 def _throughput(record: Record, headline: Headline, within: Reach) -> Iterator[str]:
     ranks = record.world_size
     center, low, high = interval(headline.images_per_s, within.low, within.high)
-    yield f"{center} images/s"
+    yield f"{center} {rate(record)}"
     if within.confidence is None:
         yield f"({_range(record, within)})"
     else:
@@ -95,7 +95,7 @@ def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]
     if verbose:
         yield f"{gib(summary.rss_bytes)} GiB a rank on the host, with its workers"
     known = record.headline is not None
-    yield f"{significant(summary.joules_per_image if known else None, 2)} J/image"
+    yield f"{significant(summary.joules_per_image if known else None, 2)} J/{record.item}"
     yield f"MFU {percent(summary.mfu if known else None, 2)} of measured"
 
 

@@ -48,6 +48,7 @@ class Chart:
     stem: str  # of the file
     title: str
     y_label: str
+    item: str  # what a batch is counted in
     curves: Sequence[Curve]
 
 
@@ -57,6 +58,7 @@ class Bars:
 
     device: str
     base: str
+    item: str  # what a batch is counted in
     batches: Sequence[int]
     speedups: Mapping[str, Sequence[Interval | None]]
 
@@ -90,7 +92,7 @@ def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:
     if len({cell.batch for cell in cells}) < 2:
         return []
     measures = (("time", SECONDS), ("memory", memory(cell.record for cell in cells)))
-    drawn = [Chart(f"{workload}-{word}", workload, measure.heading, _curves(measure, cells)) for word, measure in measures]
+    drawn = [Chart(f"{workload}-{word}", workload, measure.heading, cells[0].record.item, _curves(measure, cells)) for word, measure in measures]
     return [chart for chart in drawn if chart.curves]
 
 
@@ -109,7 +111,7 @@ def bars(cells: Sequence[Cell]) -> list[Bars]:
         }
         known = {setting: each for setting, each in speedups.items() if any(each)}
         if known:
-            found.append(Bars(device, base, sizes, known))
+            found.append(Bars(device, base, cells[0].record.item, sizes, known))
     return found
 
 

@@ -13,7 +13,7 @@ from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.record import Record
 from ddpbench.report.figures import about, fixed, gib, step_decimals
-from ddpbench.report.header import count
+from ddpbench.report.header import count, rate
 from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, columns, sentence
 
@@ -100,6 +100,6 @@ def _slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[T
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
     rounds = "every round" if slow.rounds == len(record.rounds) else count(slow.rounds, "round")
-    cost = f"costs {about(slow.cost_images_per_s)} images/s"
+    cost = f"costs {about(slow.cost_images_per_s)} {rate(record)}"
     words = f"{name} ({slow.host}{device}): +{slow.excess:.0%} own time, {slow.kind}, {rounds}; {cost}"
     return inked(sentence("", words, page), CAUTION, len(name))

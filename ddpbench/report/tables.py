@@ -18,7 +18,7 @@ from ddpbench.record.trace import PHASES
 from ddpbench.report.arms import arm_name, arm_values, speedup_text
 from ddpbench.report.ending import ending_words, word_of
 from ddpbench.report.figures import MISSING, gib, interval
-from ddpbench.report.header import place
+from ddpbench.report.header import place, rate
 
 LONE_RUN = ("workload", "precision")
 """What names a run that has no other arm beside it."""
@@ -42,7 +42,7 @@ def to_csv(job: Job) -> str:
 def to_markdown(job: Job) -> str:
     """A table with a row an arm, rounded as on the terminal; under it verdicts, endings, checks and the command."""
     names = job.swept or LONE_RUN
-    heading = [*(name.replace("_", "-") for name in names), "images/s", "95% interval", "speed-up", "peak GiB"]
+    heading = [*(name.replace("_", "-") for name in names), rate(*job.records), "95% interval", "speed-up", "peak GiB"]
     rows = [[*arm_values(row.config, names), *_cells(row)] for row in compare(job.records)]
     table = [heading, ["---"] * len(names) + ["---:"] * 4, *rows]
     said = [line for record in job.records for line in _said(record, f"{arm_name(record.config, names)}: " if job.swept else "")]
