@@ -14,7 +14,6 @@ from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.record.request import Output, Request
 
-
 NAMING = ("workload", "precision", "batch_size")
 """The fields of a cell that tell it from the others."""
 

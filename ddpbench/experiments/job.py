@@ -6,10 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
-from rich.console import Console
 
 from ddpbench.experiments.arms import Arm, Earlier, interleave, schedule
 from ddpbench.experiments.ending import Ending
@@ -27,18 +25,13 @@ from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
-from ddpbench.record.record import Ceilings, Job, Record, Round
+from ddpbench.record.record import Ceilings, Record, Round
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.console import make_console
 from ddpbench.report.figures import about
+from ddpbench.report.pages import Render
 from ddpbench.report.progress import listener
-
-
-class Render(Protocol):
-    """Prints a job."""
-
-    def __call__(self, job: Job, console: Console, path: Path | None, *, verbose: bool, quiet: bool) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -142,7 +135,7 @@ def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, c
         return measured.message
     learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
     journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})
-    return f"{about(measured.images_per_s, 4)} images/s"
+    return f"{about(measured.images_per_s, 4)} {journal.job.records[index].item}s/s"
 
 
 def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse, progress: Progress) -> Ceilings:

@@ -12,7 +12,6 @@ from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.experiments.cells import Cell
 from ddpbench.record.config import Config
 
-
 SHORT: dict[str, Any] = {"epochs": None, "steps": 2, "rounds": 2, "warmup": 1, "validate": False}
 """A training that shows that it runs. It comes too early to be held against anything that was not trained on."""
 
@@ -59,7 +58,7 @@ def vgg16_cifar10_batch_sweep(quick: bool) -> list[Cell]:
     batches: tuple[int, ...] = (128, 256, 512, 1024, 2048)
     if quick:
         batches = (2, 3)
-        how |= SHORT | {"image_size": 16}
+        how |= SHORT | {"image_size": 16, "steps": 1}
     return [
         Cell(Config(workload="vgg16-cifar10", precision=precision, batch_size=batch, static_loss_scale=scale, **how))
         for precision, scale in (("fp32", None), ("o2", 128.0), ("amp-fp16", None))

@@ -42,7 +42,8 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
     )
     if name == DISC:
         given = dict(given)
-        cells = disc(quick, [device] if (device := given.pop("device", None)) else [])
+        device = given.pop("device", "auto")
+        cells = disc(quick, [] if device == "auto" else [device])
     else:
         cells = PROTOCOLS[name](quick)
     return carry_out(request_of(cells, given, output, command), recipe)

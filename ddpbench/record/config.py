@@ -27,7 +27,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     precision: Annotated[str, Flag(TRAINING, "how numbers are held; 'ddpbench list' explains each")] = "torch-default"
     batch_size: Annotated[
         Annotated[int, Positive] | None,
-        Flag(TRAINING, "images a GPU a step", "-b", "256 for ImageNet models, 128 for CIFAR; on a CPU rank 8 and 32"),
+        Flag(TRAINING, "images a GPU a step", "-b", "the workload's own: 256 for ImageNet models, 128 for CIFAR, on a CPU rank 8 and 32"),
     ] = None
     image_size: Annotated[
         Annotated[int, Meta(ge=8, le=2048)] | None, Flag(TRAINING, "side of the square input, in pixels", automatic="the workload's own")
@@ -45,7 +45,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
     schedule: Annotated[
         Literal["constant", "linear", "step"],
-        Flag(TRAINING, "learning rate over a training: linear warms up over its first tenth and falls to 0, step takes 0.7 each epoch"),
+        Flag(TRAINING, "learning rate over a training; linear rises over its first tenth and falls to 0, step takes 0.7 each epoch"),
     ] = "constant"
     static_loss_scale: Annotated[
         Annotated[float, Above0] | None,
@@ -105,7 +105,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rounds: Annotated[Annotated[int, Positive], Flag(MEASURING, "timed rounds", sweep=False)] = 5
     fresh: Annotated[
         bool | None,
-        Flag(MEASURING, "every round is a training from the start", automatic="on in sweep and reproduce", sweep=False),
+        Flag(MEASURING, "every round is a training from the start", automatic="on in sweep, reproduce and crossover", sweep=False),
     ] = None
     validate: Annotated[
         bool | None,

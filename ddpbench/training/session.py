@@ -110,12 +110,13 @@ class Session:
     def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
         """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
 
-        A round that is a whole training needs no more than one: it is itself the time until everything has settled. All ranks agree on each decision, so that none of them waits for the others in a collective.
+        A round that is a whole training needs one step: it is itself the time until everything has settled. All ranks agree on
+        each decision, so that none of them waits for the others in a collective.
         """
         begin = perf_counter()
         first_batch_s, seen = self._first_step()
         first_step_s = perf_counter() - begin
-        window = self.config.warmup or 1
+        window = 1 if self.config.fresh else self.config.warmup or 1
         steps, now, agreed = 2 + window, self._window_s(window), False
         for _ in range(0 if self.config.fresh else WARMUP_LIMIT - 1):
             steps, before, now = steps + window, now, self._window_s(window)
@@ -130,7 +131,8 @@ class Session:
     def settle(self) -> None:
         """Warms up again after another arm's turn, without looking: caches, clocks and the allocator come back."""
         self._first_step()
-        self._window_s(self.config.warmup or 1)
+        if not self.config.fresh:
+            self._window_s(self.config.warmup or 1)
 
     def _first_step(self) -> tuple[float, Observation]:
         """One observed step, after which the end of backward can be marked; returns the seconds its batch took, and what was seen."""
