@@ -10,8 +10,9 @@ from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.analysis.claims import ClaimResult, claims
 from ddpbench.analysis.effects import Ratio, Times, ratio, times
 from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread
-from ddpbench.analysis.reproduction import departures, rows
+from ddpbench.analysis.reproduction import departures, rows, stand_ins
 from ddpbench.record.errors import UsageError
+from ddpbench.record.published import load
 from ddpbench.record.record import Data, Job
 
 T4, WRN, VGG = "t4-tensor-cores", "wrn-cifar10-apex-levels", "vgg16-cifar10-batch-sweep"
@@ -178,6 +179,8 @@ def test_a_shrunk_wide_resnet_stands_for_the_published_one() -> None:
     record = rows(WRN, quick)[0].record
     assert record is not None
     assert record.config.workload == "wrn16x1-cifar10"
+    assert stand_ins(load(WRN), quick) == {"wrn28x10-cifar10": "wrn16x1-cifar10"}
+    assert stand_ins(load(WRN), sweeps.wrn()) == {}
 
 
 def test_departures_from_the_protocol_are_said() -> None:
@@ -280,8 +283,7 @@ def test_missing_cells_are_named_with_the_reason() -> None:
     assert claims(T4, job)[0].sentence == "missing: fp32 (not measured)"
     processor = sweeps.job(*(sweeps.cell("gemm-mlp", name, 512, device="Some CPU") for name in ("fp32", "amp-fp16")))
     memory = about(claims(T4, processor), "1.17 times the memory").sentence
-    assert "fp32 (no memory of a GPU)" in memory
-    assert "earlier model alive (not measured)" in memory
+    assert memory == "missing: fp32, amp-fp16 (no memory of a GPU), amp-fp16 with the earlier model alive (not measured)"
 
 
 def test_a_leftover_that_failed_gives_way_to_the_clean_cell() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sweeps
+from msgspec.structs import replace
 
 from ddpbench.record.record import Job
 from ddpbench.report.canvas import draw_bars, draw_chart, draw_races
@@ -40,6 +41,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(three_gpus()))),
     "leftovers": lambda: draw_bars("gemm-mlp", bars(cells_by_workload([sweeps.t4()])["gemm-mlp"])),
     "crossover": lambda: draw_races("disc-mlp", races([sweeps.crossing_disc()]), (700_000, "published: 700,000 parameters, 10 layers")),
+    "threads": lambda: draw_races("disc-mlp", races([sweeps.crossing_threads()]), (700_000, "published: 700,000 parameters, 10 layers")),
     "two-crossovers": lambda: draw_races(
         "disc-mlp", races([sweeps.crossing_disc("V100"), sweeps.disc([1, 2, 4], [3, 3, 3], [6, 8, 9])]), (700_000, "published")
     ),
@@ -67,6 +69,47 @@ def test_a_job_of_one_cell_has_no_picture(tmp_path: Path) -> None:
 def test_workloads_of_one_batch_have_bars_alone(tmp_path: Path) -> None:
     gemm = [path for path in names(plot([sweeps.t4()], tmp_path)) if path.startswith("gemm")]
     assert gemm == ["gemm-mlp-speed-up.png", "gemm-mlp-speed-up.svg"]
+
+
+def test_single_rounds_have_no_picture_of_their_spread(tmp_path: Path) -> None:
+    job = sweeps.published_vgg("V100")
+    for record in job.records:
+        record.rounds = record.rounds[:1]
+    stems = ("time", "memory", "speed-up")
+    assert names(plot([job], tmp_path))[::2] == [f"vgg16-cifar10-{stem}.png" for stem in stems]
+
+
+def test_trainings_of_another_length_lie_on_no_common_curve() -> None:
+    job = sweeps.wrn()
+    for record in job.records:
+        if record.config.batch_size == 512:
+            record.config = replace(record.config, epochs=None, steps=40)
+    job.swept += ["epochs", "steps", "loader", "workers"]
+    cells = cells_by_workload([job])["wrn28x10-cifar10"]
+    assert {cell.setting for cell in cells} == {"fp32", "amp-fp16", "o2", "fp16"}
+    assert charts("wrn28x10-cifar10", cells) == []
+    (panel,) = bars(cells)
+    assert (panel.base, panel.batches) == ("fp32", [128, 512])
+    assert all(each is not None for each in (*panel.speedups["amp-fp16"], *panel.speedups["o2"]))
+
+
+def test_what_a_picture_does_not_show_is_part_of_a_curves_name() -> None:
+    cells = [sweeps.cell(batch=batch, settings={"loader": loader}) for batch in (64, 128) for loader in ("tensor", "torch")]
+    job = sweeps.job(*cells, swept=("batch_size", "loader"))
+    time, *_ = charts("vgg16-cifar10", cells_by_workload([job])["vgg16-cifar10"])
+    assert [(curve.setting, curve.x) for curve in time.curves] == [("fp32, tensor", [64, 128]), ("fp32, torch", [64, 128])]
+
+
+def test_a_title_says_what_the_lines_on_bars_are() -> None:
+    def title(rounds: int) -> str:
+        job = sweeps.published_vgg("V100")
+        for record in job.records:
+            record.rounds = record.rounds[:rounds]
+        return str(draw_bars("vgg16", bars(vgg([job]))).get_suptitle())
+
+    assert title(5) == "vgg16, speed-up over fp32 with 95% interval"
+    assert title(2) == "vgg16, speed-up over fp32 with range of the rounds"
+    assert title(1) == "vgg16, speed-up over fp32"
 
 
 def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_an_unfinished_job_has_its_page(name: str) -> None:
         text = printed(lambda console, job=job: render_reproduction(name, job, console, None), 60)
         assert text.count("\nclaimed  ") == len(load(name).claims)
         assert [line for line in text.split("\n") if len(line) > 60] == []
+
+
+def test_an_unfinished_sweep_and_crossover_have_their_pages() -> None:
+    for job in [*sweeps.unfinished(lambda: sweeps.published_vgg("V100"))][1::7]:
+        text = sweep_page(job, 60)
+        assert [line for line in text.split("\n") if len(line) > 60] == []
+        assert {record.status for record in job.records} <= {"ok", *re.findall("interrupted|failed", text)}
+    for job in [*sweeps.unfinished(sweeps.crossing_threads)][1::7]:
+        text = printed(lambda console, job=job: render_crossover(job, console, None), 60)
+        assert "faster than" in text
 
 
 def test_other_swept_fields_name_rows() -> None:

@@ -20,7 +20,7 @@ from ddpbench.analysis.measures import (
     gpu_memory,
     spread,
 )
-from ddpbench.record.published import Experiment, Mean, Row, load
+from ddpbench.record.published import Experiment, Mean, Publication, Row, load
 from ddpbench.record.record import Job, Record
 
 
@@ -52,6 +52,13 @@ def rows(name: str, job: Job) -> list[RowResult]:
 def departures(job: Job) -> list[str]:
     """In what this job is not the published protocol, a sentence each."""
     return [*_departures(job)] if job.records else []
+
+
+def stand_ins(publication: Publication, job: Job) -> dict[str, str]:
+    """The published workloads that a job made smaller, each with the one that stands for it."""
+    tabled = [each.workload for each in publication.experiments if any(row.precision for row in each.rows)]
+    here = {workload: record.config.workload for workload in tabled for record in cells(job, workload)}
+    return {workload: other for workload, other in here.items() if other != workload}
 
 
 def _departures(job: Job) -> Iterator[str]:

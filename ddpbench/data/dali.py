@@ -41,7 +41,7 @@ class DaliCpu:
     """
 
     def __init__(self, tree: ImageTree, plan: ShardPlan, config: Config, rank: int, device: torch.device) -> None:
-        self.data = Data(loader="dali-cpu", description=tree.description, images=len(tree.files))
+        self.data = Data(loader="dali-cpu", description=tree.description, images=len(tree.files), made=tree.made)
         self.in_flight = config.prefetch
         self._files, self._labels = tree.files, torch.tensor(tree.labels)
         self._plan = iter(plan)

@@ -27,7 +27,7 @@ def fetch(dataset: str, directory: str | None) -> None:
     found = FILE_SETS[dataset]
     if found.files(directory, "train"):
         return
-    with _alone(Path(directory)):
+    with alone(Path(directory)):
         if not found.files(directory, "train"):
             _download(dataset, directory)
 
@@ -47,14 +47,14 @@ def _download(dataset: str, directory: str) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Within, no other process is, on any node that shares the folder."""
     file = folder / ".ddpbench-download"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = file.open("w")
     except OSError as problem:
-        raise UsageError(f"cannot write to '{folder}': {problem.strerror}", "choose another --data-dir") from problem
+        raise UsageError(f"cannot write to '{folder}': {problem.strerror}", "choose another folder") from problem
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpbench.data import sets
+from ddpbench.data.made_tree import is_made
 from ddpbench.record.errors import UsageError
 
 JPEG = (".jpg", ".jpeg")
@@ -25,26 +26,28 @@ class ImageTree:
     files: list[str]
     labels: list[int]
     description: str
+    made: bool = False
 
 
 def read(directory: str) -> ImageTree:
     """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read."""
-    return _tree(dict(enumerate(class_folders(directory))))
+    return _tree(dict(enumerate(class_folders(directory))), is_made(directory))
 
 
 def read_held_out(directory: str) -> ImageTree | None:
     """Every image of DIR/val, labelled as in training; None without class folders there. Raises UsageError as ``count`` does."""
     folders = _held_out_folders(directory, class_folders(directory))
-    return _tree(folders) if folders else None
+    return _tree(folders, is_made(directory)) if folders else None
 
 
-def _tree(folders: Mapping[int, Path]) -> ImageTree:
+def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
     """Every image of the class folders, which stand under their labels."""
     listing = [(file, label) for label, folder in folders.items() for file in _images(folder)]
     files, labels = [file for file, _ in listing], [label for _, label in listing]
     kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
     content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
-    return ImageTree(files, labels, f"{kind} folder, {len(files):,} {content}")
+    what = "made set in the shape of ImageNet" if made else f"{kind} folder"
+    return ImageTree(files, labels, f"{what}, {len(files):,} {content}", made)
 
 
 def count(directory: str, classes: int, enough: int) -> int:

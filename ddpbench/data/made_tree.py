@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpbench.data.fetch import _alone
+from ddpbench.data.fetch import alone
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.errors import UsageError
 
@@ -56,7 +56,7 @@ def made_tree(folder: Path, images: int, classes: int) -> Path:
     content = f"{images} images, {classes} classes\n"
     if _holds(folder, content):
         return folder
-    with _alone(folder.parent):
+    with alone(folder.parent):
         if not _holds(folder, content):
             unfinished = folder.with_name(f".{folder.name}.unfinished")
             try:

@@ -47,7 +47,7 @@ def _samples(config: Config, dataset: str) -> tuple[TreeSamples | ArraySamples, 
     assert config.data_dir, "checked"
     assert config.image_size, "settled"
     tree = folder.read(config.data_dir)
-    data = Data(loader="torch", description=tree.description, images=len(tree.files))
+    data = Data(loader="torch", description=tree.description, images=len(tree.files), made=tree.made)
     return TreeSamples(tree, tree_transform(config.image_size, config.augment)), data
 
 

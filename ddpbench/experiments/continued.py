@@ -29,7 +29,8 @@ def continued_journal(request: Request, records: list[Record], stem: str) -> Jou
 
     Raises UsageError where it is of another command or version, cannot be read, or is being written by another process.
     """
-    path = Path(request.output.output_dir) / device_slug(records[0]) / f"{stem}.json"
+    largest = next((record for record in records if record.environment.device_type == "cuda"), records[0])
+    path = Path(request.output.output_dir) / device_slug(largest) / f"{stem}.json"
     _hold(path)
     if not path.exists():
         job = new_job(request, records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,9 @@ from ddpbench.experiments.cells import Cell, kept_as, request_of
 from ddpbench.experiments.job import Recipe, carry_out
 from ddpbench.experiments.protocols import PROTOCOLS
 from ddpbench.machine.device import Device
+from ddpbench.machine.say import refuse
+from ddpbench.machine.seat import take_seat
+from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Output
 from ddpbench.report.reproduction import render_reproduction
@@ -33,8 +37,7 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
     ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
     """
     if name == IMAGENET and "data_dir" not in given:
-        images, classes = MADE_IMAGES[quick]
-        given = {**given, "data_dir": str(made_tree(Path(output.output_dir) / f"made-imagenet-{images}", images, classes))}
+        given = {**given, "data_dir": make_images(Path(output.output_dir), *MADE_IMAGES[quick])}
     recipe = Recipe(
         kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}"),
         partial(render_reproduction, name),
@@ -47,6 +50,17 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
     else:
         cells = PROTOCOLS[name](quick)
     return carry_out(request_of(cells, given, output, command), recipe)
+
+
+def make_images(results: Path, images: int, classes: int) -> str:
+    """The folder of the set that stands for ImageNet, beside the results; it is made by the first call, on all cores."""
+    folder = results / f"made-imagenet-{images}"
+    try:
+        if not folder.exists() and take_seat().local_rank == 0:
+            print(f"ddpbench: making {images:,} images in {folder}", file=sys.stderr, flush=True)
+        return str(made_tree(folder, images, classes))
+    except BenchError as error:
+        refuse(error)
 
 
 def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:

@@ -17,9 +17,9 @@ MOST_WORKERS = 8
 def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
     """``config`` with every automatic field filled in for this machine. Raises UsageError for unknown names."""
     spec = workloads.find(config.workload)
-    fresh = bool(config.fresh)
+    fresh, loader = bool(config.fresh), config.loader or default_loader(config, spec)
     automatic = {
-        "loader": default_loader(config, spec),
+        "loader": loader,
         "fresh": fresh,
         "validate": fresh or config.epochs is not None,
         "lr": spec.lr,
@@ -29,7 +29,7 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
         "image_size": spec.image_size,
         "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
-        "workers": default_workers(config.cores or usable_cores() / local_world_size),
+        "workers": 0 if loader == "tensor" else default_workers(config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,
     }
     unset = {name: value for name, value in automatic.items() if getattr(config, name) is None}

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ddpbench.analysis.crossover import three_digits
-from ddpbench.analysis.stats import Interval
+from ddpbench.analysis.effects import Times
 from ddpbench.report.pictures import Bars, Chart, Curve, Race
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -73,7 +73,7 @@ def draw_chart(chart: Chart, with_spread: bool) -> Figure:
 
 
 def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
-    """Speed-ups as bars, a panel a device, all on one scale, with their 95% intervals."""
+    """Speed-ups as bars, a panel a device, all on one scale, with their intervals or, of too few rounds, their ranges."""
     settings = list(dict.fromkeys(setting for panel in panels for setting in panel.speedups))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.0, 1.4 + 2.3 * len(panels)), layout="constrained")
@@ -82,7 +82,7 @@ def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
     for axes, panel in zip(rows[:, 0], panels, strict=True):
         _panel(axes, panel, settings)
     rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
-    figure.suptitle(f"{title}, speed-up over {panels[0].base} with 95% interval", fontsize=12)
+    figure.suptitle(f"{title}, speed-up over {panels[0].base}{_within(panels)}", fontsize=12)
     patches = [Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)]
     figure.legend(handles=patches, loc="outside lower center", ncols=3, fontsize=9)
     return figure
@@ -148,7 +148,9 @@ def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
             if found is not None:
                 place = group + (at - (len(settings) - 1) / 2) * width
                 axes.bar(place, found.center, 0.92 * width, color=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
-                axes.errorbar(place, found.center, [[found.center - found.low], [found.high - found.center]], color="black", capsize=2)
+                if found.low < found.high:
+                    reach = [[found.center - found.low], [found.high - found.center]]
+                    axes.errorbar(place, found.center, reach, color="black", capsize=2)
                 _name_height(axes, place, found)
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
@@ -158,7 +160,14 @@ def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _name_height(axes: Axes, place: float, found: Interval) -> None:
+def _within(panels: Sequence[Bars]) -> str:
+    """What the black lines on bars are, in the words of a title."""
+    drawn = [found for panel in panels for each in panel.speedups.values() for found in each if found and found.low < found.high]
+    kinds = dict.fromkeys("range of the rounds" if found.is_range else "95% interval" for found in drawn)
+    return f" with {' or '.join(kinds)}" if kinds else ""
+
+
+def _name_height(axes: Axes, place: float, found: Times) -> None:
     """On white, for the line at 1 may run behind it."""
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     text = f"{found.center:.2f}"

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpbench.analysis.crossover import crossing_of, side
-from ddpbench.analysis.effects import speedup
+from ddpbench.analysis.effects import Times, speedup
 from ddpbench.analysis.measures import SECONDS, Measure, memory, spread
-from ddpbench.analysis.stats import Interval
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
 
-ON_AN_AXIS = ("precision", "batch_size", "workload")
-"""Swept fields that a picture shows by itself; any other is part of a curve's name."""
+SHOWN = ("precision", "batch_size", "workload")
+"""Fields that a picture shows by itself."""
+
+LENGTH = ("steps", "epochs")
+"""Fields that make a training longer: the times of two that differ in them lie on no one curve."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,9 @@ class Cell:
     """One cell by what a picture tells it by."""
 
     device: str
-    setting: str  # the precision, and what else sets it apart
+    setting: str  # the precision, and what else sets it apart from another cell of its batch
     batch: int
+    like: tuple[object, ...]  # equal in cells that differ in nothing but what a picture shows
     record: Record
 
 
@@ -60,7 +63,7 @@ class Bars:
     base: str
     item: str  # what a batch is counted in
     batches: Sequence[int]
-    speedups: Mapping[str, Sequence[Interval | None]]
+    speedups: Mapping[str, Sequence[Times | None]]
 
 
 @dataclass(frozen=True)
@@ -79,21 +82,21 @@ def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
     """The cells of all jobs by workload; where two are alike in everything that a picture shows, the one started last."""
     found: dict[str, dict[tuple[str, str, int], Cell]] = {}
     for job in sorted(jobs, key=lambda each: each.started):
-        others = [field for field in job.swept if field not in ON_AN_AXIS]
         for record in job.records:
+            others = _told_apart_by(record, job)
             named = [record.config.precision, arm_name(record.config, others) if others else "", record.label]
-            cell = Cell(device_name(record), ", ".join(filter(None, named)), record.config.batch_size or 0, record)
+            like = tuple(getattr(record.config, field) for field in (*LENGTH, *job.swept) if field not in SHOWN)
+            cell = Cell(device_name(record), ", ".join(filter(None, named)), record.config.batch_size or 0, like, record)
             found.setdefault(record.config.workload, {})[cell.device, cell.setting, cell.batch] = cell
     return {workload: list(cells.values()) for workload, cells in found.items()}
 
 
 def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:
-    """Time and memory over batch size; none where the cells have no two batch sizes, and none of what no cell knows."""
-    if len({cell.batch for cell in cells}) < 2:
-        return []
+    """Time and memory over batch size; none where no setting has two batch sizes, and none of what no cell knows."""
     measures = (("time", SECONDS), ("memory", memory(cell.record for cell in cells)))
-    drawn = [Chart(f"{workload}-{word}", workload, measure.heading, cells[0].record.item, _curves(measure, cells)) for word, measure in measures]
-    return [chart for chart in drawn if chart.curves]
+    item = cells[0].record.item
+    drawn = [Chart(f"{workload}-{word}", workload, measure.heading, item, _curves(measure, cells)) for word, measure in measures]
+    return [chart for chart in drawn if any(len(curve.x) > 1 for curve in chart.curves)]
 
 
 def bars(cells: Sequence[Cell]) -> list[Bars]:
@@ -126,6 +129,16 @@ def device_name(record: Record) -> str:
     return name if record.world_size == 1 else f"{record.world_size} x {name}"
 
 
+def _told_apart_by(record: Record, job: Job) -> list[str]:
+    """The swept fields in which other cells differ from ``record`` that a picture would show in its place."""
+
+    def shown(each: Record) -> tuple[object, ...]:
+        return (*(getattr(each.config, field) for field in SHOWN), device_name(each), each.label)
+
+    rivals = [each for each in job.records if shown(each) == shown(record)]
+    return [field for field in job.swept if len({getattr(each.config, field) for each in rivals}) > 1]
+
+
 def _race(job: Job) -> Race | None:
     crossing = crossing_of(job)
     if crossing is None:
@@ -145,8 +158,9 @@ def _race(job: Job) -> Race | None:
 
 def _curves(measure: Measure, cells: Sequence[Cell]) -> list[Curve]:
     found = []
-    for device, setting in dict.fromkeys((cell.device, cell.setting) for cell in cells):
-        ours = [cell for cell in cells if (cell.device, cell.setting) == (device, setting) and measure.values(cell.record)]
+    for device, setting, like in dict.fromkeys((cell.device, cell.setting, cell.like) for cell in cells):
+        alike = [cell for cell in cells if (cell.device, cell.setting, cell.like) == (device, setting, like)]
+        ours = [cell for cell in alike if measure.values(cell.record)]
         ours.sort(key=lambda cell: cell.batch)
         if ours:
             found.append(_curve(device, setting, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure))

@@ -16,9 +16,9 @@ CROSSOVER = "disc-mlp"
 def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """Draws everything that ``jobs`` have, those of several GPUs in one picture, into ``folder``; the files written, in order.
 
-    Time and memory are drawn twice, with and without the spread of the rounds. Nothing is drawn, and nothing returned, of
-    jobs that hold neither two batch sizes, nor two settings, nor two devices. Raises OSError where ``folder`` cannot be
-    written. matplotlib is loaded here, not with this module.
+    Time and memory are drawn twice, with and without the spread of the rounds where there is any. Nothing is drawn, and
+    nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two devices. Raises OSError where
+    ``folder`` cannot be written. matplotlib is loaded here, not with this module.
     """
     from ddpbench.report.canvas import draw_bars, draw_chart, draw_races, save
 
@@ -29,7 +29,8 @@ def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
             continue
         for chart in charts(workload, cells):
             written += save(draw_chart(chart, with_spread=False), folder, slug(chart.stem))
-            written += save(draw_chart(chart, with_spread=True), folder, f"{slug(chart.stem)}-spread")
+            if any(any(curve.spread) for curve in chart.curves):
+                written += save(draw_chart(chart, with_spread=True), folder, f"{slug(chart.stem)}-spread")
         if panels := bars(cells):
             written += save(draw_bars(workload, panels), folder, f"{slug(workload)}-speed-up")
     if found := races(jobs):

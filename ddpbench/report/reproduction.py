@@ -12,7 +12,7 @@ from rich.text import Text
 from ddpbench.analysis.cells import by_precision, cells
 from ddpbench.analysis.claims import ClaimResult, claims
 from ddpbench.analysis.measures import Measure
-from ddpbench.analysis.reproduction import RowResult, departures, rows
+from ddpbench.analysis.reproduction import RowResult, departures, rows, stand_ins
 from ddpbench.record.catalogue import precision
 from ddpbench.record.published import Experiment, Publication, load, names
 from ddpbench.record.record import Job, Record
@@ -84,7 +84,7 @@ def _head(publication: Publication, job: Job, page: Page) -> Iterator[Text]:
     for protocol in filter(None, [publication.protocol, *(_protocol(each) for each in publication.experiments)]):
         yield from _labelled("protocol", protocol, page)
     yield from _labelled("here", "; ".join(dict.fromkeys(place(record.environment) for record in job.records)), page)
-    for departure in departures(job):
+    for departure in [*departures(job), *(f"{other} stands for {one}" for one, other in stand_ins(publication, job).items())]:
         yield from _labelled("but", departure, page)
     for note in _mappings(publication):
         yield from _labelled("note", note, page)

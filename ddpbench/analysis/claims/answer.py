@@ -43,10 +43,12 @@ def gain(name: str, fast: Ratio, held: Ratio, record: Record | None) -> str:
 
 
 def missing(cells: Mapping[str, Record | None], *measures: Measure) -> str:
-    """Which cells have no figure of one of ``measures``, and why: ``missing: fp32 (not measured), O2 (out of memory)``; or nothing."""
-    why = {name: _why(record, measures or (SECONDS,)) for name, record in cells.items()}
-    names = [f"{name} ({reason})" for name, reason in why.items() if reason]
-    return f"missing: {', '.join(names)}" if names else ""
+    """Which cells have no figure of one of ``measures``, and why: ``missing: O0, O1 (not measured), O2 (out of memory)``; or nothing."""
+    why: dict[str, list[str]] = {}
+    for name, record in cells.items():
+        why.setdefault(_why(record, measures or (SECONDS,)), []).append(name)
+    told = [f"{', '.join(names)} ({reason})" for reason, names in why.items() if reason]
+    return f"missing: {', '.join(told)}" if told else ""
 
 
 def _why(record: Record | None, measures: Sequence[Measure]) -> str:

@@ -77,7 +77,7 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> Answer:
         wait, cores = wait_for_data(base), base.config.cores or base.environment.places[0].usable_cores
         words.append(
             f"{model} takes {ours[0].words} of O0's time under O1 and {ours[1].words} under O2, and O0 waits {wait or 0:.0%} of a step "
-            f"for {base.config.workers} workers on {cores:g} cores"
+            f"for {_count(base.config.workers or 0, 'worker')} on {_count(cores, 'core')}"
         )
         ratios += ours
         waits.append(wait or 0.0)
@@ -86,6 +86,10 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> Answer:
     same = together(_almost_the_same(each.here) for each in ratios)
     holds = together([same, waits[-1] >= waits[0]]) if len(waits) == len(models) else None
     return Answer(sentence(words, missing(needed)), holds, ratios)
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'s' * (number != 1)}"
 
 
 def _protocol_cells(job: Job) -> list[Record]:

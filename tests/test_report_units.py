@@ -1,0 +1,71 @@
+"""What is trained on is called by its name: images, points, rows."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+import records
+import scenes
+import sweeps
+from msgspec.structs import replace
+
+from ddpbench.analysis.judge import judge
+from ddpbench.record.record import Job, Record
+from ddpbench.report.canvas import draw_chart
+from ddpbench.report.console import make_console
+from ddpbench.report.pictures import cells_by_workload, charts
+from ddpbench.report.tables import to_markdown
+from ddpbench.report.terminal import render
+
+
+def of(item: str, job: Job) -> Job:
+    """``job`` as if it had trained on such samples, judged anew."""
+    for record in job.records:
+        record.item = item
+        record.config = replace(record.config, image_size=None)
+        judge(record)
+    return job
+
+
+def pages(job: Job) -> str:
+    stream = io.StringIO()
+    for width in (60, 80):
+        for quiet in (False, True):
+            render(job, make_console(stream, width), None, verbose=True, quiet=quiet)
+    return stream.getvalue() + to_markdown(job)
+
+
+JOBS = {
+    "lone": lambda: scenes.lone(records.data_bound()),
+    "straggler": scenes.SCENES["many-ranks"],
+    "arms": scenes.SCENES["precisions"],
+    "many-arms": scenes.SCENES["many-arms"],
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("item", ["point", "row"])
+def test_no_page_counts_points_or_rows_as_images(name: str, item: str) -> None:
+    text = pages(of(item, JOBS[name]()))
+    assert f"{item}s/s" in text
+    assert re.findall(r"images?\b(?!-size)", text.replace("ImageNet", "")) == []
+    assert " px" not in text
+
+
+def test_arms_on_different_samples_are_counted_in_samples() -> None:
+    job = of("image", scenes.SCENES["precisions"]())
+    job.records[-1].item = "row"
+    text = pages(job)
+    assert "samples/s" in text
+
+
+def test_a_picture_counts_its_batches_in_what_they_hold() -> None:
+    def label(item: str) -> str:
+        cells: list[Record] = [sweeps.cell("gemm-mlp", batch=batch, item=item) for batch in (64, 128)]
+        drawn = charts("gemm-mlp", cells_by_workload([sweeps.job(*cells)])["gemm-mlp"])
+        return str(draw_chart(drawn[0], with_spread=False).axes[0].get_xlabel())
+
+    assert label("image") == "batch size (images a device a step)"
+    assert label("row") == "batch size (rows a device a step)"
