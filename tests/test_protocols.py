@@ -1,0 +1,131 @@
+"""The protocols of the published experiments: every published row has its cell, and a cell is what the source says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import records
+
+from ddpbench.analysis.cells import LEFTOVERS, stands_for
+from ddpbench.experiments.cells import Cell, request_of
+from ddpbench.experiments.crossover import cells as crossover_cells
+from ddpbench.experiments.crossover import sides
+from ddpbench.experiments.protocols import PROTOCOLS
+from ddpbench.experiments.settle import settle
+from ddpbench.record.errors import UsageError
+from ddpbench.record.published import load, names
+from ddpbench.record.record import Job
+from ddpbench.record.request import Output
+from ddpbench.training.schedule import factor
+from ddpbench.workloads.cost import cost_of
+
+FULL = [(name, cell) for name, protocol in PROTOCOLS.items() for cell in protocol(False)]
+
+
+def job_of(name: str, quick: bool) -> Job:
+    """The job that the protocol would leave, as far as it is asked for."""
+    command = ["ddpbench", "reproduce", name, *(["--quick"] if quick else [])]
+    request = request_of(PROTOCOLS[name](quick), {}, Output(), command)
+    kept = []
+    for config, label in zip(request.arms, request.labels, strict=True):
+        made = records.record([{"forward": 1.0}], config=config)
+        made.label, made.parameters = label, cost_of(config.workload, settle(config, False, 1).image_size).parameters
+        kept.append(made)
+    return Job(started="", command=command, records=kept)
+
+
+def only(name: str, **wanted: object) -> list[Cell]:
+    return [cell for cell in PROTOCOLS[name](False) if all(getattr(cell.config, field) == value for field, value in wanted.items())]
+
+
+def test_every_published_experiment_can_be_run() -> None:
+    assert set(names()) == {*PROTOCOLS, "disc-mlp-cpu-vs-gpu"}
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_published_row_has_its_cell(name: str, quick: bool) -> None:
+    job = job_of(name, quick)
+    for experiment in load(name).experiments:
+        batches = sorted({row.batch_size for row in experiment.rows if row.batch_size is not None})
+        for row in experiment.rows:
+            cut = quick and row.batch_size is not None and batches.index(row.batch_size) >= 2  # a try has the two smallest of five
+            assert (stands_for(row, experiment, job) is None) == cut, row
+
+
+@pytest.mark.parametrize(("name", "cell"), FULL, ids=[f"{name}-{number}" for number, (name, _) in enumerate(FULL)])
+def test_every_round_is_a_training_in_the_plain_layout(name: str, cell: Cell) -> None:
+    assert cell.config.fresh
+    assert cell.config.channels_last is False
+    assert (cell.config.steps is None) != (cell.config.epochs is None)
+
+
+def test_the_products_are_150_steps_of_a_script_that_zeroes_its_gradients() -> None:
+    cells = only("t4-tensor-cores", workload="gemm-mlp")
+    assert [(cell.config.precision, cell.label) for cell in cells] == [("fp32", ""), ("amp-fp16", LEFTOVERS), ("amp-fp16", "")]
+    for cell in cells:
+        settled = settle(cell.config, True, 1)
+        assert (settled.batch_size, settled.steps, settled.lr, settled.momentum, settled.set_to_none) == (512, 150, 1e-3, 0.0, False)
+
+
+def test_the_digits_are_twenty_epochs_from_two_workers_whose_loss_is_read_every_step() -> None:
+    for cell in only("t4-tensor-cores", workload="mnist-cnn"):
+        config = cell.config
+        assert (config.epochs, config.workers, config.pin_memory, config.log_loss, config.schedule) == (20, 2, False, True, "step")
+        assert factor(config.schedule, 117, 2340, 117) == 0.7, "one step of the scheduler an epoch"
+
+
+def test_the_wide_resnets_are_ten_epochs_at_128_and_the_starved_ones_have_two_cores_at_512() -> None:
+    levels = ["fp32", "amp-fp16", "o2", "fp16"]
+    whole = only("wrn-cifar10-apex-levels", batch_size=128)
+    assert [cell.config.precision for cell in whole] == levels
+    assert {(cell.config.epochs, cell.config.schedule, cell.config.momentum) for cell in whole} == {(10, "linear", None)}
+    assert {settle(cell.config, True, 1).momentum for cell in whole} == {0.9}
+    starved = only("wrn-cifar10-apex-levels", batch_size=512)
+    assert [cell.config.precision for cell in starved] == levels[:3] * 2
+    assert {(cell.config.cores, cell.config.workers) for cell in starved} == {(2, 2)}
+    assert len({cell.config.workload for cell in starved}) == 2, "and a smaller one"
+
+
+def test_the_batch_sweep_is_100_iterations_five_times_without_shuffling_or_augmentation() -> None:
+    for precision, scale in (("fp32", None), ("o2", 128.0), ("amp-fp16", None)):
+        cells = only("vgg16-cifar10-batch-sweep", precision=precision)
+        assert [cell.config.batch_size for cell in cells] == [128, 256, 512, 1024, 2048]
+        for config in (cell.config for cell in cells):
+            assert (config.steps, config.rounds, config.lr, config.momentum, config.static_loss_scale) == (100, 5, 0.01, 0.9, scale)
+            assert (config.workers, config.shuffle, config.augment) == (0, False, False)
+
+
+def test_the_resnets_are_360_batches_of_128_from_four_workers() -> None:
+    cells = PROTOCOLS["imagenet-resnet-slurm-vs-container"](False)
+    assert [(cell.config.workload, cell.config.precision) for cell in cells] == [
+        ("resnet18", "fp32"),
+        ("resnet18", "o2"),
+        ("resnet50", "fp32"),
+        ("resnet50", "o2"),
+    ]
+    assert {(cell.config.batch_size, cell.config.steps, cell.config.workers, cell.config.static_loss_scale) for cell in cells} == {
+        (128, 360, 4, 256.0)
+    }
+
+
+def test_the_disc_is_a_hundred_epochs_of_a_hundred_points_a_step_on_both_sides() -> None:
+    cells = crossover_cells("disc-mlp", [("cpu", 4), ("cuda", None)], range(2, 13))
+    assert [cell.config.workload for cell in cells[::2]] == [f"disc-mlp-{layers}" for layers in range(2, 13)]
+    assert [cell.label for cell in cells[:2]] == ["CPU, 4 threads", "GPU"]
+    for config in (cell.config for cell in cells):
+        assert (config.epochs, config.batch_size, config.shuffle, settle(config, False, 1).lr) == (100, 100, False, 0.1)
+
+
+def test_what_is_given_holds_in_every_cell() -> None:
+    request = request_of(PROTOCOLS["t4-tensor-cores"](True), {"device": "cpu", "seed": 7}, Output(), [])
+    assert {(arm.device, arm.seed) for arm in request.arms} == {("cpu", 7)}
+    assert [msgspec.structs.replace(arm, device="auto", seed=0) for arm in request.arms] == [
+        cell.config for cell in PROTOCOLS["t4-tensor-cores"](True)
+    ]
+
+
+@pytest.mark.parametrize(("devices", "threads"), [(["cpu"], [2]), (["cpu"], [1, 2, 4]), (["cpu", "cuda"], [1, 2]), (["cuda"], [])])
+def test_a_crossover_has_two_sides(devices: list[str], threads: list[int]) -> None:
+    with pytest.raises(UsageError, match="two sides"):
+        sides(devices, threads)

@@ -1,0 +1,47 @@
+"""The founding experiments for real, made small: on two ranks, each with its page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_faults import TORCHRUN
+
+from ddpbench.record.published import names
+from ddpbench.record.record import load
+
+PLAIN = [sys.executable, "-m", "ddpbench"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", names())
+def test_a_try_runs_on_two_ranks_and_prints_its_page(launch: Callable[..., Any], results: Path, name: str) -> None:
+    done = launch([*TORCHRUN, "reproduce", name, "--quick", "--device", "cpu", "-o", str(results)], timeout=280)
+    assert done.returncode == 0, done.stderr
+    (path,) = (results / "cpu").glob("*.json")
+    job = load(path)
+    assert job.kind == f"reproduce {name}"
+    assert {(record.status, record.world_size, len(record.rounds)) for record in job.records} == {("ok", 2, 2)}
+    assert all(timed.digests_agree for record in job.records for timed in record.rounds)
+    assert "claimed " in done.stdout
+    assert "quick: " in done.stdout
+    assert launch([*PLAIN, "report", str(path)]).stdout == done.stdout
+
+
+def test_a_crossover_of_two_thread_counts_fits_or_says_that_there_is_none(launch: Callable[..., Any], results: Path) -> None:
+    words = ["crossover", "disc-mlp", "--device", "cpu", "--threads", "1,2", "--layers", "2-4", "--rounds", "2"]
+    done = launch([*PLAIN, *words, "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    (path,) = (results / "cpu").glob("crossover-disc-mlp-*.json")
+    job = load(path)
+    assert [record.label for record in job.records] == ["CPU, 1 thread", "CPU, 2 threads"] * 3
+    assert [record.config.threads for record in job.records] == [1, 2] * 3
+    assert [record.parameters for record in job.records[::2]] == [22, 70, 230]
+    assert all(timed.traces[0].steps == 1000 for record in job.records for timed in record.rounds)
+    assert "700,000" in done.stdout
+    for record in job.records:
+        assert all(timed.traces[0].numerics.accuracy is not None for timed in record.rounds), "the training error at each depth"
