@@ -144,9 +144,9 @@ def side(record: Record) -> str:
 
 
 def layers_of(workload: str) -> int:
-    """The layers in a name such as ``disc-mlp-10``; 0 where it tells none."""
-    digits = workload.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
+    """The layers in a name such as ``disc-mlp-10``; 0 where it is of another family."""
+    family, _, digits = workload.rpartition("-")
+    return int(digits) if family == "disc-mlp" and digits.isdigit() else 0
 
 
 def _last_fall(points: Sequence[Point], bound: Callable[[Interval], float]) -> float | None:

@@ -37,7 +37,8 @@ STYLE = {"svg.hashsalt": "ddpbench", "font.size": 10, "axes.grid": True, "grid.a
 
 
 def save(figure: Figure, folder: Path, stem: str) -> list[Path]:
-    """Writes ``stem.png`` and ``stem.svg``, the same bytes for the same figure."""
+    """Writes ``stem.png`` and ``stem.svg``, the same bytes for the same figure, into ``folder``, which is made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{stem}.png", folder / f"{stem}.svg"]
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Software": None})

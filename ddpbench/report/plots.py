@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddpbench.analysis.crossover import crossing_of
 from ddpbench.record.published import load
 from ddpbench.record.record import Job, slug
 from ddpbench.report.crossover import PUBLISHED
@@ -22,11 +23,8 @@ def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """
     from ddpbench.report.canvas import draw_bars, draw_chart, draw_races, save
 
-    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for workload, cells in cells_by_workload(jobs).items():
-        if workload.startswith(CROSSOVER):
-            continue
+    for workload, cells in cells_by_workload([job for job in jobs if crossing_of(job) is None]).items():
         for chart in charts(workload, cells):
             written += save(draw_chart(chart, with_spread=False), folder, slug(chart.stem))
             if any(any(curve.spread) for curve in chart.curves):
