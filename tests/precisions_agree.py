@@ -21,7 +21,12 @@ for precision in sys.argv[1:]:
     live.steps_untimed(8)
     masters = [float(master.double().sum()) for master in live._optimizer.state_dict().get("masters", [])]
     losses = [float(loss) for loss in live._ledger._losses]
-    mine = {"parameters": digest(live.model.parameters()), "masters": masters, "losses": losses, "skipped": live._ledger._updates.count(False)}
+    mine = {  # what this rank ends with
+        "parameters": digest(live.model.parameters()),
+        "masters": masters,
+        "losses": losses,
+        "skipped": live._ledger._updates.count(False),
+    }
     ended[precision] = [json.loads(message) for message in ranks.gather(json.dumps(mine).encode())]
     live.close()
 if ranks.seat.speaks:

@@ -48,6 +48,8 @@ RESNET50 = Config(
     loader="synthetic",
     workers=8,
     warmup=10,
+    fresh=False,
+    validate=False,
     device="cuda",
 )
 
@@ -266,7 +268,20 @@ def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
 
 def as_asked(config: Config) -> Config:
     """``config`` before its automatic fields were filled in."""
-    automatic = ("batch_size", "image_size", "optimizer_impl", "channels_last", "loader", "workers", "warmup")
+    automatic = (
+        "batch_size",
+        "image_size",
+        "optimizer_impl",
+        "channels_last",
+        "loader",
+        "workers",
+        "warmup",
+        "lr",
+        "momentum",
+        "weight_decay",
+        "fresh",
+        "validate",
+    )
     return replace(config, device="auto", **dict.fromkeys(automatic))
 
 

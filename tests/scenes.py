@@ -84,6 +84,11 @@ def interrupted() -> Job:
 
 
 def cut_off() -> Job:
+    """What is read from the file of a run that was killed with all its processes."""
+    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
+
+
+def running() -> Job:
     return lone(records.record(longer=STEADY[:3], status="running"))
 
 
@@ -141,6 +146,33 @@ def few_steps() -> Job:
 def neighbour() -> Job:
     """Two CPU ranks that compute all the time, and get half a core each."""
     return lone(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
+
+
+def crowded() -> Job:
+    """Four ranks of two threads on two cores."""
+    phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 90.0, "optimizer": 4.0}
+    two = records.environment(4, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0, variables={"OMP_NUM_THREADS": "2"})
+    return lone(records.cpu_run(ranks=[phases] * 4, environment=two))
+
+
+def slow_steps() -> Job:
+    """A processor on which an automatic round is one step."""
+    return lone(records.cpu_run(steps=1))
+
+
+def loader_and_ceiling() -> Job:
+    """What the verdict of a data-bound run offers: the same beside a resident batch."""
+    return several([records.data_bound(), arm(1.0, loader="synthetic", data_dir="/data/imagenet", workers=16)], "loader")
+
+
+def processor_arms() -> Job:
+    """Two precisions on processors, interrupted when the second had a round less."""
+    stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT, 5 of 10 rounds")}
+    fast = {"forward": 31.0, "backward": 66.0, "optimizer": 4.0}
+    float32 = records.cpu_run(longer=STEADY[:3], **stopped)
+    config = replace(float32.config, precision="amp-bf16")
+    bfloat16 = records.cpu_run(ranks=[fast] * 2, longer=UNEVEN[:2], config=config, attestation=records.attested("amp-bf16"), **stopped)
+    return several([float32, bfloat16], "precision")
 
 
 def accelerate_alone() -> Job:
@@ -211,12 +243,17 @@ SCENES: Mapping[str, Callable[[], Job]] = {
         hung_before_the_first_round,
         interrupted,
         cut_off,
+        running,
         invalid,
         precisions,
         loaders_and_batches,
         two_rounds,
         few_steps,
         neighbour,
+        crowded,
+        slow_steps,
+        loader_and_ceiling,
+        processor_arms,
         accelerate_alone,
         many_arms,
         engines,

@@ -6,7 +6,7 @@ import pytest
 from records import record
 
 from ddpbench.experiments import pace as pace_module
-from ddpbench.experiments.arms import MOST_RAW, thinned
+from ddpbench.experiments.arms import MOST_RAW, kept_of
 from ddpbench.experiments.pace import Pace
 from ddpbench.record.trace import PHASES, Trace
 
@@ -17,12 +17,12 @@ def trace() -> Trace:
 
 
 def test_up_to_64_ranks_every_step_is_kept(trace: Trace) -> None:
-    assert thinned(trace, MOST_RAW) is trace
+    assert kept_of(trace, MOST_RAW) is trace
 
 
 @pytest.mark.parametrize("ranks", [65, 128, 1000])
 def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace, ranks: int) -> None:
-    kept = thinned(trace, ranks)
+    kept = kept_of(trace, ranks)
     every = -(-ranks // 64)
     for phase in PHASES:
         assert kept.phases_ms[phase] == trace.phases_ms[phase][::every]

@@ -11,6 +11,7 @@ import records
 
 from ddpbench.analysis.bottleneck import LIMITS, verdict
 from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.trust import checks
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Data, LaunchGap, Record
@@ -49,7 +50,7 @@ def with_config(record: Record, **changes: Any) -> Record:
 
 
 def test_limits_are_tested_in_the_order_of_the_verdicts() -> None:
-    order = [limit.__name__.replace("_", "-") for limit in LIMITS if limit.__name__ != "unexplained"]
+    order = [limit.__name__.replace("_", "-") for limit in LIMITS if limit.__name__ not in ("too_few_cores", "unexplained")]
     assert order == [kind for kind in VERDICTS if kind in order]
 
 
@@ -58,7 +59,9 @@ def test_data_bound() -> None:
     assert (found.kind, found.says) == ("data-bound", "the GPUs wait 78% of every step for data")
     assert found.why == "the loader gives 1,130 images/s a GPU, the GPU could train 6,010"
     assert found.next.startswith("torchrun --standalone --nproc_per_node=4 -m ddpbench resnet50 --precision amp-fp16 ")
-    assert found.next.endswith(" --data-dir /data/imagenet --workers 16 --device cuda --warmup 10 --loader torch,dali-cpu")
+    assert found.next.endswith(
+        " --data-dir /data/imagenet --workers 16 --device cuda --warmup 10 --no-fresh --no-validate --loader torch,dali-cpu"
+    )
 
 
 def test_data_bound_with_cores_to_spare_wants_workers() -> None:
@@ -113,7 +116,7 @@ def test_what_to_look_at_for_a_slow_rank_on_synthetic_data(phase: str, starts: s
 
 def test_a_rank_slow_in_its_data_is_tried_without_its_loader() -> None:
     record = with_config(records.record([WORK, {**WORK, "data": 30.0}]), loader="torch", data_dir="/my data")
-    assert judged(record).next.endswith("--warmup 10 --loader torch,synthetic")
+    assert judged(record).next.endswith("--no-validate --loader torch,synthetic")
 
 
 def test_host_to_device_bound() -> None:
@@ -200,6 +203,18 @@ def test_a_wait_that_every_round_shows_is_named_in_spite_of_noise() -> None:
     assert (found.kind, found.says) == ("data-bound", "the GPUs wait 78% of every step for data")
 
 
+@pytest.mark.parametrize(("phase", "kind"), [("data", "data-bound"), ("host_to_device", "host-to-device-bound"), ("sync", "inconclusive")])
+def test_of_the_waits_only_those_for_data_explain_noise(phase: str, kind: str) -> None:
+    found = judged(with_config(records.record([{**WORK, phase: 30.0}] * 4, longer=UNSTEADY), loader="torch", data_dir="/data"))
+    assert found.kind == kind
+    assert found.why.startswith("most like sync-bound: 32% of every step") == (kind == "inconclusive")
+
+
+def test_noise_leaves_no_confident_verdict_of_launches() -> None:
+    found = judged(records.record([WORK] * 4, longer=UNSTEADY, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=40.0)))
+    assert (found.kind, found.why.split(":")[0]) == ("inconclusive", "most like launch-bound")
+
+
 def test_a_wait_that_only_some_rounds_show_is_not_named() -> None:
     some = records.record([{**WORK, "data": 30.0}] * 4)
     none = records.record([WORK] * 4)
@@ -208,10 +223,29 @@ def test_a_wait_that_only_some_rounds_show_is_not_named() -> None:
     assert (found.kind, found.why.split(":")[0]) == ("inconclusive", "most like data-bound")
 
 
-@pytest.mark.parametrize(("rounds", "steps"), [(2, 20), (1, 20), (2, 2), (4, 2)])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (9, 1), (2, 20), (4, 2)])
+def test_what_is_offered_after_too_few_rounds_or_steps_is_enough(shape: tuple[int, int]) -> None:
+    rounds, steps = shape
+    record = with_config(records.record([WORK] * 4, longer=[1.0] * rounds, steps=steps), rounds=rounds)
+    words = shlex.split(verdict_next(record))
+    given = {name: int(words[words.index(f"--{name}") + 1]) for name in ("rounds", "steps") if f"--{name}" in words}
+    assert given.get("rounds", 5) >= 5
+    assert given.get("rounds", 5) * given.get("steps", steps) >= 30
+
+
+def verdict_next(record: Record) -> str:
+    """Of too little evidence, and what the check on it says, which must be the same."""
+    [hint] = [check.hint for check in checks(record) if check.name == "few-rounds"]
+    found = judged(record)
+    words = [word for word in hint.split("`")[1].split() if word.startswith("--")]
+    assert all(word in found.next for word in words)
+    return found.next
+
+
+@pytest.mark.parametrize(("rounds", "steps"), [(2, 20), (1, 20), (2, 2), (4, 2), (1, 1)])
 def test_few_rounds_or_steps_leave_no_confident_verdict_but_what_it_looks_like(rounds: int, steps: int) -> None:
     found = judged(records.record([{**WORK, "data": 600.0}] * 4, longer=[1.0] * rounds, steps=steps))
-    told = f"{rounds} round{'s' * (rounds > 1)} and {rounds * steps} steps"
+    told = f"{rounds} round{'s' * (rounds > 1)} and {rounds * steps} step{'s' * (rounds * steps > 1)}"
     assert (found.kind, found.says) == ("inconclusive", f"{told} are too few for a confident verdict")
     assert found.why == "most like data-bound: the GPUs wait 91% of every step for data"
 
@@ -224,7 +258,7 @@ def neighboured(cpu_s: float, **changes: Any) -> Record:
 def test_ranks_that_compute_and_get_half_a_core_have_a_neighbour() -> None:
     found = judged(neighboured(2.1))
     assert (found.kind, found.says) == ("noisy-neighbour", "other processes seem to take cores: 2 ranks got 0.52 of a core each")
-    assert found.next == "top -b -n 1"
+    assert found.next.startswith("top -b -n 1 -o %CPU | head -15 && torchrun --standalone --nproc_per_node=2 -m ddpbench resnet18 ")
 
 
 def test_a_neighbour_explains_noise_that_every_round_shows() -> None:
@@ -237,7 +271,59 @@ def test_ranks_that_get_their_cores_or_wait_or_crowd_each_other_have_no_neighbou
     waiting = {**WORK, "data": 40.0}
     assert judged(neighboured(0.5, ranks=[waiting, waiting])).kind == "data-bound"
     crowded = records.environment(2, device="Xeon CPU", usable_cores=2.0, variables={"OMP_NUM_THREADS": "2"})
-    assert judged(neighboured(2.1, environment=crowded)).kind == "compute-bound"
+    assert judged(neighboured(2.1, environment=crowded)).kind == "inconclusive"
+
+
+SYNCING = {**WORK, "sync": 40.0}
+
+
+def on_cores(cores: float, ranks: int, threads: int, phases: dict[str, float] = SYNCING, **changes: Any) -> Record:
+    """CPU ranks of so many threads each."""
+    variables = {"OMP_NUM_THREADS": str(threads)}
+    place = records.environment(ranks, device="Xeon CPU", usable_cores=cores, variables=variables)
+    return records.cpu_run(ranks=[phases] * ranks, environment=place, **changes)
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "threads", "told", "next_has"),
+    [
+        (2, 4, 1, "4 ranks x 1 thread", "--nproc_per_node=2 "),
+        (2, 4, 2, "4 ranks x 2 threads", "--nproc_per_node=2 "),
+        (4, 2, 4, "2 ranks x 4 threads", "--threads 4,2"),
+        (2, 1, 8, "1 rank x 8 threads", "--threads 8,2"),
+    ],
+)
+def test_more_threads_than_cores_come_before_what_they_look_like(cores: float, ranks: int, threads: int, told: str, next_has: str) -> None:
+    found = judged(on_cores(cores, ranks, threads))
+    assert (found.kind, found.says) == ("inconclusive", f"too few cores: {told} > {cores} usable cores")
+    assert "most like sync-bound" in found.why
+    assert next_has in found.next
+    assert "OMP_NUM_THREADS" not in found.next or "--threads" not in found.next
+    assert "," not in found.next.partition(" --threads ")[0]
+
+
+def test_enough_cores_leave_the_wait_for_other_ranks_what_it_is() -> None:
+    assert judged(on_cores(4, 4, 1)).kind == "sync-bound"
+
+
+def test_ranks_of_several_nodes_are_told_how_many_fit() -> None:
+    place = records.environment(8, nodes=2, device="Xeon CPU", usable_cores=2.0, variables={"OMP_NUM_THREADS": "1"})
+    assert judged(records.cpu_run(ranks=[SYNCING] * 8, environment=place)).next == "at most 2 ranks a node"
+
+
+@pytest.mark.parametrize(("cpu_s", "kind"), [(4.1, "inconclusive"), (2.0, "sync-bound"), (None, "sync-bound")])
+def test_workers_take_cores_only_where_all_are_busy(cpu_s: float | None, kind: str) -> None:
+    """Rounds of 2 s, in which 4 cores have 8 s to give."""
+    config = msgspec.structs.replace(records.cpu_run().config, loader="torch", data_dir="/data", workers=3)
+    found = judged(on_cores(4, 2, 1, config=config, traces={rank: {"cpu_s": cpu_s} for rank in range(2)}))
+    assert found.kind == kind
+    assert found.next.endswith("--workers 3,1") == (kind == "inconclusive")
+
+
+def test_noise_of_ranks_that_share_cores_is_told_with_its_reason() -> None:
+    found = judged(on_cores(2, 4, 1, longer=UNSTEADY))
+    assert (found.kind, found.why) == ("inconclusive", "too few cores: 4 ranks x 1 thread > 2 usable cores")
+    assert "--nproc_per_node=2 " in found.next
 
 
 def test_a_step_that_its_phases_do_not_explain_is_inconclusive() -> None:

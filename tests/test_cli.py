@@ -115,6 +115,9 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("run resnet81", "unknown workload 'resnet81'", "did you mean 'resnet18'"),
         ("run RESNET50", "unknown workload 'RESNET50'", "did you mean 'resnet50'?"),
         ("run zzz", "unknown workload 'zzz'", "'ddpbench list' shows every workload"),
+        ("resnet18,resnet50", "unknown command or workload 'resnet18,resnet50'", "one command takes one of them: 'resnet18' or 'resnet50'"),
+        ("run resnet18,vgg16", "unknown workload 'resnet18,vgg16'", "one command takes one of them: 'resnet18' or 'vgg16'"),
+        ("resnet18 --gpu 2", "unknown flag '--gpu'", "did you mean '--gpus'?"),
         ("run", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
         ("--amp", "missing argument 'WORKLOAD'", "'ddpbench run --help'"),
         ("resnet18 resnet50", "unexpected extra argument", "'ddpbench run --help'"),
@@ -233,6 +236,7 @@ def test_one_message_a_launch_and_torchrun_shows_the_same(launch: Callable[..., 
     assert done.stderr.count("unknown precision 'fp33'") == 2, "once by us, once in torchrun's banner"
 
 
+@pytest.mark.slow
 def test_another_rank_with_the_same_error_says_nothing(launch: Callable[..., Any]) -> None:
     ranks = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     done = launch([*PROGRAM, "resnet18", "--precision", "fp33"], env=ranks)

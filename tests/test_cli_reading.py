@@ -89,6 +89,18 @@ def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.Captur
     assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
 
 
+def test_a_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (below := folder / "h200").mkdir()
+    later = records.job(records.record())
+    later.started, later.command = "2026-11-22T00:00:00Z", ["ddpbench", "vgg16"]
+    save(later, below / "named-by-hand.json")
+    (below / "other.json").write_text('{"started": "2027"}')
+    assert main(["report", str(folder), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "vgg16"]
+    (empty := folder / "empty").mkdir()
+    assert f"no record in '{empty}'" in refused(f"report {shlex.quote(str(empty))}", capsys)
+
+
 @pytest.mark.parametrize("shape", ["csv", "markdown"])
 def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "-o", str(folder), "--format", shape]) == 0
@@ -150,7 +162,7 @@ def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.C
     assert main(["plot", str(journals.parent)]) == 0
     out, err = capsys.readouterr()
     drawn = [Path(line) for line in out.splitlines()]
-    assert {"vgg16-cifar10-time.png", "vgg16-cifar10-memory-spread.svg", "mnist-cnn-speed-up.png", "disc-mlp-crossover.svg"} <= {
+    assert {"vgg16-cifar10-time.png", "vgg16-cifar10-time-spread.svg", "mnist-cnn-speed-up.png", "disc-mlp-crossover.svg"} <= {
         path.name for path in drawn
     }
     assert {path.resolve().parent for path in drawn} == {journals.parent / "plots"}

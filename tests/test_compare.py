@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import records
 
-from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.compare import ArmRow, Ratio, compare
 from ddpbench.analysis.judge import judge
 from ddpbench.record.record import Fault, Record
 
@@ -22,32 +22,44 @@ def second(*arms: Record) -> ArmRow:
     return compare(arms)[1]
 
 
+def times(row: ArmRow) -> Ratio:
+    assert row.speedup is not None
+    return row.speedup
+
+
 def test_the_first_arm_is_the_measure() -> None:
     row = compare([arm(), arm(0.5)])[0]
-    assert (row.speedup, row.speedup_low, row.speedup_high, row.state) == (1, 1, 1, "")
+    assert (row.speedup, row.state, row.uneven) == (Ratio(1, 1, 1, 5), "", False)
     assert row.images_per_s == pytest.approx(1024 / 0.0444)
     assert row.reach is not None
     assert row.reach.low < row.images_per_s < row.reach.high
     assert (row.reach.confidence, row.reach.of) == (0.95, 5)
-    assert row.peak_bytes == records.GPU_MEMORY.allocated_bytes
+    assert row.memory_bytes == records.GPU_MEMORY.allocated_bytes
+
+
+def test_on_processors_memory_is_a_ranks_with_its_workers() -> None:
+    record = records.cpu_run()
+    judge(record)
+    memory = records.CPU_MEMORY
+    assert compare([record])[0].memory_bytes == (memory.host_rss_bytes or 0) + (memory.workers_rss_bytes or 0)
 
 
 def test_what_rounds_share_cancels() -> None:
-    row = second(arm(), arm(0.5))
-    assert (row.speedup, row.speedup_low, row.speedup_high) == (pytest.approx(2), pytest.approx(2), pytest.approx(2))
+    speedup = times(second(arm(), arm(0.5)))
+    assert (speedup.center, speedup.low, speedup.high) == (pytest.approx(2), pytest.approx(2), pytest.approx(2))
 
 
 def test_a_difference_within_the_noise_has_one_in_its_interval() -> None:
-    row = second(arm(), arm(longer=tuple(reversed(records.STEADY))))
-    assert row.speedup_low is not None
-    assert row.speedup_high is not None
-    assert row.speedup_low < 1 < row.speedup_high
+    speedup = times(second(arm(), arm(longer=tuple(reversed(records.STEADY)))))
+    assert speedup.has_interval
+    assert speedup.low < 1 < speedup.high
 
 
 def test_rounds_pair_by_their_index() -> None:
     base, other = arm(longer=(1.0, 1.1, 1.2, 1.3)), arm(0.5, longer=(1.0, 1.1, 1.2, 1.3))
     del other.rounds[0]
-    assert second(base, other).speedup == pytest.approx(2)
+    row = second(base, other)
+    assert (times(row).center, times(row).pairs, row.uneven) == (pytest.approx(2), 3, True)
 
 
 def test_two_rounds_have_a_range_and_no_interval() -> None:
@@ -55,12 +67,12 @@ def test_two_rounds_have_a_range_and_no_interval() -> None:
     assert row.reach is not None
     assert (row.reach.confidence, row.reach.of) == (None, 2)
     assert (row.reach.low, row.reach.high) == (pytest.approx(1024 / 0.0222 / 1.1), pytest.approx(1024 / 0.0222))
-    assert (row.speedup_low, row.speedup_high) == (pytest.approx(2 / 1.1), pytest.approx(2))
+    assert (times(row).low, times(row).high, times(row).has_interval) == (pytest.approx(2 / 1.1), pytest.approx(2), False)
 
 
 def test_one_shared_round_gives_no_interval() -> None:
     row = second(arm(), arm(0.5, longer=(1.0,), status="interrupted"))
-    assert (row.speedup, row.speedup_low, row.state) == (pytest.approx(2), None, "")
+    assert (times(row).center, times(row).pairs, times(row).has_interval, row.state) == (pytest.approx(2), 1, False, "")
 
 
 def test_an_invalid_arm_says_why() -> None:

@@ -79,15 +79,20 @@ def test_the_error_text_reaches_torchruns_banner(faulty: Callable[..., Any]) -> 
     assert done.stderr.count("the model has had enough") == 2, "once in our line, once in torchrun's banner"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_rank_is_named_and_finished_rounds_stay(
     faulty: Callable[..., Any], launch: Callable[..., Any], results: Path, rank: int
 ) -> None:
     done = faulty("killed", "--steps", "20", rank=rank, step=70)
     (error,) = errors(done.stderr)
-    assert f"on rank {rank} " in error
-    assert "killed" in error
+    said = rf"killed \(SIGKILL\?\) on rank {rank} \(.*\), last seen at step (\d+) \([a-z ]+\), up to 0\.25 s before"
+    seen = re.fullmatch(said, error)
+    assert seen is not None, error
+    assert 20 < int(seen[1]) <= 71, "a beat from before the step it died in, whose number the record shares"
+    assert "; finished rounds are in " in done.stderr
     record = only_record(results)
+    assert record.fault is not None
+    assert record.fault.step == int(seen[1])
     assert (record.status, record.fault and record.fault.rank) == ("failed", rank)
     assert len(record.rounds) >= 1
     assert all(len(timed.traces) == 2 for timed in record.rounds)
@@ -98,8 +103,13 @@ def test_a_killed_rank_is_named_and_finished_rounds_stay(
 def test_a_rank_out_of_memory_says_so(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("exhausts", rank=1, step=3)
     (error,) = errors(done.stderr)
-    assert re.match(r"out of memory on rank 1 .* at step 3 \(forward\): .*GiB", error)
-    assert "a smaller batch" in done.stderr
+    figures = re.fullmatch(
+        r"out of memory at batch 8 on rank 1 \(.*\) at step 3 \(forward\): peak ([\d.]+) of ([\d.,]+) GiB, 4,194,304 GiB more asked for",
+        error,
+    )
+    assert figures is not None, error
+    assert 0.05 < float(figures[1]) < float(figures[2].replace(",", "")), "what the rank held, of what the host has"
+    assert "hint: a smaller batch: -b N\n" in done.stderr, "no round was finished, so none is kept"
     assert only_record(results).status == "failed"
 
 
@@ -140,7 +150,9 @@ def test_a_rank_that_finds_no_master_says_where_it_looked(launch: Callable[..., 
         env={**alone, "PYTHONPATH": str(TESTS)},
     )
     assert done.returncode == 2
-    assert f"rank 1 of 2 cannot reach 127.0.0.1:{free_port}" in done.stderr
+    error, hint = done.stderr.splitlines()
+    assert error == f"ddpbench: error: rank 1 of 2 cannot reach 127.0.0.1:{free_port}: Connection refused"
+    assert hint.startswith("hint: ")
 
 
 def test_ranks_of_different_versions_are_refused(launch: Callable[..., Any], results: Path) -> None:
@@ -153,6 +165,7 @@ def test_ranks_of_different_versions_are_refused(launch: Callable[..., Any], res
     assert not list(results.glob("*.json")), "refused before the run"
 
 
+@pytest.mark.slow
 def test_srun_without_torchrun_is_refused_once(launch: Callable[..., Any], results: Path) -> None:
     first, second = (
         launch(
@@ -177,14 +190,21 @@ def test_an_unwritable_folder_is_found_before_the_run(launch: Callable[..., Any]
     assert taken.read_text() == "mine"
 
 
-def test_an_existing_json_is_kept_unless_forced(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_an_existing_json_is_kept(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "-o", str(results), "--json", str(target)]
     refused = launch(words, env={"PYTHONPATH": str(TESTS)})
     assert (refused.returncode, target.read_text()) == (2, "mine")
     assert "--force" in refused.stderr
-    assert launch([*words, "--force"], env={"PYTHONPATH": str(TESTS)}).returncode == 0
+
+
+@pytest.mark.slow
+def test_an_existing_json_is_overwritten_by_force(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    target = tmp_path / "run.json"
+    target.write_text("mine")
+    words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "-o", str(results), "--json", str(target), "--force"]
+    assert launch(words, env={"PYTHONPATH": str(TESTS)}).returncode == 0
     assert load(target).records[0].status == "ok"
 
 
@@ -205,6 +225,28 @@ def test_a_full_disk_costs_the_file_and_not_the_figure(launch: Callable[..., Any
     assert "No space left on device" in errors(done.stderr)[0]
     assert ".tmp" not in done.stdout, "no temporary file stays"
     load(tmp_path / "kept.json")  # the last whole version
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("old", ["", "mine"], ids=["new", "--force"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="a full disk is made by mounting a small one, which needs root")
+def test_a_full_disk_leaves_the_json_that_was_there(launch: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = (
+        f"mount -t tmpfs -o size=16k tmpfs {disk} && cd {disk} && {'printf %s ' + old + ' >run.json; ' if old else ''}"
+        f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --steps 400 -o {results} "
+        f"--json {disk}/run.json {'--force' if old else ''}; code=$?; echo ---; ls -A; cat run.json; cd /; umount {disk}; exit $code"
+    )
+    done = launch(["unshare", "-m", "bash", "-c", script], env={"PYTHONPATH": str(TESTS)})
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("this machine does not let root mount")
+    assert done.returncode == 1
+    assert "No space left on device" in errors(done.stderr)[0]
+    report, _, kept = done.stdout.partition("---\n")
+    assert "images/s" in report
+    assert kept == (f"run.json\n{old}" if old else ""), "the old file whole, or none, and no temporary one"
+    assert only_record(results).status == "ok"
 
 
 def test_a_closed_stdout_still_saves_the_record(launch: Callable[..., Any], results: Path) -> None:
@@ -230,6 +272,21 @@ def test_gpus_that_are_not_there_are_refused_without_a_run(launch: Callable[...,
     assert not results.exists()
 
 
+def test_a_json_that_cannot_be_written_costs_neither_the_figure_nor_the_record_of_launches(
+    launch: Callable[..., Any], results: Path
+) -> None:
+    words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "2", "--launches", "2", "--json", "/dev/full", "--force", "-o", str(results)]
+    done = launch(words, env={"PYTHONPATH": str(TESTS)})
+    assert done.returncode == 1
+    assert errors(done.stderr) == ["cannot save /dev/full: No space left on device"]
+    assert "Traceback" not in done.stderr
+    assert "2 launches: " in done.stdout
+    latest = launch([*PLAIN, "report", "-o", str(results)]).stdout
+    assert "2 launches: " in latest, "the record of both is the latest"
+    assert "-misbehaving-fine-2-launches.json" in latest
+
+
+@pytest.mark.slow
 def test_gpus_exits_by_the_records_status(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:hangs", "--gpus", "2", *SMALL, "--hang-timeout", "4", "-o", str(results)]
     done = launch(words, env={"FAULT_RANK": "1", "FAULT_STEP": "8", "PYTHONPATH": str(TESTS)})

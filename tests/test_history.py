@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.history import earlier_figures
+from ddpbench.analysis.history import earlier_runs, repeated
 from ddpbench.analysis.judge import judge
 from ddpbench.record.record import Record, save
 
@@ -21,6 +21,10 @@ def launch(number: int, pace: float = 1.0, **changes: Any) -> Record:
     record.environment = msgspec.structs.replace(record.environment, places=places)
     judge(record)
     return record
+
+
+def earlier_figures(folder: Path, record: Record) -> list[float]:
+    return repeated(record, earlier_runs(folder))
 
 
 def keep(folder: Path, name: str, *of_job: Record) -> None:

@@ -52,7 +52,9 @@ def own_traceback(stderr: str) -> bool:
     return f'File "{Path(ddpbench.__file__).parent}' in stderr
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_in_plain_python_keeps_the_rounds(endless: Callable[..., Any], results: Path, sent: signal.Signals, code: int) -> None:
     running = endless(*PLAIN)
     os.kill(running.pid, sent)
@@ -60,10 +62,11 @@ def test_a_signal_in_plain_python_keeps_the_rounds(endless: Callable[..., Any], 
     assert done.returncode == code
     assert interrupted_by(sent, done, results)
     assert "Traceback" not in done.stderr
-    assert re.search(rf"^interrupted by {sent.name}, \d+ of 100000 rounds$", done.stdout, re.MULTILINE)
+    assert re.search(rf"^interrupted by {sent.name}, \d+ of 100,000 rounds$", done.stdout, re.MULTILINE)
     assert "images/s" in done.stdout, "the report of the finished rounds"
 
 
+@pytest.mark.slow
 def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*TORCHRUN)
     os.kill(running.pid, signal.SIGTERM)
@@ -87,6 +90,7 @@ def test_a_terminals_ctrl_c_is_said_once(endless: Callable[..., Any], results: P
     assert "images/s" in done.stdout, "the report of the finished rounds"
 
 
+@pytest.mark.slow
 def test_a_sigterm_passes_through_gpus(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*GPUS)
     os.kill(running.pid, signal.SIGTERM)
@@ -94,6 +98,32 @@ def test_a_sigterm_passes_through_gpus(endless: Callable[..., Any], results: Pat
     assert running.left_behind() == []
     assert done.returncode == 143
     assert interrupted_by(signal.SIGTERM, done, results)
+
+
+@pytest.mark.parametrize(
+    ("sent", "processes", "code"),
+    [
+        pytest.param(signal.SIGINT, 2, 130, id="SIGINT while torchrun starts", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 2, 143, id="SIGTERM while torchrun starts", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 4, 130, id="SIGINT while ranks start"),
+        pytest.param(signal.SIGTERM, 4, 143, id="SIGTERM while ranks start", marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, 4, 143, id="SIGUSR1 while ranks start", marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_before_the_ranks_have_met_is_said_once(
+    start: Callable[..., Any], results: Path, sent: signal.Signals, processes: int, code: int
+) -> None:
+    """They import torch then, where Python would print a traceback at a Ctrl-C, or let it pass; and a SIGTERM would end them mute."""
+    running = start([*GPUS, *ENDLESS, "-o", str(results)], env={"PYTHONPATH": str(TESTS)})
+    running.until(lambda: len(running.survivors()) >= processes)
+    time.sleep(0.3)
+    os.kill(running.pid, sent)
+    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    assert running.left_behind() == []
+    assert done.returncode == code
+    assert errors(done.stderr) == [f"interrupted by {sent.name} before the ranks were at work"]
+    assert "Traceback" not in done.stderr
+    assert not results.exists()
 
 
 @pytest.mark.slow
@@ -107,7 +137,7 @@ def test_a_second_ctrl_c_changes_nothing(endless: Callable[..., Any], results: P
     assert interrupted_by(signal.SIGINT, done, results)
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN, GPUS], ids=["torchrun", "--gpus"])
+@pytest.mark.parametrize("launcher", [TORCHRUN, pytest.param(GPUS, marks=pytest.mark.slow)], ids=["torchrun", "--gpus"])
 def test_ranks_leave_when_their_launcher_is_killed(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
     running = endless(*launcher)
     assert len(running.survivors()) >= 3, "the launcher and two ranks"

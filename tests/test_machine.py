@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import distributed as dist
 
-from ddpbench.machine.board import Blame, Board, Notice
+from ddpbench.machine.board import Blame, Board, Notice, open_store
 from ddpbench.machine.device import open_device
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.nvml import Gpu, HealthWatch
@@ -21,7 +23,7 @@ from ddpbench.machine.pulse import Mark, Pulse, Watchdog
 from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import refuse_mixed
 from ddpbench.record.environment import RankPlace, Software
-from ddpbench.record.errors import UsageError
+from ddpbench.record.errors import Unreachable, UsageError
 from ddpbench.record.record import Fault
 
 SOFTWARE = Software(ddpbench="0.1.0", python="3.12", torch="2.11")
@@ -47,6 +49,43 @@ def test_a_seat_by_torchrun() -> None:
     assert (seat.launched, seat.launcher, seat.speaks) == (True, "torchrun", False)
     assert take_seat({**TORCHRUN, "SLURM_JOB_ID": "7"}).launcher == "slurm"
     assert not take_seat({}).launched
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"RANK": "8"}, "there is no rank 8 in a world of 8"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "there is no rank 0 in a world of 0"),
+        ({"RANK": "-1"}, "no number: RANK=-1"),
+        ({"LOCAL_WORLD_SIZE": "two"}, "no number: LOCAL_WORLD_SIZE=two"),
+        ({"MASTER_PORT": "65536"}, "there is no port 65536"),
+    ],
+)
+def test_a_seat_that_cannot_be_is_refused(changes: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        take_seat({**TORCHRUN, **changes})
+
+
+def test_a_number_of_slurms_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="no number: SLURM_STEP_NUM_TASKS=abc"):
+        take_seat({"SLURM_STEP_NUM_TASKS": "abc"})
+    for broken in ("abc", "0", "-2"):
+        with pytest.raises(UsageError, match=f"SLURM_CPUS_ON_NODE is no number of cores: '{broken}'"):
+            usable_cores({"SLURM_CPUS_ON_NODE": broken})
+
+
+def test_one_process_where_accelerate_was_asked_for_several_is_refused() -> None:
+    alone = {"ACCELERATE_MIXED_PRECISION": "no"}
+    assert not take_seat(alone).launched
+    with pytest.raises(UsageError, match="asked for several processes and started one"):
+        take_seat({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
+
+
+def test_a_meeting_that_was_said_before_accelerate_is_no_sign_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "from ddpbench.machine.seat import take_seat; print(take_seat().launched)"
+    shell = ["sh", "-c", f'ACCELERATE_MIXED_PRECISION=no {sys.executable} -c "$0"; true', script]
+    monkeypatch.setenv("MASTER_ADDR", "n1")
+    assert subprocess.run(shell, capture_output=True, text=True, timeout=60).stdout == "False\n"
 
 
 def test_srun_without_torchrun_is_refused() -> None:
@@ -156,6 +195,34 @@ def test_missing_ranks_are_counted(boards: list[Board]) -> None:
     boards[0].arrive(Notice(place(0), SOFTWARE))
     with pytest.raises(UsageError, match=r"1 of 2 ranks came to .* missing: rank 1"):
         boards[0].wait_for_all(0.1)
+
+
+def test_a_store_that_nobody_serves_is_told_in_a_line(free_port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    seat = Seat(rank=1, world_size=2, address="127.0.0.1", port=free_port)
+    with pytest.raises(Unreachable) as unreachable:
+        open_store(seat, limit_s=0.5)
+    assert unreachable.value.message == f"rank 1 of 2 cannot reach 127.0.0.1:{free_port}: Connection refused"
+    assert capfd.readouterr().err == "", "torch's own waiting fills stderr with frames of C++"
+
+
+def test_a_store_that_comes_late_is_waited_for(free_port: int) -> None:
+    first, second = (Seat(rank=rank, world_size=2, address="127.0.0.1", port=free_port) for rank in (0, 1))
+    served = []
+    late = threading.Timer(0.5, lambda: served.append(open_store(first, limit_s=10.0, serve=True)))
+    late.start()
+    Board(open_store(second, limit_s=10.0), second).pin("here", "1")
+    late.join()
+    assert Board(served[0], first).read("here") == "1"
+
+
+def test_a_shortage_tells_what_was_held_and_what_was_asked_for() -> None:
+    device = open_device("cpu", Seat(), share_gpu=False)
+    for asked, told in ((2**50, "1,048,576 GiB more asked for"), (600 * 2**30, "600 GiB more asked for"), (10, "0.01 GiB more asked for")):
+        short = device.shortage(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
+        peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {told}", short)
+        assert peak is not None, short
+        assert float(peak[1]) == pytest.approx(psutil.Process().memory_info().rss / 2**30, rel=0.5)
+    assert device.shortage(ValueError("no")) == ""
 
 
 def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpbench.cli.measuring import run
 from ddpbench.cli.program import program
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -18,6 +19,19 @@ def test_the_nearest_names_are_offered_alone() -> None:
     assert did_you_mean("amp", PRECISIONS) == "did you mean 'amp-fp16' or 'amp-bf16'?"
     assert did_you_mean("t4", names()) == "did you mean 't4-tensor-cores'?"
     assert did_you_mean("zzz", WORKLOADS) == did_you_mean("x", []) == ""
+
+
+def test_a_beginning_comes_before_a_word_inside() -> None:
+    spellings = [spelling for option in run.params for spelling in (*option.opts, *option.secondary_opts)]
+    assert did_you_mean("--gpu", spellings) == "did you mean '--gpus'?"
+    assert did_you_mean("--bucket", spellings) == "did you mean '--bucket-cap-mb'?"
+    assert did_you_mean("vgg1", WORKLOADS) == "did you mean 'vgg11' or 'vgg13' or 'vgg16'?"
+    assert did_you_mean("gpu", spellings) == did_you_mean("--gpu", spellings)
+
+
+def test_a_list_in_the_place_of_one_name_is_told_so() -> None:
+    assert did_you_mean("resnet18,resnet50", WORKLOADS) == "one command takes one of them: 'resnet18' or 'resnet50'"
+    assert did_you_mean("resnet18,rsnet", WORKLOADS).startswith("did you mean 'resnet18'")
 
 
 def test_what_people_say_stands_for_a_name_that_is_there() -> None:

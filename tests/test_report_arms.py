@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
-from scenes import SCENES
+import records
+from scenes import SCENES, UNEVEN, arm, several
 
+from ddpbench.analysis.compare import Ratio
+from ddpbench.report.arms import ratio_text
 from ddpbench.report.console import make_console
+from ddpbench.report.layout import Page
 from ddpbench.report.terminal import render
-from ddpbench.report.warnings import together
+from ddpbench.report.warnings import together, warnings
 
 
 def page(name: str, width: int = 80) -> str:
@@ -22,6 +27,13 @@ def test_what_all_arms_share_has_no_names() -> None:
     assert together({"fp32": "too few", "tf32": "too few"}, 2) == ["too few"]
     assert together({"fp32": "too few", "tf32": "too few"}, 3) == ["fp32, tf32: too few"]
     assert together({str(arm): "too few" for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
+
+
+def test_hints_are_left_out_where_the_command_has_not_their_flags() -> None:
+    arms = {"": SCENES["noisy"]().records[0]}
+    with_hints, without = ([line.plain for line in warnings(arms, Page(80, True), hints=hints)] for hints in (True, False))
+    assert [line for line in with_hints if "hint:" not in line] == without
+    assert len(without) == 2
 
 
 def test_sentences_that_differ_in_one_number_become_one() -> None:
@@ -45,6 +57,65 @@ def test_a_table_of_many_fields_fits_the_page(width: int) -> None:
     lines = page("many-arms", width).splitlines()
     assert max(map(len, lines)) <= width
     assert any(line.split()[-2:] == ["images/s", "speed-up"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("precisions", "FASTEST   amp-fp16: 2.140 times torch-default (2.131 to 2.148)\n"),
+        ("loader-and-ceiling", "CEILING   synthetic, without a loader: 5.099 times torch\n"),
+        ("loaders-and-batches", "NO DIFFERENCE   dali-cpu batch-size 256: 1.00 times torch batch-size 256 (0.99 to 1.01)\n"),
+        ("engines", "INCONCLUSIVE   too few rounds to tell; ddp: 1.000 times accelerate (2 pairs)\n"),
+    ],
+)
+def test_the_conclusion_comes_first(name: str, told: str) -> None:
+    _, first, *_ = page(name, 100).split("\n\n")
+    assert f"{first}\n".startswith(told)
+
+
+def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered() -> None:
+    tied = several([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
+    stream = io.StringIO()
+    render(tied, make_console(stream, 100), None)
+    assert re.search(r"FASTEST   fp32, tf32, too close to tell apart; tf32: \d\.\d+ times o2 \(", stream.getvalue())
+    assert re.search(r"  next  torchrun .* resnet50 --precision fp32\n", stream.getvalue())
+
+
+def test_a_lone_arm_with_a_figure_is_compared_with_nothing() -> None:
+    dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
+    alone = several([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")
+    stream = io.StringIO()
+    render(alone, make_console(stream), None)
+    assert "times" not in stream.getvalue()
+    assert "  next  " not in stream.getvalue()
+
+
+def test_pairs_too_few_for_an_interval_are_counted_and_uneven_ones_told() -> None:
+    printed = page("processor-arms", 100)
+    assert "2.012 (2.011 to 2.013, 2 pairs)" in printed
+    assert "pairs  speed-up of the rounds shared with the first: amp-bf16 2 rounds" in printed
+    assert ratio_text(Ratio(1.4, 1.4, 1.4, 1)) == "1.400 (1 pair)"
+    assert ratio_text(Ratio(1.4, 1.3, 1.5, 2), brief=True) == "1.4 (2 pairs)"
+    assert ratio_text(Ratio(1.4, 1.3, 1.5, 3), brief=True) == "1.4"
+
+
+@pytest.mark.parametrize(
+    ("low", "center", "high", "told"),
+    [
+        (1.0036, 1.051, 1.1, "1.051 (1.004 to 1.100)"),
+        (0.9964, 1.051, 1.1, "1.05 (1.00 to 1.10)"),
+        (0.951, 0.977, 0.998, "0.977 (0.951 to 0.998)"),
+    ],
+)
+def test_a_ratio_that_is_clear_looks_clear(low: float, center: float, high: float, told: str) -> None:
+    assert ratio_text(Ratio(center, low, high, 5)) == told
+
+
+@pytest.mark.parametrize(("name", "heading", "cell"), [("processor-arms", "host GiB", "1.5"), ("precisions", "peak GiB", "12.0")])
+def test_memory_is_that_of_what_trains(name: str, heading: str, cell: str) -> None:
+    lines = page(name, 100).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.endswith(heading))
+    assert lines[at + 1].endswith(cell)
 
 
 def test_too_few_rounds_are_no_ground_for_finding_no_difference() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import records
 from msgspec.structs import replace
@@ -33,6 +35,31 @@ def test_the_head_says_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
     printed = "\n".join(line.plain for line in header(run(ranks, engine, launched), PAGE))
     assert told in printed
     assert ("bucket view" in printed) == views
+
+
+@pytest.mark.parametrize(
+    ("ranks", "given", "threads", "told"),
+    [
+        (1, {}, None, "all 2 cores"),
+        (1, {"OMP_NUM_THREADS": "1"}, None, "1 thread"),
+        (1, {"OMP_NUM_THREADS": "1"}, 2, "2 threads"),
+        (2, {"OMP_NUM_THREADS": "1"}, None, "1 thread a rank"),
+        (2, {}, None, ""),
+        (2, {}, 4, "4 threads a rank"),
+    ],
+)
+def test_the_head_says_what_a_rank_on_processors_computes_with(ranks: int, given: dict[str, str], threads: int | None, told: str) -> None:
+    place = records.environment(ranks, device="Xeon CPU", usable_cores=2.0, variables=given)
+    record = records.cpu_run(ranks=[records.BUSY] * ranks, environment=place)
+    record.config = replace(record.config, threads=threads)
+    words = re.split(" {3,}|\n", "\n".join(line.plain for line in header(record, PAGE)))
+    assert [word for word in words if re.search(r"\bthreads?\b|\bcores\b", word)] == ([told] if told else [])
+
+
+def test_vectors_have_no_pixels() -> None:
+    record = records.record()
+    record.item, record.config = "point", replace(record.config, image_size=None)
+    assert " px" not in "\n".join(line.plain for line in header(record, PAGE))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 import records
+from msgspec.structs import replace
 from scenes import SCENES, lone
 
+from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.analysis.summary import summarise
+from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.terminal import render
 
@@ -114,10 +117,37 @@ def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("name", SCENES)
 def test_a_next_command_can_be_copied_from_the_page(name: str, width: int) -> None:
-    for record in SCENES[name]().records[:1]:
-        shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, width), re.MULTILINE)
-        if shown and record.verdict:
-            assert shlex.split(shown[1].replace("\\\n", " ")) == shlex.split(record.verdict.next)
+    job = SCENES[name]()
+    verdict, found = job.records[0].verdict, fastest(job.records)
+    offered = command_after(found, job.records, job.swept, job.command) if found else verdict.next if verdict else ""
+    shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, width), re.MULTILINE)
+    assert shlex.split(shown[1].replace("\\\n", " ") if shown else "") == shlex.split(offered)
+
+
+def printed(job: Job, quiet: bool = False) -> str:
+    stream = io.StringIO()
+    render(job, make_console(stream), RECORD, quiet=quiet)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(("strict", "lines"), [(False, 1), (True, 3)])
+def test_a_quiet_strict_run_says_why_it_is_not_trusted(strict: bool, lines: int) -> None:
+    few = lone(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
+    told = printed(few, quiet=True).splitlines()
+    assert len(told) == lines
+    assert [line.split()[:2] for line in told[1:]] == [["warning", "noisy"], ["warning", "few-rounds"]][: lines - 1]
+
+
+def hot() -> dict[int, dict[str, object]]:
+    """Something that informs, and is no reason."""
+    return {0: {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}}
+
+
+@pytest.mark.parametrize(("last", "loader", "told"), [(0.0003, "synthetic", True), (0.02, "synthetic", False), (0.0003, "torch", False)])
+def test_a_loss_of_nothing_on_one_batch_is_no_training(last: float, loader: str, told: bool) -> None:
+    config = replace(records.RESNET50, loader=loader)
+    learnt = records.record(config=config, traces={rank: {"numerics": records.numerics(0.4, last)} for rank in range(4)})
+    assert (", one batch learnt by heart" in printed(lone(learnt))) == told
 
 
 def test_a_hint_with_a_command_can_be_copied_from_a_narrow_page() -> None:

@@ -54,6 +54,23 @@ def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
     assert (rows[0]["device"], rows[0]["device_name"]) == (job.records[0].config.device, "NVIDIA H200")
 
 
+@pytest.mark.parametrize("name", ["two-rounds", "one-round"])
+def test_csv_gives_too_few_rounds_their_range_and_no_interval(name: str) -> None:
+    job = SCENES[name]()
+    [row] = rows_of(job)
+    figures = [timed.images_per_s for timed in job.records[0].rounds]
+    assert (float(row["low"]), float(row["high"])) == (min(figures), max(figures))
+    assert (row["confidence"], row["launch_low"], row["launch_high"]) == ("", "", "")
+
+
+def test_csv_calls_sync_what_the_terminal_does_and_its_phases_add_up() -> None:
+    [row] = rows_of(SCENES["data-bound"]())
+    assert f"{float(row['sync_ms']):.1f}" == "33.0"
+    assert (row["confidence"], f"{float(row['broadcast_ms']):.1f}") == ("0.95", "4.0")
+    phases = ("data", "host_to_device", "forward", "backward", "sync", "optimizer", "unexplained")
+    assert sum(float(row[f"{phase}_ms"]) for phase in phases) == pytest.approx(float(row["step_ms"]))
+
+
 def test_csv_of_a_run_without_rounds_has_no_figure() -> None:
     [row] = rows_of(SCENES["hung-before-the-first-round"]())
     assert (row["status"], row["rounds_done"]) == ("hung", "0")

@@ -96,10 +96,12 @@ def test_too_little_evidence(longer: list[float], steps: int) -> None:
     ("rounds", "steps", "done", "status", "hint"),
     [
         (5, None, 3, "interrupted", "let it run to its end"),
-        (5, None, 3, "ok", "a longer --time-limit"),
+        (5, None, 3, "running", "let it run to its end"),
+        (5, None, 3, "failed", ""),
         (2, None, 2, "ok", "`--rounds 5` or more"),
-        (2, 2, 2, "ok", "`--rounds 5` or more, without --steps"),
-        (5, 2, 5, "ok", "without --steps"),
+        (2, 2, 2, "ok", "`--rounds 5 --steps 6` or more"),
+        (5, 2, 5, "ok", "`--steps 6` or more"),
+        (10, 2, 10, "ok", "`--steps 3` or more"),
         (5, None, 5, "ok", "`--steps 6` or more"),
     ],
 )
@@ -107,6 +109,22 @@ def test_a_hint_for_too_little_evidence_fits_what_was_asked_for(rounds: int, ste
     config = msgspec.structs.replace(records.RESNET50, rounds=rounds, steps=steps)
     took = steps or (3 if done == 5 else 20)
     assert the_check("few-rounds", records.record(longer=[1.0] * done, steps=took, config=config, status=status)).hint == hint
+
+
+@pytest.mark.parametrize(("limit_s", "hint"), [(9.0, "a longer --time-limit"), (None, "")])
+def test_a_longer_time_limit_is_for_a_run_that_has_one(limit_s: float | None, hint: str) -> None:
+    config = msgspec.structs.replace(records.RESNET50, time_limit=limit_s)
+    assert the_check("few-rounds", records.record(longer=[1.0] * 3, config=config)).hint == hint
+
+
+def test_rounds_of_epochs_become_more_and_not_longer() -> None:
+    config = msgspec.structs.replace(records.RESNET50, epochs=1)
+    assert the_check("few-rounds", records.record(steps=3, config=config)).hint == "`--rounds 10` or more"
+
+
+def test_a_blocked_figure_is_not_asked_what_it_rests_on() -> None:
+    dead = {0: {"numerics": records.numerics(nonfinite_step=1, last_loss=None)}}
+    assert names(records.record(longer=[1.0, 1.2], traces=dead)) == ["not-finite"]
 
 
 def test_throttling_warns_and_a_power_cap_informs() -> None:
@@ -134,6 +152,13 @@ def test_more_workers_than_cores_warn() -> None:
     assert (found.effect, found.sentence, found.hint) == ("warns", "4 ranks x 16 workers + 4 > 60 usable cores", "`-j 14`, or more cores")
 
 
+def test_no_fewer_workers_are_offered_than_one() -> None:
+    two = records.environment(2, device="Xeon CPU", usable_cores=2.0)
+    config = msgspec.structs.replace(records.cpu_run().config, loader="torch", workers=1)
+    found = the_check("cpu-starved", records.cpu_run(environment=two, config=config))
+    assert (found.sentence, found.hint) == ("2 ranks x 1 worker + 2 > 2 usable cores", "fewer ranks or threads, or more cores")
+
+
 def test_the_cores_of_each_node_count_alone() -> None:
     assert checks(records.data_bound(environment=records.environment(4, nodes=2, usable_cores=34.0))) == []
     tight = records.data_bound(environment=records.environment(4, nodes=2, usable_cores=33.5))
@@ -143,7 +168,7 @@ def test_the_cores_of_each_node_count_alone() -> None:
 def test_cpu_ranks_need_the_threads_they_compute_with() -> None:
     variables = {"OMP_NUM_THREADS": "2"}
     record = records.cpu_run(environment=records.environment(2, device="Xeon CPU", usable_cores=2.0, variables=variables))
-    assert the_check("cpu-starved", record).sentence == "trainers: 4 > 2 usable cores"
+    assert the_check("cpu-starved", record).sentence == "2 ranks x 2 threads > 2 usable cores"
 
 
 def test_a_rank_that_got_half_a_core_while_it_computed_warns() -> None:
@@ -174,6 +199,13 @@ def test_more_than_the_ceiling_is_implausible() -> None:
 def test_blocks_come_first_then_warnings() -> None:
     record = records.data_bound(traces={0: {"retried_for": "throttle", "numerics": records.numerics(skipped_steps=[1, 2])}})
     assert [check.effect for check in checks(record)] == ["blocks", "warns", "informs"]
+
+
+@pytest.mark.parametrize(("precision", "hint"), [("amp-fp16", "a lower --lr, or `--precision amp-bf16`"), ("fp32", "a lower --lr")])
+def test_another_precision_is_offered_only_where_the_loss_scale_may_be_at_fault(precision: str, hint: str) -> None:
+    config = msgspec.structs.replace(records.RESNET50, precision=precision)
+    dead = {0: {"numerics": records.numerics(nonfinite_step=1, last_loss=None)}}
+    assert the_check("not-finite", records.record(config=config, traces=dead)).hint == hint
 
 
 def test_a_precision_that_did_not_run_blocks_the_figure() -> None:

@@ -9,14 +9,14 @@ from statistics import median
 import msgspec
 
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.cores import kept_from_cores, need
+from ddpbench.analysis.cores import crowded, kept_from_cores, need
 from ddpbench.analysis.cures import CURES
 from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary, summarise
-from ddpbench.analysis.surroundings import cores_given
+from ddpbench.analysis.surroundings import cores_given, count, wanted_of
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS
@@ -28,8 +28,8 @@ BINDING = 0.10
 BUSY = 0.85
 """Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""
 
-EXPLAINS_NOISE = ("noisy-neighbour", "data-bound", "host-to-device-bound", "sync-bound")
-"""Limits that a round shows by itself: the device stood waiting, and for what, or was not given to the job."""
+EXPLAINS_NOISE = ("noisy-neighbour", "data-bound", "host-to-device-bound")
+"""Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job."""
 
 HARDLY_AHEAD = 0.10
 """A host less than this fraction of a step ahead of its GPU hardly keeps up with it."""
@@ -51,27 +51,29 @@ def verdict(record: Record, summary: Summary, typed: Sequence[str] = ()) -> Verd
     """The limit that ``record`` hit, why, and a command to try next, in the words of ``typed``. None without rounds.
 
     From too few rounds or steps, or where the rounds vary by more than the noise rule allows, the verdict is inconclusive, and
-    ``why`` says what it looks like. Noise leaves a limit standing that explains it and that every round on its own shows: a wait,
-    or somebody else's work; that the device computes is no explanation of why it varies.
+    ``why`` says what it looks like. Noise leaves a limit standing that explains it and that every round on its own shows: a wait
+    for data, or somebody else's work. Computing and the ranks' waits for each other are no explanation of why they vary.
     """
     if summary.step_ms is None:
         return None
     found = _first_limit(record, summary, summary.step_ms)
     if doubt := _doubt(record, found):
-        looks = found.says if found.kind == "inconclusive" else f"most like {found.kind}: {found.says}"
-        found = Verdict(kind="inconclusive", says=doubt, why=looks, rank=found.rank)
+        found = Verdict(kind="inconclusive", says=doubt, why=_looks_like(found), rank=found.rank)
     return msgspec.structs.replace(found, next=CURES[found.kind](Rerun(record, typed), summary))
 
 
 def _doubt(record: Record, found: Verdict) -> str:
     """Why ``found`` cannot be told with confidence; empty where it can."""
-    rounds = len(record.rounds)
     if too_few_for_a_verdict(record):
-        return f"{rounds} round{'s' * (rounds != 1)} and {steps(record)} steps are too few for a confident verdict"
+        return f"{count(len(record.rounds), 'round')} and {count(steps(record), 'step')} are too few for a confident verdict"
     spread = variation([timed.images_per_s for timed in record.rounds])
     if spread <= MOST_VARIATION or (found.kind in EXPLAINS_NOISE and _every_round_shows(found.kind, record)):
         return ""
     return f"the rounds vary by {spread:.1%}, too much for a confident verdict"
+
+
+def _looks_like(found: Verdict) -> str:
+    return found.says if found.kind == "inconclusive" else f"most like {found.kind}: {found.says}"
 
 
 def _first_limit(record: Record, summary: Summary, step_ms: float) -> Verdict:
@@ -139,6 +141,19 @@ def host_to_device_bound(record: Record, summary: Summary, step_ms: float) -> Ve
     )
 
 
+def too_few_cores(record: Record, summary: Summary, step_ms: float) -> Verdict | None:
+    """Ranks that take turns on the cores: what looks like a wait for other ranks, or like computing, is one for a core."""
+    node = crowded(record)
+    if node is None:
+        return None
+    seen = sync_bound(record, summary, step_ms) or compute_bound(record, summary, step_ms)
+    return Verdict(
+        kind="inconclusive",
+        says=f"too few cores: {wanted_of(node)} > {node.usable:g} usable cores",
+        why=f"they take turns on the cores and wait for each other; {_looks_like(seen)}",
+    )
+
+
 def launch_bound(record: Record, summary: Summary, step_ms: float) -> Verdict | None:
     """By the profiler's kernels where it saw them, else by the host's lead. A CPU has no launches to wait for."""
     if record.environment.device_type != "cuda":
@@ -201,6 +216,7 @@ LIMITS: tuple[Limit, ...] = (
     noisy_neighbour,
     data_bound,
     host_to_device_bound,
+    too_few_cores,
     launch_bound,
     sync_bound,
     unexplained,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpbench.record.config import Config
@@ -14,6 +14,9 @@ from ddpbench.record.record import Record
 from ddpbench.record.request import Output
 
 PROGRAM = "ddpbench"
+RESIDENT = "synthetic"
+"""The loader of a batch that is on the device already: what training could reach, and nothing to train on. It takes no files."""
+
 PORT = 29500
 
 CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
@@ -24,8 +27,8 @@ FIELDS: Mapping[str, Field] = {
     for spelling in (field.spelling, *([field.negative] if field.boolean else []), *([field.flag.short] if field.flag.short else []))
 }
 
-ONCE = frozenset({"gpus", "json", "force", "quiet"})
-"""Flags that are not for another run: its launcher serves the first, the record it wrote is in the way, a report is wanted."""
+ONCE = frozenset({"json", "force", "quiet"})
+"""Flags that are not for another run: the record that this one wrote is in the way, and a report is wanted."""
 
 RENDEZVOUS = ("--standalone", "--nnodes", "--node-rank", "--rdzv", "--master-")
 """How flags of torchrun begin that say where ranks meet."""
@@ -43,6 +46,11 @@ class Rerun:
 
     record: Record
     typed: Sequence[str] = ()
+    ranks: int | None = None  # other than it had, on one node
+
+    def with_ranks(self, ranks: int) -> Rerun:
+        """The same on so many ranks of one node."""
+        return replace(self, ranks=ranks)
 
     def command(self, **values: Sequence[object]) -> str:
         """A shell command that runs it again, in the words it was given, with other ``values`` for some fields of its Config.
@@ -51,10 +59,14 @@ class Rerun:
         """
         asked, environment = self.record.asked or self.record.config, self.record.environment
         start, given = _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
+        if self.ranks is not None:
+            start, given = _on_ranks(self.ranks, start, given)
         values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
+        if values.get("loader") == (RESIDENT,):
+            values["data_dir"] = ()
         kept = [word for name, words in given if name not in values and name not in ONCE for word in words]
         changed = [word for name, arms in values.items() for word in spelled(name, arms)]
-        return shlex.join([*threads(environment), *start, *kept, *changed])
+        return shlex.join([*([] if "threads" in values else threads(environment)), *start, *kept, *changed])
 
 
 def spelled(name: str, arms: Sequence[object]) -> list[str]:
@@ -66,7 +78,10 @@ def spelled(name: str, arms: Sequence[object]) -> list[str]:
 
 
 def units(words: Sequence[str]) -> list[Unit]:
-    """``words`` behind the program's name, each flag with its value. Raises LookupError where a flag is not known or has no value."""
+    """``words`` behind the program's name, each flag with its value; short flags that were typed in one word each get their own.
+
+    Raises LookupError where a flag is not known or has no value.
+    """
     rest, found = list(words), []
     while rest:
         word = rest.pop(0)
@@ -78,6 +93,8 @@ def units(words: Sequence[str]) -> list[Unit]:
             found.append(("precision", [word]))
             continue
         field = FIELDS[spelling]
+        if field.boolean and value:
+            word, rest = spelling, [f"-{value}", *rest]
         found.append((field.name, [word] if field.boolean or value else [word, rest.pop(0)]))
     return found
 
@@ -119,9 +136,23 @@ def _understood(typed: Sequence[str], environment: Environment) -> tuple[list[st
         given = units(typed[place + 1 :])
     except LookupError:
         return None
+    if environment.launcher != "slurm" and _counts_gpus(given):
+        return start, given
+    given = [unit for unit in given if unit[0] != "gpus"]
     if environment.launcher == "slurm" or (environment.launcher == "python") == (start[0] in ("torchrun", "accelerate")):
         return launcher(environment), given  # ranks were started by something that is not in these words
     return _on_a_port_of_its_own(start, environment), given
+
+
+def _on_ranks(ranks: int, start: list[str], given: list[Unit]) -> tuple[list[str], list[Unit]]:
+    """The same words for so many ranks of one node: ``--gpus`` counts them where it was typed, torchrun where it was not."""
+    if _counts_gpus(given):
+        return start, [("gpus", ["--gpus", str(ranks)]) if name == "gpus" else (name, words) for name, words in given]
+    return ["torchrun", "--standalone", f"--nproc_per_node={ranks}", "-m", PROGRAM], given
+
+
+def _counts_gpus(given: Sequence[Unit]) -> bool:
+    return any(name == "gpus" for name, _ in given)
 
 
 def _on_a_port_of_its_own(start: list[str], environment: Environment) -> list[str]:

@@ -18,16 +18,33 @@ FIGURE_STANDS = ("ok", "running", "interrupted")
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one arm is as another, over the rounds that both finished.
+
+    The geometric mean of the ratios of rounds with equal index, and a paired 95% t-interval on their logs: arms share the process,
+    so the launch's luck cancels. Of too few pairs for an interval it is the range of the ratios.
+    """
+
+    center: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def has_interval(self) -> bool:
+        return self.pairs >= LEAST_FOR_AN_INTERVAL
+
+
+@dataclass(frozen=True)
 class ArmRow:
     """One arm against the first. Where it has no figure, or none to compare, ``state`` says so in a word and ``why`` in a sentence."""
 
     config: Config
     images_per_s: float | None = None
     reach: Reach | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    peak_bytes: int | None = None
+    speedup: Ratio | None = None
+    uneven: bool = False  # the speed-up is of other rounds than the figures of the two arms
+    memory_bytes: int | None = None  # peak of a device; of a rank on processors with its workers
     state: str = ""  # a status, "not comparable", or empty
     why: str = ""
 
@@ -35,42 +52,46 @@ class ArmRow:
 def compare(records: Sequence[Record]) -> list[ArmRow]:
     """A row for each of ``records``, the arms that one job interleaved, against the first of them.
 
-    The speed-up is the geometric mean of the ratios of rounds with equal index, with a paired 95% t-interval on their logs:
-    arms share the process, so the launch's luck cancels. It is None where the first arm has no figure or no round is
-    shared, has no interval where one round is, and the range of the ratios where they are too few for an interval.
+    The speed-up is None where the first arm has no figure, or no round is shared.
     """
     return [_row(record, records[0]) for record in records]
 
 
-def _row(record: Record, first: Record) -> ArmRow:
-    row = ArmRow(record.config, peak_bytes=summarise(record).peak_bytes)
-    figure = _figure(record)
-    if figure is None:
-        return replace(row, state=record.status, why=_why_no_figure(record))
-    row = replace(row, images_per_s=figure.images_per_s, reach=reach(record))
-    if _devices(record) != _devices(first):
-        kind = "GPU" if record.environment.device_type == "cuda" else "CPU"
-        return replace(row, state="not comparable", why=f"other {kind}")
-    if record is first:
-        return replace(row, speedup=1.0, speedup_low=1.0, speedup_high=1.0)
-    return _with_speedup(row, record, first) if _figure(first) else row
-
-
-def _with_speedup(row: ArmRow, record: Record, first: Record) -> ArmRow:
+def ratio(record: Record, base: Record) -> Ratio | None:
+    """How many times as fast as ``base`` the other is; None where no round is shared."""
     ours = {timed.index: timed.images_per_s for timed in record.rounds}
-    theirs = {timed.index: timed.images_per_s for timed in first.rounds}
+    theirs = {timed.index: timed.images_per_s for timed in base.rounds}
     shared = sorted(ours.keys() & theirs.keys())
-    if len(shared) < 2:
-        return replace(row, speedup=ours[shared[0]] / theirs[shared[0]] if shared else None)
-    ratio = paired_ratio([theirs[index] for index in shared], [ours[index] for index in shared])
-    if len(shared) < LEAST_FOR_AN_INTERVAL:
-        ratios = [ours[index] / theirs[index] for index in shared]
-        return replace(row, speedup=ratio.center, speedup_low=min(ratios), speedup_high=max(ratios))
-    return replace(row, speedup=ratio.center, speedup_low=ratio.low, speedup_high=ratio.high)
+    times = [ours[index] / theirs[index] for index in shared]
+    if len(times) < 2:
+        return Ratio(times[0], times[0], times[0], 1) if times else None
+    paired = paired_ratio([theirs[index] for index in shared], [ours[index] for index in shared])
+    if len(times) < LEAST_FOR_AN_INTERVAL:
+        return Ratio(paired.center, min(times), max(times), len(times))
+    return Ratio(paired.center, paired.low, paired.high, len(times))
 
 
-def _figure(record: Record) -> Headline | None:
+def figure(record: Record) -> Headline | None:
+    """The figure of an arm that may be compared; None where something in the arm itself went wrong."""
     return record.headline if record.status in FIGURE_STANDS else None
+
+
+def same_devices(record: Record, other: Record) -> bool:
+    return _devices(record) == _devices(other)
+
+
+def _row(record: Record, first: Record) -> ArmRow:
+    summary, cuda = summarise(record), record.environment.device_type == "cuda"
+    row = ArmRow(record.config, memory_bytes=summary.peak_bytes if cuda else summary.rss_bytes)
+    headline = figure(record)
+    if headline is None:
+        return replace(row, state=record.status, why=_why_no_figure(record))
+    row = replace(row, images_per_s=headline.images_per_s, reach=reach(record))
+    if not same_devices(record, first):
+        return replace(row, state="not comparable", why=f"other {'GPU' if cuda else 'CPU'}")
+    speedup = ratio(record, first) if figure(first) else None
+    uneven = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
+    return replace(row, speedup=speedup, uneven=uneven)
 
 
 def _why_no_figure(record: Record) -> str:

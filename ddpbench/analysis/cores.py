@@ -16,6 +16,9 @@ FAIR = 0.85
 MOST_WAITING = 0.10
 """A rank that waits longer than this fraction of its time leaves cores idle by itself."""
 
+ALL_BUSY = 0.9
+"""From this fraction of their time on, cores leave none for more work."""
+
 LEAST_S = 1.0
 """Below this, the ticks in which CPU time is counted weigh too much."""
 
@@ -34,6 +37,16 @@ class Need:
     def cores(self) -> int:
         return self.ranks * (self.workers + self.threads)
 
+    @property
+    def trainers(self) -> int:
+        """Cores for the trainers alone."""
+        return self.ranks * self.threads
+
+    @property
+    def room(self) -> int:
+        """Workers that a rank has cores for; less than 0 where the trainers alone want more than there are."""
+        return int(self.usable / self.ranks) - self.threads
+
 
 def need(record: Record) -> Need:
     """Loader workers and trainers against usable cores, on the node that lacks most of them or has least to spare."""
@@ -49,10 +62,24 @@ def need(record: Record) -> Need:
 
 def trainer_threads(record: Record) -> int:
     """Cores that one trainer process keeps busy: one that feeds a GPU, or the threads that a CPU rank computes with."""
-    if record.environment.device_type != "cpu":
-        return 1
-    given = record.environment.variables.get("OMP_NUM_THREADS", "")
-    return record.config.threads or (int(given) if given.isdecimal() else 1)
+    return 1 if record.environment.device_type != "cpu" else given_threads(record) or 1
+
+
+def given_threads(record: Record) -> int | None:
+    """The threads that a CPU rank was told to compute with; None where nobody told it, and torch takes all cores."""
+    variable = record.environment.variables.get("OMP_NUM_THREADS", "")
+    return record.config.threads or (int(variable) if variable.isdecimal() else None)
+
+
+def crowded(record: Record) -> Need | None:
+    """The node on which CPU ranks share fewer cores than they want; None where there are enough, or GPUs compute.
+
+    Too many are the threads that compute or, where all cores were busy, these with the loader's workers, which may as well idle.
+    """
+    wanted = need(record)
+    if record.environment.device_type != "cpu" or wanted.cores <= wanted.usable:
+        return None
+    return wanted if wanted.trainers > wanted.usable or _all_busy(record, wanted) else None
 
 
 def kept_from_cores(record: Record) -> Mapping[int, float]:
@@ -71,6 +98,14 @@ def kept_from_cores(record: Record) -> Mapping[int, float]:
             traces.setdefault(trace.rank, []).append(trace)
     got = {rank: _got(seen, max(1.0, wanted.threads / 2)) for rank, seen in traces.items()}
     return {rank: cores for rank, cores in got.items() if cores is not None}
+
+
+def _all_busy(record: Record, node: Need) -> bool:
+    """By the CPU time of the ranks there and of their workers; False where that was not read."""
+    there = {place.rank for place in record.environment.places if place.host == node.host}
+    used = [trace.cpu_s for timed in record.rounds for trace in timed.traces if trace.rank in there]
+    wall_s = fsum(timed.wall_s for timed in record.rounds)
+    return None not in used and fsum(each or 0.0 for each in used) >= ALL_BUSY * node.usable * wall_s
 
 
 def _got(traces: Sequence[Trace], least: float) -> float | None:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from math import ceil, fsum
 
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS
+from ddpbench.analysis.cores import crowded, need
+from ddpbench.analysis.evidence import enough, too_few_for_a_verdict
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.summary import Summary, compute_dtype
+from ddpbench.analysis.surroundings import WHO_RUNS
 from ddpbench.record.record import Record
 
 HEADROOM = 1.15
@@ -17,8 +19,6 @@ HEADROOM = 1.15
 
 FITS = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
-
-WHO_RUNS = "top -b -n 1"
 
 Cure = Callable[[Rerun, Summary], str]
 
@@ -92,20 +92,43 @@ def look_at(run: Rerun, summary: Summary) -> str:
 
 
 def who_else(run: Rerun, summary: Summary) -> str:
-    """Against other processes: which they are."""
-    return WHO_RUNS
+    """Against other processes: which they are, and the run once more when they are gone."""
+    return f"{WHO_RUNS} && {run.command()}"
 
 
-def more_rounds(run: Rerun, summary: Summary) -> str:
+def more_evidence(run: Rerun, summary: Summary) -> str:
+    """Against doubt: ranks that do not take turns on the cores or, where they do not, more rounds."""
+    crowding = crowded(run.record) and not too_few_for_a_verdict(run.record)
+    return fewer_at_once(run) if crowding else more_rounds(run)
+
+
+def fewer_at_once(run: Rerun) -> str:
+    """Against too few cores: fewer workers, else fewer threads, else fewer ranks."""
+    node, environment = need(run.record), run.record.environment
+    if node.room >= 0:
+        return run.command(workers=(node.workers, node.room))
+    cores = max(1, int(node.usable))
+    ranks = min(node.ranks, cores)
+    threads = cores // ranks
+    if ranks == node.ranks:
+        return run.command(threads=(node.threads, threads)) if threads < node.threads else ""
+    if environment.nodes > 1 or environment.launcher == "slurm":
+        return f"at most {ranks} ranks a node"
+    return run.with_ranks(ranks).command(**({"threads": (threads,)} if threads < node.threads else {}))
+
+
+def more_rounds(run: Rerun) -> str:
     """Against too little evidence: all the rounds that were asked for, and a figure's least; against noise in those, twice as many."""
-    record, asked = run.record, run.record.asked or run.record.config
-    enough = LEAST_ROUNDS <= record.config.rounds <= len(record.rounds)
-    values: dict[str, tuple[object, ...]] = {"rounds": (2 * record.config.rounds if enough else max(record.config.rounds, LEAST_ROUNDS),)}
-    if asked.steps is not None and LEAST_ROUNDS * asked.steps < LEAST_STEPS:
-        values["steps"] = ()
-    if record.status == "ok" and len(record.rounds) < record.config.rounds:
-        values["time_limit"] = ()
-    return run.command(**values)
+    return run.command(**rounds_to_ask_for(run.record))
+
+
+def rounds_to_ask_for(record: Record) -> Mapping[str, tuple[object, ...]]:
+    """The fields, and their values, with which another run has the evidence that this one lacks."""
+    asked = record.asked or record.config
+    wanted = {name: (number,) for name, number in enough(record).items() if number != getattr(asked, name)}
+    if len(record.rounds) < asked.rounds:
+        return {**wanted, **({"time_limit": ()} if record.status == "ok" else {})}
+    return wanted or {"rounds": (2 * asked.rounds,)}
 
 
 CURES: Mapping[str, Cure] = {
@@ -116,7 +139,7 @@ CURES: Mapping[str, Cure] = {
     "launch-bound": fewer_launches,
     "sync-bound": less_sync,
     "compute-bound": faster_compute,
-    "inconclusive": more_rounds,
+    "inconclusive": more_evidence,
 }
 """By the kind of the verdict."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from ddpbench.record.record import Record
 
@@ -40,6 +42,20 @@ def reach(record: Record) -> Reach | None:
 def steps(record: Record) -> int:
     """Timed steps of all rounds."""
     return sum(timed.traces[0].steps for timed in record.rounds)
+
+
+def enough(record: Record) -> Mapping[str, int]:
+    """The ``rounds`` and, where theirs would be too short, the ``steps`` of each, that give the next run's figure what it needs.
+
+    A round of whole epochs has the length that it has: there must be more of them. Needs a round.
+    """
+    asked, a_round = record.asked or record.config, min(timed.traces[0].steps for timed in record.rounds)
+    rounds = max(asked.rounds, LEAST_ROUNDS)
+    if rounds * a_round >= LEAST_STEPS:
+        return {"rounds": rounds}
+    if asked.epochs is not None:
+        return {"rounds": ceil(LEAST_STEPS / a_round)}
+    return {"rounds": rounds, "steps": ceil(LEAST_STEPS / rounds)}
 
 
 def too_few_for_a_verdict(record: Record) -> bool:

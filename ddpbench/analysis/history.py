@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ddpbench.record.errors import UsageError
@@ -11,19 +13,21 @@ NEWEST = 30
 """Files looked at: their names begin with the time, and the whole of them is read."""
 
 
-def earlier_figures(folder: Path, record: Record) -> list[float]:
-    """The images/s of trusted records in the newest job files of ``folder``, of the same Config, hosts, devices and software.
-
-    Oldest first. Files that cannot be read are passed over, and so is ``record`` itself.
-    """
-    figures: list[float] = []
+def earlier_runs(folder: Path) -> list[Record]:
+    """Every record in the newest job files of ``folder``, oldest first. Files that cannot be read are passed over."""
+    records: list[Record] = []
     for path in sorted(folder.glob("*.json"))[-NEWEST:]:
-        try:
-            records = load(path).records
-        except UsageError:
-            continue
-        figures += [other.headline.images_per_s for other in records if other.headline and _repeats(other, record)]
-    return figures
+        with suppress(UsageError):
+            records += load(path).records
+    return records
+
+
+def repeated(record: Record, earlier: Sequence[Record]) -> list[float]:
+    """The images/s of those of the ``earlier`` runs that are trusted and of the same Config, hosts, devices and software.
+
+    ``record`` itself is passed over.
+    """
+    return [other.headline.images_per_s for other in earlier if other.headline and _repeats(other, record)]
 
 
 def _repeats(other: Record, record: Record) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpbench.analysis.cores import kept_from_cores, need, trainer_threads
+from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
+
+WHO_RUNS = "top -b -n 1 -o %CPU | head -15"
+"""What shows who computes on a host."""
 
 
 def throttled(record: Record) -> Check | None:
@@ -83,16 +86,21 @@ def cpu_starved(record: Record) -> Check | None:
     node = need(record)
     if node.cores <= node.usable:
         return None
-    room = max(int(node.usable / node.ranks) - node.threads, 1)
-    loading = f"{count(node.ranks, 'rank')} x {count(node.workers, 'worker')} + " if node.workers else "trainers: "
     on = f" on {node.host}" if record.environment.nodes > 1 else ""
     return Check(
         name="cpu-starved",
         effect="warns",
-        sentence=f"{loading}{node.ranks * node.threads} > {node.usable:g} usable cores{on}",
+        sentence=f"{wanted_of(node)} > {node.usable:g} usable cores{on}",
         numbers={"ranks": node.ranks, "workers": node.workers, "trainer_threads": node.threads, "usable_cores": node.usable},
-        hint=f"`-j {room}`, or more cores" if node.workers else "fewer ranks or threads, or more cores",
+        hint=f"`-j {node.room}`, or more cores" if 1 <= node.room < node.workers else "fewer ranks or threads, or more cores",
     )
+
+
+def wanted_of(node: Need) -> str:
+    """``4 ranks x 16 workers + 4``, ``2 ranks x 3 threads``."""
+    if node.workers:
+        return f"{count(node.ranks, 'rank')} x {count(node.workers, 'worker')} + {node.trainers}"
+    return f"{count(node.ranks, 'rank')} x {count(node.threads, 'thread')}"
 
 
 def noisy_neighbour(record: Record) -> Check | None:
@@ -105,7 +113,7 @@ def noisy_neighbour(record: Record) -> Check | None:
         effect="warns",
         sentence=f"{cores_given(record)} in computing",
         numbers={"ranks": len(kept), "least_cores": min(kept.values())},
-        hint="`top -b -n 1` shows who else computes here",
+        hint=f"`{WHO_RUNS}` shows who else computes here",
     )
 
 

@@ -7,10 +7,11 @@ from itertools import pairwise
 from statistics import fmean
 
 from ddpbench.analysis.attested import not_as_asked
-from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, steps
+from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, enough, steps
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, count, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
+from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
@@ -25,14 +26,25 @@ CURES_OF_SKIPS = {
 }
 """By whether the loss scale is static."""
 
+OF_THE_FIGURE = ("noisy", "drift", "few-rounds")
+"""Checks of nothing but how well the rounds support their figure."""
+
 SEVERITY = ("blocks", "warns", "informs")
+
+CUT_SHORT = ("running", "interrupted", "hung")
+"""Statuses of a run that nothing in itself kept from its end."""
 
 Rule = Callable[[Record], Check | None]
 
 
 def checks(record: Record) -> list[Check]:
-    """The checks that have something to say about ``record``: those that block its figure, then those that warn, then the rest."""
+    """The checks that have something to say about ``record``: those that block its figure, then those that warn, then the rest.
+
+    Where the figure is blocked nobody asks what it rests on.
+    """
     spoken = [check for each in RULES if record.rounds and (check := each(record))]
+    if any(check.effect == "blocks" for check in spoken):
+        spoken = [check for check in spoken if check.name not in OF_THE_FIGURE]
     return sorted(spoken, key=lambda check: SEVERITY.index(check.effect))
 
 
@@ -50,7 +62,7 @@ def not_finite(record: Record) -> Check | None:
         effect="blocks",
         sentence=f"loss not finite, step {step}, rank {rank}",
         numbers={"step": step, "rank": rank},
-        hint="a lower --lr, or `--precision amp-bf16`",
+        hint="a lower --lr" + (", or `--precision amp-bf16`" if _in_float16(record) else ""),
     )
 
 
@@ -152,13 +164,14 @@ def few_rounds(record: Record) -> Check | None:
 
 def _more_evidence(record: Record) -> Iterator[str]:
     """What would have given a figure enough rounds and steps."""
-    asked, rounds = record.asked or record.config, len(record.rounds)
-    if rounds < asked.rounds:
-        yield "a longer --time-limit" if record.status == "ok" else "let it run to its end"
-    if asked.rounds < LEAST_ROUNDS:
-        yield f"`--rounds {LEAST_ROUNDS}` or more"
-    if steps(record) * max(asked.rounds, LEAST_ROUNDS) < LEAST_STEPS * rounds:
-        yield f"`--steps {LEAST_STEPS // LEAST_ROUNDS}` or more" if asked.steps is None else "without --steps"
+    asked, wanted = record.asked or record.config, enough(record)
+    if len(record.rounds) < asked.rounds:
+        if record.status == "ok" and asked.time_limit is not None:
+            yield "a longer --time-limit"
+        elif record.status in CUT_SHORT:
+            yield "let it run to its end"
+    if more := [f"--{name} {number}" for name, number in wanted.items() if number != getattr(asked, name)]:
+        yield f"`{' '.join(more)}` or more"
 
 
 def recycled(record: Record) -> Check | None:
@@ -189,6 +202,11 @@ def _skipped(trace: Trace, finding: bool) -> list[int]:
     """The steps of a round that were skipped; of one that begins by finding its scale, without those that no update came before."""
     steps = trace.numerics.skipped_steps
     return [step for place, step in enumerate(steps) if not (finding and step == place)]
+
+
+def _in_float16(record: Record) -> bool:
+    spec = PRECISIONS.get(record.config.precision)
+    return spec is not None and spec.layers == "float16"
 
 
 def _timeline(record: Record) -> Iterator[tuple[int, Trace]]:

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+import psutil
+
+from ddpbench.analysis.judge import judge
+from ddpbench.experiments.journal import close_records
+from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, load
+from ddpbench.record.record import Fault, Job, load
+
+
+def read(path: Path) -> Job:
+    """The job in ``path`` as it stands now: one that nobody closed is judged by the rounds it has, and ended where nobody runs it.
+
+    Raises UsageError for a file that is no record.
+    """
+    job = load(path)
+    unjudged = [record for record in job.records if record.status == "running"]
+    if not unjudged:
+        return job
+    place = unjudged[0].environment.places[0]
+    if not _runs(place, path):
+        elsewhere = "" if _is_here(place.host) else f", or it still runs on {place.host}"
+        close_records(unjudged, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
+    for record in unjudged:
+        judge(record, typed=job.as_a_run)
+    return job
 
 
 def latest(folder: Path) -> Path:
@@ -18,6 +44,17 @@ def latest(folder: Path) -> Path:
     return max(records, key=lambda path: path.stem)
 
 
+def latest_below(folder: Path) -> Path:
+    """The record below ``folder`` that was started last, whatever its name. Raises UsageError where there is none."""
+    started = {}
+    for path in _finished(folder.rglob("*.json")):
+        with suppress(OSError, msgspec.MsgspecError):
+            started[path] = msgspec.json.decode(path.read_bytes(), type=_Started).started
+    if not started:
+        raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder that holds some")
+    return max(started, key=lambda path: started[path])
+
+
 def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
     """The job of every file, and of every record below a folder; then why other files of these folders were left out.
 
@@ -26,12 +63,12 @@ def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
     jobs, left_out = [], []
     for path in paths:
         if not path.is_dir():
-            jobs.append(load(path))
+            jobs.append(read(path))
             continue
         before = len(jobs)
         for file in sorted(_finished(path.rglob("*.json"))):
             try:
-                jobs.append(load(file))
+                jobs.append(read(file))
             except UsageError as problem:
                 left_out.append(problem)
         if len(jobs) == before:
@@ -43,6 +80,28 @@ def around(paths: Sequence[Path]) -> Path:
     """The folder that holds all of these files and folders; a lone folder holds itself."""
     folders = [path if path.is_dir() else path.parent for path in paths]
     return Path(os.path.relpath(os.path.commonpath([folder.absolute() for folder in folders])))
+
+
+class _Started(msgspec.Struct):
+    """What tells a record from other JSON, and when it began."""
+
+    started: str
+    records: msgspec.Raw
+
+
+def _runs(place: RankPlace, path: Path) -> bool:
+    """Whether the rank at ``place`` still writes the record ``path``: a process that is younger than the file is another one."""
+    if not _is_here(place.host):
+        return False
+    try:
+        process = psutil.Process(place.pid)
+        return process.status() != psutil.STATUS_ZOMBIE and bool(process.create_time() <= path.stat().st_mtime)
+    except psutil.Error:
+        return False
+
+
+def _is_here(host: str) -> bool:
+    return host in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
 
 
 def _finished(paths: Iterable[Path]) -> Iterator[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +15,7 @@ from ddpbench.cli.flags import helped
 from ddpbench.cli.measuring import crossover, reproduce, run, sweep
 from ddpbench.cli.options import COLUMNS
 from ddpbench.cli.reading import env, list_, plot, report
-from ddpbench.machine.say import refuse
+from ddpbench.machine.say import interrupted, print_error, refuse
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.names import did_you_mean
 
@@ -79,7 +81,9 @@ def main(words: Sequence[str] | None = None) -> int:
         refuse(problem)
     except click.UsageError as problem:
         refuse(_as_usage_error(problem, command))
-    except click.Abort:
+    except click.Abort:  # a Ctrl-C before anything of a run listens for one
+        if "RANK" not in os.environ:
+            print_error(interrupted(signal.SIGINT, " before the ranks were at work"))
         return Exit.INTERRUPTED
 
 

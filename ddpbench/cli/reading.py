@@ -38,17 +38,19 @@ PICTURES = "plots"
 @click.option("-v", "--verbose", is_flag=True, help="print every check and every setting")
 @helped
 def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> int:
-    """Print the report of every record FILE, or of the latest run."""
-    from ddpbench.cli.files import latest
-    from ddpbench.record.record import load
+    """Print the report of every record FILE, or of the latest run.
+
+    A folder in a FILE's place stands for the latest record below it.
+    """
+    from ddpbench.cli.files import latest, latest_below, read
     from ddpbench.report import tables
     from ddpbench.report.console import make_console
     from ddpbench.report.pages import page
 
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
-    for path in files or [latest(folder)]:
-        job = load(path)
+    for path in [latest_below(file) if file.is_dir() else file for file in files] or [latest(folder)]:
+        job = read(path)
         if shape == "terminal":
             page(job)(job, console, path, verbose=verbose, quiet=False)
         else:

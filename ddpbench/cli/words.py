@@ -20,10 +20,10 @@ from ddpbench.record.names import lookup
 from ddpbench.record.request import Output, Request
 from ddpbench.workloads import catalogue as workloads
 
+OUR_TORCHRUN = "ddpbench.experiments.torchrun"
 LAUNCHERS = {
     "torchrun": "torchrun",
     "torch.distributed.run": "torchrun",
-    "ddpbench.experiments.torchrun": "torchrun",
     "accelerate": "accelerate",
 }
 
@@ -74,6 +74,9 @@ def as_typed(words: Sequence[str]) -> list[str]:
         parent = psutil.Process(os.getppid()).cmdline()
     except psutil.Error:
         parent = []
+    if OUR_TORCHRUN in parent[:3]:  # which --gpus started
+        ranks = next(word.partition("=")[2] for word in parent if word.startswith("--nproc_per_node="))
+        return ["ddpbench", *words, "--gpus", ranks]
     for place, word in enumerate(parent[:3]):
         if launcher := LAUNCHERS.get(Path(word).name):
             return [launcher, *parent[place + 1 :]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -26,24 +26,29 @@ def open_tensor(config: Config, dataset: str, classes: int, rank: int, world_siz
         view = CropAndFlip(samples, torch.Generator(device).manual_seed(config.seed + rank))
     plan = ShardPlan(len(labels), config.batch_size, rank, world_size, config.seed, config.shuffle)
     data = Data(loader="tensor", description=arrays.description, images=len(labels), made=arrays.made)
-    return Resident(view, labels, Order(plan, device), finisher(dataset, config.image_size, config.channels_last, device), data)
+    order, finish = Order(plan, device), finisher(dataset, config.image_size, config.channels_last, device)
+    return Resident(view, labels, order, config.batch_size, finish, data)
+
+
+TOGETHER = 8
+"""Batches that are made at once: a small model takes less time for a step than the host for the kernels of a batch."""
 
 
 class Order:
-    """The plan's batches of sample numbers, on the device: uploaded an epoch at a time, so that no step waits for a copy."""
+    """The plan's sample numbers, on the device: uploaded an epoch at a time, so that no step waits for a copy."""
 
     def __init__(self, plan: ShardPlan, device: torch.device) -> None:
-        self._epochs, self._batch_size, self._device = plan.epochs(), plan.batch_size, device
+        self._epochs, self._device = plan.epochs(), device
         self._ahead = torch.empty(0, dtype=torch.int64, device=device)
 
-    def next(self) -> Tensor:
-        """The numbers (B,) of the next batch's samples."""
-        while len(self._ahead) < self._batch_size:
+    def next(self, samples: int) -> Tensor:
+        """The numbers (``samples``,) of the samples that come next."""
+        while len(self._ahead) < samples:
             epoch = torch.tensor(list(next(self._epochs)))
             if self._device.type == "cuda":
                 epoch = epoch.pin_memory()
             self._ahead = torch.cat([self._ahead, epoch.to(self._device, non_blocking=True)])
-        numbers, self._ahead = self._ahead[: self._batch_size], self._ahead[self._batch_size :]
+        numbers, self._ahead = self._ahead[:samples], self._ahead[samples:]
         return numbers
 
 
@@ -52,13 +57,26 @@ class Resident:
 
     in_flight = 0
 
-    def __init__(self, samples: Tensor | CropAndFlip, labels: Tensor, order: Order, finish: Callable[[Tensor], Tensor], data: Data) -> None:
+    def __init__(
+        self,
+        samples: Tensor | CropAndFlip,
+        labels: Tensor,
+        order: Order,
+        batch_size: int,
+        finish: Callable[[Tensor], Tensor],
+        data: Data,
+    ) -> None:
         self.data = data
-        self._samples, self._labels, self._order, self._finish = samples, labels, order, finish
+        self._samples, self._labels, self._order, self._batch_size, self._finish = samples, labels, order, batch_size, finish
+        self._made: Iterator[Batch] = iter(())
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
-        numbers = self._order.next()
-        batch = self._finish(self._samples[numbers]), self._labels[numbers]
+        batch = next(self._made, None)
+        if batch is None:
+            numbers = self._order.next(TOGETHER * self._batch_size)
+            parts = (self._finish(self._samples[numbers]), self._labels[numbers])
+            self._made = zip(*(part.split(self._batch_size) for part in parts), strict=True)
+            batch = next(self._made)
         in_hand()
         return batch
 

@@ -181,7 +181,7 @@ class Arm:
         dead = trace.numerics.nonfinite_step is not None
         self.over = bool(self._world.most(float(dead)))
         self._pulse.enter("gathering the round")
-        told = self._world.gather(msgspec.json.encode(thinned(trace, self._world.size)))
+        told = self._world.gather(msgspec.json.encode(kept_of(trace, self._world.size)))
         traces = [msgspec.json.decode(message, type=Trace) for message in told]
         return collect(index, traces) if traces else None
 
@@ -255,18 +255,9 @@ def collect(index: int, traces: list[Trace]) -> Round:
     )
 
 
-def thinned(trace: Trace, ranks: int) -> Trace:
+def kept_of(trace: Trace, ranks: int) -> Trace:
     """The trace as it is kept with that many ranks. All ranks keep the same steps, so that these can still be compared."""
-    every = -(-ranks // MOST_RAW)
-    if every == 1:
-        return trace
-    return msgspec.structs.replace(
-        trace,
-        totals_ms={phase: trace.total_ms(phase) for phase in trace.phases_ms},
-        phases_ms={phase: durations[::every] for phase, durations in trace.phases_ms.items()},
-        host_data_ms=trace.host_data_ms[::every],
-        lead_ms=trace.lead_ms[::every],
-    )
+    return trace.thinned(-(-ranks // MOST_RAW))
 
 
 def _pulled_down(trace: Trace) -> bool:

@@ -8,19 +8,21 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.journal import Journal, close_file
 from ddpbench.machine import signals
 from ddpbench.machine.board import Blame
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_stack
-from ddpbench.machine.say import leave_outcome, print_error
+from ddpbench.machine.say import interrupted, leave_outcome, print_error, tell_listening
 from ddpbench.machine.world import World
 from ddpbench.record.errors import BenchError, Exit, Hung, Interrupted
-from ddpbench.record.record import Fault, load
+from ddpbench.record.record import Fault, Record, load
 
 GRACE_S = 1.0
 """How long the others have to leave their stack, their fault or the record."""
@@ -47,6 +49,7 @@ class Ending:
             self._record_path = str(self._journal.path.resolve())
             self._board.pin("record", self._record_path)
         signals.listen(self._on_signal)
+        tell_listening(self._world.seat)
         self._watchdog.start()
 
     def leave(self, code: int) -> NoReturn:
@@ -82,18 +85,17 @@ class Ending:
         self._look_for_another_fault()
         if self._journal:
             self._journal.seal()
-        code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
-        error = Interrupted(received.name, code, f"interrupted by {received.name}{self._rounds()}")
+        error = interrupted(received, self._rounds())
         if self._journal is None:
-            self._leave(code)
+            self._leave(error.exit_code)
         with self._lock:
             try:
                 self._journal.close("interrupted", Fault(message=error.message))
                 print_error(error)
-                leave_outcome(self._world.seat, error, code, self._journal.path)
+                leave_outcome(self._world.seat, error, error.exit_code, self._journal.path)
                 self._show()
             finally:
-                self._leave(code)
+                self._leave(error.exit_code)
 
     def _on_stall(self, seconds: float) -> None:
         """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
@@ -122,7 +124,7 @@ class Ending:
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
         elif short := self._world.device.shortage(problem):
-            error = BenchError(f"out of memory {where}: {short}", f"a smaller batch: -b N{self._kept()}")
+            error = BenchError(f"out of memory{_at_batch(problem)} {where}: {short}", f"a smaller batch: -b N{self._kept()}")
         else:
             text = str(problem).strip().partition("\n")[0] or "no message"
             error = BenchError(f"{type(problem).__name__} {where}: {text}", f"{_origin(problem)}{self._kept()}")
@@ -145,13 +147,13 @@ class Ending:
     def _end_killed(self, rank: int) -> NoReturn:
         """A rank ended without a word. Its process is not this one's child, so its signal can only be guessed."""
         place = self._world.places[rank]
-        last = self._board.marks().get(rank)
-        step, doing = (last[1].step, last[1].doing) if last else (0, "starting")
+        _, mark = self._board.marks().get(rank, (0, Mark(0, 0, "starting")))
         error = BenchError(
-            f"killed (SIGKILL?) on rank {rank} ({place.host}) at step {step} ({doing}): it ended without a word",
+            f"killed (SIGKILL?) on rank {rank} ({place.host}), "
+            f"last seen at step {mark.step} ({mark.doing}), up to {Watchdog.TICK_S:g} s before",
             f"the kernel's OOM killer? see dmesg{self._kept()}",
         )
-        self._end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=step, phase=doing))
+        self._end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.doing))
 
     def _end_without_head(self) -> None:
         """The store went with its host. The first rank beyond that host speaks, unless the record shows that somebody has."""
@@ -164,7 +166,7 @@ class Ending:
                 ranks = ", ".join(str(place.rank) for place in self._world.places if place.host == head)
                 error = BenchError(
                     f"{head} ended without a word: rank {ranks} with it, and the store that all ranks share",
-                    f"the kernel's OOM killer? see dmesg there; finished rounds are in {os.path.relpath(path)}",
+                    f"the kernel's OOM killer? see dmesg there{self._kept()}",
                 )
                 print_error(error)
                 close_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
@@ -223,15 +225,28 @@ class Ending:
         return f", {done} of {sum(record.config.rounds for record in self._journal.job.records)} rounds"
 
     def _kept(self) -> str:
-        return f"; finished rounds are in {os.path.relpath(self._record_path)}" if self._record_path else ""
+        """Where finished rounds are, if there are any yet."""
+        path = Path(self._record_path or "")
+        return f"; finished rounds are in {os.path.relpath(path)}" if any(record.rounds for record in _records_in(path)) else ""
+
+
+def _records_in(path: Path) -> list[Record]:
+    """What is on disk by now."""
+    try:
+        return load(path).records
+    except BenchError:
+        return []
 
 
 def _still_running(path: Path) -> bool:
     """Whether nobody has closed the record at ``path``."""
-    try:
-        return any(record.status == "running" for record in load(path).records)
-    except BenchError:
-        return False
+    return any(record.status == "running" for record in _records_in(path))
+
+
+def _at_batch(problem: BaseException) -> str:
+    """The batch of the arm whose turn it was when ``problem`` was raised; empty outside of a turn."""
+    owners = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(problem.__traceback__))
+    return next((f" at batch {arm.config.batch_size}" for arm in owners if isinstance(arm, Arm)), "")
 
 
 def _origin(problem: BaseException) -> str:

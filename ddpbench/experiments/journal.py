@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpbench.analysis.history import earlier_figures
+from ddpbench.analysis.history import earlier_runs, repeated
 from ddpbench.analysis.judge import judge
 from ddpbench.record.errors import BenchError, Status
+from ddpbench.record.files import write_whole
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
 from ddpbench.record.request import Request
+from ddpbench.report.tables import to_json
 
 
 class Journal:
@@ -32,7 +34,7 @@ class Journal:
                 save(self.job, self.path)
                 self.unsaved = ""
             except OSError as problem:
-                self.unsaved = f"cannot save {self.path}: {problem.strerror}"
+                self.unsaved = not_saved(self.path, problem)
 
     def add(self, index: int, measured: Round, **learned: object) -> None:
         """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
@@ -57,8 +59,9 @@ class Journal:
     def close(self, status: Status, fault: Fault | None = None) -> None:
         """Ends every arm that still runs, judges all, and saves."""
         close_records(self.job.records, status, fault)
+        earlier = earlier_runs(self.path.parent)
         for record in self.job.records:
-            judge(record, earlier_figures(self.path.parent, record), self.job.command)
+            judge(record, repeated(record, earlier), self.job.as_a_run)
         self.save()
 
 
@@ -78,20 +81,18 @@ def close_file(path: Path, status: Status, fault: Fault) -> None:
     job = load(path)
     close_records(job.records, status, fault)
     for record in job.records:
-        judge(record, typed=job.command)
+        judge(record, typed=job.as_a_run)
     save(job, path)
 
 
 def write_json(job: Job, target: str, force: bool) -> None:
-    """The record once more where ``--json`` wants it; ``-`` is stdout."""
-    from ddpbench.report.tables import to_json
-
+    """The record once more where ``--json`` wants it, whole; ``-`` is stdout. Raises OSError, and then leaves what was there."""
+    text = to_json(job) + "\n"
     if target == "-":
-        sys.stdout.write(to_json(job) + "\n")
+        sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        with open(target, "w" if force else "x", encoding="utf-8") as file:
-            file.write(to_json(job) + "\n")
+        write_whole(Path(target), text.encode(), overwrite=force)
 
 
 def new_job(request: Request, records: list[Record]) -> Job:
@@ -101,8 +102,17 @@ def new_job(request: Request, records: list[Record]) -> Job:
 
 def new_journal(request: Request, records: list[Record]) -> Journal:
     """A file of its own for every run, named by its time. Raises UsageError where it cannot be made."""
-    path = reserve(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{_stem(request)}")
-    return Journal(new_job(request, records), path)
+    return Journal(new_job(request, records), reserve_now(request, _stem(request)))
+
+
+def reserve_now(request: Request, stem: str) -> Path:
+    """A file whose name begins with the time, by which the latest is found. Raises UsageError where it cannot be made."""
+    return reserve(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{stem}")
+
+
+def not_saved(target: object, problem: OSError) -> str:
+    """What is said of a file that the disk did not take."""
+    return f"cannot save {target}: {problem.strerror}"
 
 
 def _stem(request: Request) -> str:

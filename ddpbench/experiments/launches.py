@@ -14,47 +14,44 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.judge import across_launches
-from ddpbench.experiments.journal import write_json
+from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.prepare import check_targets
+from ddpbench.experiments.relay import Relay
 from ddpbench.machine.fingerprint import gpu_names
-from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, refuse
+from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.errors import BenchError, Exit, UsageError
-from ddpbench.record.record import Job, load, reserve, save, slug
+from ddpbench.record.record import load
 from ddpbench.record.request import Request
-from ddpbench.report.console import make_console
-from ddpbench.report.terminal import render
 
 HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
 
 TORCHRUN = "ddpbench.experiments.torchrun"
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-
 def start_launches(request: Request) -> int:
     """Runs the request in child processes, once or ``--launches`` times; exits by the worst record's status.
 
     A launch that fails ends the series: its message has been printed, and its record kept.
     """
+    relay = Relay()
     try:
         refuse_inside_a_launcher(request)
         refuse_too_many(request)
         check_targets(request.output)
     except BenchError as error:
         refuse(error)
-    outcomes = []
-    for number in range(request.arms[0].launches):
-        if request.arms[0].launches > 1:
-            print(f"launch {number + 1} of {request.arms[0].launches}", file=sys.stderr, flush=True)
-        outcomes.append(start(child_command(request), quiet_stdout=request.arms[0].launches > 1 and request.output.json == "-"))
+    outcomes, launches = [], request.arms[0].launches
+    for number in range(launches):
+        if relay.received:
+            return relay.say()
+        if launches > 1:
+            print(f"launch {number + 1} of {launches}", file=sys.stderr, flush=True)
+        outcomes.append(start(request, relay))
         if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY):
             return outcomes[-1].exit_code
-    if len(outcomes) > 1:
-        merge(request, [load(Path(outcome.record)) for outcome in outcomes])
-    return max(outcome.exit_code for outcome in outcomes)
+    kept = launches == 1 or show(request, merge(request, [load(Path(outcome.record)) for outcome in outcomes]))
+    return max(outcome.exit_code for outcome in outcomes) if kept else Exit.FAILED
 
 
 def child_command(request: Request) -> list[str]:
@@ -78,12 +75,10 @@ def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     return kept
 
 
-def start(command: Sequence[str], quiet_stdout: bool) -> Outcome:
-    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does.
-
-    ``quiet_stdout`` keeps stdout for the record that this process writes there.
-    """
-    variables = dict(os.environ)
+def start(request: Request, relay: Relay) -> Outcome:
+    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does."""
+    command, variables = child_command(request), dict(os.environ)
+    our_stdout = request.arms[0].launches > 1 and request.output.json == "-"  # for the record that this process writes there
     if TORCHRUN in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
@@ -93,39 +88,22 @@ def start(command: Sequence[str], quiet_stdout: bool) -> Outcome:
         child = subprocess.Popen(
             command,
             env={**variables, OUTCOME_VARIABLE: str(left)},
-            stdout=sys.stderr if quiet_stdout else None,
+            stdout=sys.stderr if our_stdout else None,
             preexec_fn=die_with_parent,
             start_new_session=True,  # a Ctrl-C comes from here alone: torchrun aborts its own shutdown at a second one
         )
-        for forwarded in FORWARDED:
-            signal.signal(forwarded, lambda number, _: child.send_signal(number))
-        code = child.wait()
+        code = relay.wait(child, listening=lambda: are_listening(request.output.gpus or 1, left))
         try:
             return msgspec.json.decode(left.read_bytes(), type=Outcome)
         except (OSError, msgspec.MsgspecError):
+            if relay.received:
+                return Outcome(relay.say())
             return Outcome(code if code > 0 else Exit.FAILED)
 
 
 def die_with_parent() -> None:
     """Asks Linux to end this process when its parent is gone, even by SIGKILL (prctl(2), PR_SET_PDEATHSIG is 1)."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
-def merge(request: Request, jobs: Sequence[Job]) -> None:
-    """One record of all launches: the median figure, and the interval that launches really spread over."""
-    merged = jobs[-1]
-    merged.command = request.command
-    for index, record in enumerate(merged.records):
-        figures = [headline.images_per_s for job in jobs if (headline := job.records[index].headline)]
-        if record.headline and len(figures) == len(jobs):
-            record.headline = across_launches(record.headline, figures)
-    folder = Path(request.output.output_dir)
-    path = reserve(folder, f"{slug(merged.started)}-{slug(request.arms[0].workload)}-{len(jobs)}-launches")
-    save(merged, path)
-    output = request.output
-    render(merged, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
-    if output.json:
-        write_json(merged, output.json, output.force)
 
 
 def refuse_inside_a_launcher(request: Request) -> None:

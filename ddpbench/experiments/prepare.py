@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ddpbench.data.open import check
+from ddpbench.experiments.idle import note_idle_flags
 from ddpbench.experiments.settle import settle
 from ddpbench.machine.board import Notice
 from ddpbench.machine.device import Device, open_device
@@ -38,7 +39,9 @@ def prepare(request: Request) -> tuple[list[Config], World]:
     device = open_device(first.device, seat, first.share_gpu)
     processor = open_device("cpu", seat, first.share_gpu)
     arms = [settled(config, processor if config.device == "cpu" else device, seat) for config in request.arms]
-    return arms, meet_others(seat, device, first)
+    world = meet_others(seat, device, first)
+    note_idle_flags(request.arms, world)
+    return arms, world
 
 
 def settled(config: Config, device: Device, seat: Seat) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,10 @@ from ddpbench.record.record import Fault
 
 SILENCE_S = 1.5
 """A rank on another host whose mark does not beat for this long is gone: six ticks of its watchdog."""
+
+
+RETRY_S = 0.1
+"""Between two tries to reach a store that may not be there yet."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -133,17 +138,28 @@ def open_store(seat: Seat, limit_s: float, serve: bool = False) -> dist.Store:
     """
     if not seat.launched:
         return dist.HashStore()
+    serves = serve and seat.rank == 0 and not seat.agent_store
     try:
-        store = dist.TCPStore(
-            seat.address,
-            seat.port,
-            is_master=serve and seat.rank == 0 and not seat.agent_store,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=limit_s),
-        )
-    except (dist.DistError, RuntimeError) as problem:
+        if not serves:
+            _wait_for_an_answer(seat, limit_s)
+        limit = timedelta(seconds=limit_s)
+        store = dist.TCPStore(seat.address, seat.port, is_master=serves, wait_for_workers=False, timeout=limit)
+    except (RuntimeError, OSError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem).splitlines()[0]
         raise Unreachable(
-            f"rank {seat.rank} of {seat.world_size} cannot reach {seat.address}:{seat.port}: {str(problem).splitlines()[0]}",
+            f"rank {seat.rank} of {seat.world_size} cannot reach {seat.address}:{seat.port}: {why}",
             "is rank 0's node started, and may this node reach that port?",
         ) from problem
     return dist.PrefixStore(f"ddpbench/{seat.attempt}", store)
+
+
+def _wait_for_an_answer(seat: Seat, limit_s: float) -> None:
+    """Returns when somebody listens there, which torch's own waiting would fill stderr for. Raises OSError after ``limit_s``."""
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            return socket.create_connection((seat.address, seat.port), timeout=max(0.1, end - time.monotonic())).close()
+        except OSError:
+            if time.monotonic() + RETRY_S > end:
+                raise
+        time.sleep(RETRY_S)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ddpbench.machine.host import cpu_name, host_memory_bytes, resident_bytes
+from ddpbench.machine.host import cpu_name, host_memory_bytes, peak_resident_bytes, resident_bytes
 from ddpbench.machine.nvml import Gpu
 from ddpbench.machine.seat import Seat
 from ddpbench.record.errors import UsageError
@@ -46,22 +46,24 @@ class Device:
     def release(self) -> None:
         """Gives cached memory back, so that it is not charged to whoever comes next."""
         if self.cuda:
+            torch._C._cuda_clearCublasWorkspaces()  # 32 MiB a thread on Hopper, and there is no public way
             torch.cuda.empty_cache()
 
     def allocator_retries(self) -> int:
         return int(torch.cuda.memory_stats(self.torch).get("num_alloc_retries", 0)) if self.cuda else 0
 
     def shortage(self, problem: BaseException) -> str:
-        """What was in use and what was asked for, where ``problem`` is an allocation that failed; empty for any other problem."""
+        """What was in use and what was asked for, where ``problem`` is an allocation that failed; empty for any other problem.
+
+        On a CPU it is this rank's own memory that was in use, of all that the host has.
+        """
         text = str(problem)
         if not (isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text):
             return ""
         asked = re.search(r"tried to allocate ([\d.]+) (\w+)", text, re.IGNORECASE)
-        more = f", {float(asked[1]) * UNITS.get(asked[2], 1) / 2**30:,.2g} GiB more asked for" if asked else ""
-        if not self.cuda:
-            return f"{self.total_bytes / 2**30:.1f} GiB on this host{more}"
-        peak = torch.cuda.max_memory_allocated(self.torch)
-        return f"peak {peak / 2**30:.1f} of {self.total_bytes / 2**30:.1f} GiB{more}"
+        more = f", {_gib(float(asked[1]) * UNITS.get(asked[2], 1))} GiB more asked for" if asked else ""
+        peak = torch.cuda.max_memory_allocated(self.torch) if self.cuda else peak_resident_bytes()
+        return f"peak {'-' if peak is None else _gib(peak)} of {_gib(self.total_bytes)} GiB{more}"
 
     def memory(self, worker_pids: list[int], retries_before: int) -> Memory:
         """Peaks since ``reset_peaks`` and what the host holds now."""
@@ -79,6 +81,12 @@ class Device:
             host_rss_bytes=host_rss_bytes,
             workers_rss_bytes=workers_rss_bytes,
         )
+
+
+def _gib(size: float) -> str:
+    """Bytes in GiB: ``0.02``, ``12.3``, ``558``; what is less than 0.01 as that."""
+    gib = size / 2**30
+    return f"{max(gib, 0.01):.2f}" if gib < 1 else f"{gib:.1f}" if gib < 100 else f"{gib:,.0f}"
 
 
 def open_device(asked: str, seat: Seat, share_gpu: bool) -> Device:

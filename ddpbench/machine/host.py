@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from ddpbench.record.errors import UsageError
 
 SPEED_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -22,10 +25,15 @@ CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def usable_cores(variables: Mapping[str, str] = os.environ, cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float:
-    """Cores this job may use at once on its node: the least of affinity, every cgroup quota up the tree, and SLURM's share."""
+    """Cores this job may use at once on its node: the least of affinity, every cgroup quota up the tree, and SLURM's share.
+
+    Raises UsageError where SLURM's share is no number of cores.
+    """
     limits = [float(len(os.sched_getaffinity(0)))]
     limits += _cgroup_quotas(cgroups, own)
     if granted := variables.get("SLURM_CPUS_ON_NODE"):
+        if not granted.isdecimal() or int(granted) < 1:
+            raise UsageError(f"SLURM_CPUS_ON_NODE is no number of cores: '{granted}'", "SLURM sets it; outside a job, unset it")
         limits.append(float(granted))
     return min(limits)
 
@@ -92,6 +100,12 @@ def resident_bytes(pid: int) -> int | None:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return None
+
+
+def peak_resident_bytes() -> int | None:
+    """The most memory that this process has held at once, as Linux counts it; ``None`` where it does not tell."""
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", _text(Path("/proc/self/status")), re.MULTILINE)
+    return int(peak[1]) * 1024 if peak else None
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from ddpbench.machine.seat import Seat, take_seat
-from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.errors import BenchError, Exit, Interrupted, UsageError
 from ddpbench.record.record import Fault
 
 OUTCOME_VARIABLE = "DDPBENCH_OUTCOME"
 """Names the file in which a run that ddpbench itself started leaves its Outcome: torchrun turns every failure into 1."""
+
+LISTENING = ".listening-"
+"""Stands between the name of that file and a rank."""
 
 PATIENCE_S = 5.0
 """How long a rank that has nothing to add waits for the launcher to end it."""
@@ -31,7 +35,8 @@ def refuse(error: BenchError) -> NoReturn:
     try:
         seat = take_seat()
     except BenchError as problem:  # the variables themselves are the error
-        error, seat = problem, Seat(rank=int(os.environ.get("SLURM_PROCID", "0")))
+        task = os.environ.get("SLURM_PROCID", "0")
+        error, seat = problem, Seat(rank=int(task) if task.isdecimal() else 0)
     speaks = error.known == "here" or (error.known == "everywhere" and seat.speaks)
     if error.known == "everywhere" and not seat.speaks:
         time.sleep(PATIENCE_S)
@@ -48,21 +53,34 @@ def _is_first_to_tell(error: BenchError, seat: Seat) -> bool:
     from ddpbench.machine.board import Blame, Board, open_store  # torch, which a refusal that all ranks share never needs
 
     try:
-        socket.create_connection((seat.address, seat.port), timeout=2.0).close()  # torch's own try would write its complaints to stderr
-        board = Board(open_store(seat, limit_s=2.0), seat)
+        board = Board(open_store(seat, limit_s=1.0), seat)
         board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint, rank=seat.rank)))
         return board.claim()
-    except (BenchError, RuntimeError, OSError):
+    except (BenchError, RuntimeError):
         return False
 
 
 def print_error(error: BenchError) -> None:
-    """One ``ddpbench: error:`` line and one ``hint:`` line on stderr; a closed stderr is no second error."""
-    try:
-        sys.stderr.write(error.lines() + "\n")
+    """One ``ddpbench: error:`` line and one ``hint:`` line on stderr."""
+    _print(error.lines())
+
+
+def print_note(text: str) -> None:
+    """One ``ddpbench: note:`` line on stderr."""
+    _print(f"ddpbench: note: {text}")
+
+
+def _print(lines: str) -> None:
+    """A closed stderr is no second error."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(lines + "\n")
         sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
+
+
+def interrupted(received: signal.Signals, how_far: str) -> Interrupted:
+    """The error of a run that ``received`` ended: 130 for a Ctrl-C, 143 for any other signal."""
+    code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
+    return Interrupted(received.name, code, f"interrupted by {received.name}{how_far}")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -80,9 +98,20 @@ def leave_outcome(seat: Seat, error: BenchError | None, exit_code: int, record: 
         _write(path, msgspec.json.encode(Outcome(int(exit_code), str(record or ""))).decode())
 
 
+def tell_listening(seat: Seat) -> None:
+    """Tells a parent of ours that from here on this rank ends well by a signal; before, one meets it halfway through an import."""
+    if path := os.environ.get(OUTCOME_VARIABLE):
+        _write(f"{path}{LISTENING}{seat.rank}", "")
+
+
+def are_listening(ranks: int, outcome: Path) -> bool:
+    """Whether so many ranks have told that they listen; ``outcome`` is where they leave how they end."""
+    return len(list(outcome.parent.glob(f"{outcome.name}{LISTENING}*"))) == ranks
+
+
 def _write(path: str, text: str) -> None:
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        pass  # the line on stderr has been printed; these two files are a courtesy
+        pass  # the line on stderr has been printed; these files are a courtesy

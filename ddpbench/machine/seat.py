@@ -7,7 +7,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import psutil
+
 from ddpbench.record.errors import UsageError
+
+CURE = "start through torchrun, or with --gpus N"
 
 
 @dataclass(frozen=True)
@@ -39,34 +43,64 @@ class Seat:
 
 
 def take_seat(variables: Mapping[str, str] = os.environ) -> Seat:
-    """The seat that ``variables`` describe. Raises UsageError for srun without torchrun and for broken variables."""
+    """The seat that ``variables`` describe.
+
+    Raises UsageError for broken variables, and where a launcher let several processes go, or one for several, without a rank.
+    """
     host = variables.get("SLURMD_NODENAME") or socket.gethostname()
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
-        tasks = int(variables.get("SLURM_STEP_NUM_TASKS", "1"))
-        if tasks > 1:
-            raise UsageError(
-                f"{tasks} tasks would each run alone: srun started them without torchrun",
-                "one task a node with torchrun inside: sbatch launch/slurm_multi_node.sbatch WORKLOAD",
-            )
+        _refuse_alone(variables)
         return Seat(host=host)
-    try:
-        world_size, local_world_size = int(variables["WORLD_SIZE"]), int(variables.get("LOCAL_WORLD_SIZE", "1"))
-        return Seat(
-            rank=int(variables["RANK"]),
-            world_size=world_size,
-            local_rank=int(variables.get("LOCAL_RANK", "0")),
-            local_world_size=local_world_size,
-            node_rank=int(variables.get("GROUP_RANK", "0")),
-            launcher=_launcher(variables),
-            address=variables.get("MASTER_ADDR", "127.0.0.1"),
-            port=int(variables.get("MASTER_PORT", "29500")),
-            agent_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-            attempt=variables.get("TORCHELASTIC_RESTART_COUNT", "0"),
-            error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
-            host=host,
+    seat = Seat(
+        rank=_number(variables, "RANK"),
+        world_size=_number(variables, "WORLD_SIZE"),
+        local_rank=_number(variables, "LOCAL_RANK", "0"),
+        local_world_size=_number(variables, "LOCAL_WORLD_SIZE", "1"),
+        node_rank=_number(variables, "GROUP_RANK", "0"),
+        launcher=_launcher(variables),
+        address=variables.get("MASTER_ADDR", "127.0.0.1"),
+        port=_number(variables, "MASTER_PORT", "29500"),
+        agent_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        attempt=variables.get("TORCHELASTIC_RESTART_COUNT", "0"),
+        error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
+        host=host,
+    )
+    if seat.port >= 2**16:
+        raise UsageError(f"there is no port {seat.port}, which MASTER_PORT names", CURE)
+    if seat.rank >= seat.world_size:
+        raise UsageError(f"there is no rank {seat.rank} in a world of {seat.world_size}: RANK counts from 0 and WORLD_SIZE from 1", CURE)
+    return seat
+
+
+def _number(variables: Mapping[str, str], name: str, otherwise: str | None = None) -> int:
+    text = variables[name] if otherwise is None else variables.get(name, otherwise)
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"a launcher's variable is no number: {name}={text}", CURE)
+    return int(text)
+
+
+def _refuse_alone(variables: Mapping[str, str]) -> None:
+    """Raises UsageError for one of several processes that know nothing of each other, and for one that was to be several."""
+    tasks = _number(variables, "SLURM_STEP_NUM_TASKS", "1")
+    if tasks > 1:
+        raise UsageError(
+            f"{tasks} tasks would each run alone: srun started them without torchrun",
+            "one task a node with torchrun inside: sbatch launch/slurm_multi_node.sbatch WORKLOAD",
         )
-    except ValueError as problem:
-        raise UsageError(f"a launcher's variable is no number: {problem}", "start through torchrun, or with --gpus N") from problem
+    if "ACCELERATE_MIXED_PRECISION" in variables and _names_a_meeting(variables):
+        raise UsageError(
+            "accelerate launch was asked for several processes and started one, as it does on fewer than two GPUs, and with --cpu",
+            "ranks on processors: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu",
+        )
+
+
+def _names_a_meeting(variables: Mapping[str, str]) -> bool:
+    """Whether the launcher itself said where ranks meet: it does so for several, and its own variables do not say it."""
+    try:
+        before = psutil.Process(os.getppid()).environ()
+    except psutil.Error:
+        before = {}
+    return bool(variables.get("MASTER_ADDR") != before.get("MASTER_ADDR"))
 
 
 def _launcher(variables: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Literal
 
 Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
-"""How an arm stands. One left at "running" by a dead launcher is shown as "cut off"."""
+"""How an arm stands. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""
 
 
 class Exit(IntEnum):

@@ -21,6 +21,9 @@ TIE = 0.03
 WORD = 0.95
 """What likeness to one word of a name counts, so that a name that is alike as a whole comes first."""
 
+BEGINNING = 0.98
+"""What likeness to the beginning of a name counts at least: '--gpu' is '--gpus' before it is '--share-gpu'."""
+
 SYNONYMS = {
     "train": "run",
     "replicate": "reproduce",
@@ -35,8 +38,11 @@ SYNONYMS = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'resnet50'?``, or an empty string when nothing known is close to ``name``."""
+    """``did you mean 'resnet50'?``, or an empty string when nothing known is close to ``name``; of a list, that one is taken."""
     likeness = {other: _likeness(name, other) for other in known}
+    listed = [part for part in name.split(",") if part in likeness]
+    if len(listed) > 1:
+        return f"one command takes one of them: {' or '.join(map(repr, listed))}"
     least = max(NEAR, max(likeness.values(), default=0.0) - TIE)
     near = sorted((other for other in likeness if likeness[other] >= least), key=lambda other: -likeness[other])[:3]
     meant = SYNONYMS.get(name.casefold())
@@ -75,7 +81,13 @@ def resolve(target: str) -> Any:
 
 
 def _likeness(name: str, other: str) -> float:
-    """0 to 1, whatever the case: how much ``name`` is like ``other``, or like a word of it, as 'fp16' is of 'amp-fp16'."""
+    """0 to 1, whatever the case: how much ``name`` is like ``other``, like its beginning, or like a word of it.
+
+    'fp16' is a word of 'amp-fp16'.
+    """
     typed, meant = (text.casefold().replace("_", "-").lstrip("-") for text in (name, other))
     weights = {word: WORD for word in re.split("-+", meant) if len(word) > 2 or word == typed} | {meant: 1.0}
-    return max(weight * difflib.SequenceMatcher(None, typed, text).ratio() for text, weight in weights.items())
+    likeness = max(weight * difflib.SequenceMatcher(None, typed, text).ratio() for text, weight in weights.items())
+    if typed and meant.startswith(typed):
+        return BEGINNING + (1 - BEGINNING) * likeness
+    return likeness

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.errors import Status, UsageError
+from ddpbench.record.files import write_whole
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check, Headline, Verdict
 
@@ -132,6 +132,11 @@ class Job(msgspec.Struct, kw_only=True):
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
 
+    @property
+    def as_a_run(self) -> list[str]:
+        """The words in which one arm can be run again; none where the command laid out its arms by itself."""
+        return self.command if self.kind == "run" else []
+
 
 def slug(text: str) -> str:
     """``text`` in lower case with anything but letters and digits as single hyphens, for file names."""
@@ -158,18 +163,8 @@ def reserve(folder: Path, stem: str) -> Path:
 
 
 def save(job: Job, path: Path) -> None:
-    """Writes the job whole: a temporary file in the same folder, flush, fsync, rename. Raises OSError; the old file stays."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(job))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    """Writes the job whole. Raises OSError; the old file stays."""
+    write_whole(path, msgspec.json.encode(job))
 
 
 def load(path: Path) -> Job:
@@ -181,15 +176,18 @@ def load(path: Path) -> Job:
         raise UsageError(f"cannot read '{path}': {problem.strerror}", another) from problem
     try:
         schema = msgspec.json.decode(text, type=_Head).schema
-        if schema > SCHEMA:
-            raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
-        return msgspec.json.decode(text, type=Job)
     except msgspec.ValidationError as problem:
-        raise UsageError(f"'{path}' is no ddpbench record: {problem}", another) from problem
+        raise UsageError(f"'{path}' is no ddpbench record", another) from problem
     except msgspec.DecodeError as problem:
         byte = re.search(r"byte (\d+)", str(problem))  # none where the text ends too soon
         line = text.count(b"\n", 0, int(byte[1]) if byte else None) + 1
         raise UsageError(f"'{path}' is no ddpbench record: cut off or no JSON, near line {line}", another) from problem
+    if schema > SCHEMA:
+        raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
+    try:
+        return msgspec.json.decode(text, type=Job)
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"'{path}' is no ddpbench record: {problem}", another) from problem
 
 
 class _Head(msgspec.Struct):

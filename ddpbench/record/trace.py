@@ -82,3 +82,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def total_ms(self, phase: str) -> float:
         """The sum of a phase over all steps of the round."""
         return self.totals_ms[phase] if self.totals_ms else fsum(self.phases_ms[phase])
+
+    def thinned(self, every: int) -> Trace:
+        """This trace with its sums, and of its steps only every ``every``-th, from the first on."""
+        if every == 1:
+            return self
+        return msgspec.structs.replace(
+            self,
+            totals_ms={phase: self.total_ms(phase) for phase in self.phases_ms},
+            phases_ms={phase: durations[::every] for phase, durations in self.phases_ms.items()},
+            host_data_ms=self.host_data_ms[::every],
+            lead_ms=self.lead_ms[::every],
+        )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.compare import ArmRow, Ratio, compare
 from ddpbench.record.config import Config
-from ddpbench.record.record import Job
-from ddpbench.report.ending import word_of
-from ddpbench.report.figures import MISSING, gib, interval, significant
-from ddpbench.report.header import labelled, rate
+from ddpbench.record.record import Job, Record
+from ddpbench.report.figures import MISSING, gib, interval
+from ddpbench.report.header import count, labelled, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, sentence
 
-FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "peak GiB"
+FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
 
 INDENT = "  "
@@ -27,10 +26,12 @@ NAMES = ("workload", "precision", "optimizer", "loader", "engine")
 def arms(job: Job, page: Page) -> Iterator[Text]:
     """The table, as full as the page is wide; then what its figures do not tell: too few rounds, no difference, each arm's limit."""
     rows = compare(job.records)
-    lines = _table(rows, job.swept, rate(*job.records), page)
+    lines = _table(rows, job.swept, {FIGURE: rate(*job.records), MEMORY: memory_heading(job.records)}, page)
     yield from inked(lines, LABEL, len(lines[0]))
     few = {row.reach.of for row in rows if row.reach and row.reach.confidence is None and row.reach.of > 1}
     yield from labelled("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
+    uneven = [f"{arm_name(row.config, job.swept)} {count(row.speedup.pairs, 'round')}" for row in rows if row.uneven and row.speedup]
+    yield from labelled("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
     equal = [arm_name(row.config, job.swept) for row in rows[1:] if _no_difference(row)]
     yield from labelled("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
     limits: dict[str, list[str]] = {}
@@ -41,27 +42,32 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
     yield from labelled("limit", (f"{kind}: {_all_or(names, judged)}" for kind, names in limits.items()), page)
 
 
-def _table(rows: Sequence[ArmRow], swept: Sequence[str], unit: str, page: Page) -> list[str]:
+def _table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str, str], page: Page) -> list[str]:
     """Where the page is too narrow without its interval, memory, the speed-up's interval; at last with each name on a line of its own."""
     for left_out, brief in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
         kept = [heading for heading in ALIGN if heading not in left_out]
         align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for what runs on
-        heading = [*(field.replace("_", "-") for field in swept), *_headings(kept, unit), ""]
+        heading = [*(field.replace("_", "-") for field in swept), *_headings(kept, units), ""]
         cells = [[*arm_values(row.config, swept), *_cells(row, kept, brief)] for row in rows]
         lines = columns([heading, *cells], align, page)
         if max(map(len, lines)) <= page.width:
             return lines
     kept = [FIGURE, SPEEDUP]
     lines = columns(
-        [[*_headings(kept, unit), ""], *(_cells(row, kept) for row in rows)], "><<", Page(page.width - len(INDENT), page.unicode)
+        [[*_headings(kept, units), ""], *(_cells(row, kept) for row in rows)], "><<", Page(page.width - len(INDENT), page.unicode)
     )
     return ["arm", INDENT + lines[0]] + [
         line for row, own in zip(rows, lines[1:], strict=True) for line in (*sentence("", arm_name(row.config, swept), page), INDENT + own)
     ]
 
 
-def _headings(kept: Sequence[str], unit: str) -> list[str]:
-    return [unit if heading == FIGURE else heading for heading in kept]
+def _headings(kept: Sequence[str], units: Mapping[str, str]) -> list[str]:
+    return [units.get(heading, heading) for heading in kept]
+
+
+def memory_heading(records: Sequence[Record]) -> str:
+    """What memory is that of an arm: a GPU's or, where ranks train on processors, a rank's on the host."""
+    return "peak GiB" if records[0].environment.device_type == "cuda" else "host GiB"
 
 
 def _all_or(names: Sequence[str], of: int) -> str:
@@ -81,14 +87,25 @@ def arm_name(config: Config, swept: Sequence[str]) -> str:
     return " ".join(words) or config.workload
 
 
-def speedup_text(row: ArmRow) -> str:
-    """``2.16 (2.15 to 2.17)``: half the width to one digit, for a ratio is read for its size. ``1`` for the first arm."""
-    if row.speedup is None or row.speedup_low is None or row.speedup_high is None:
-        return significant(row.speedup)
-    if row.speedup_low == row.speedup_high:
-        return significant(row.speedup, 1)
-    center, low, high = interval(row.speedup, row.speedup_low, row.speedup_high, width_digits=1)
-    return f"{center} ({low} to {high})"
+def speedup_text(row: ArmRow, brief: bool = False) -> str:
+    """That of ``ratio_text``; ``-`` where there is none, and ``1`` for the first arm."""
+    if row.speedup is None:
+        return MISSING
+    return "1" if row.speedup.low == row.speedup.high == 1 else ratio_text(row.speedup, brief)
+
+
+def ratio_text(ratio: Ratio, brief: bool = False) -> str:
+    """``2.16 (2.15 to 2.17)``: half the width to one digit, for a ratio is read for its size.
+
+    Two digits where it would else seem to hold 1, and does not. ``2.2 (2.1 to 2.3, 2 pairs)`` and ``2.1 (1 pair)`` where there is no
+    interval: ``brief`` leaves the interval out, but not that.
+    """
+    center, low, high = interval(ratio.center, ratio.low, ratio.high, width_digits=1)
+    if not ratio.low <= 1 <= ratio.high and float(low) <= 1 <= float(high):
+        center, low, high = interval(ratio.center, ratio.low, ratio.high)
+    reach = [] if brief or low == high else [f"{low} to {high}"]
+    said = ", ".join([*reach, *([] if ratio.has_interval else [count(ratio.pairs, "pair")])])
+    return f"{center} ({said})" if said else center
 
 
 def _cells(row: ArmRow, kept: Sequence[str], brief: bool = False) -> list[str]:
@@ -97,17 +114,15 @@ def _cells(row: ArmRow, kept: Sequence[str], brief: bool = False) -> list[str]:
     What ended an arm that failed is told below the table, where there is room for it.
     """
     if row.images_per_s is None or row.reach is None:
-        return [word_of(row.state), row.why if row.state == "invalid" else ""]
+        return [row.state, row.why if row.state == "invalid" else ""]
     center, low, high = interval(row.images_per_s, row.reach.low, row.reach.high)
     cells = {FIGURE: center, INTERVAL: f"{low} to {high}" if row.reach.low < row.reach.high else MISSING}
     if row.state:
         return [*(cells[heading] for heading in kept if heading in cells), f"{row.state}: {row.why}"]
-    cells |= {SPEEDUP: speedup_text(row).partition(" ")[0] if brief else speedup_text(row), MEMORY: gib(row.peak_bytes)}
+    cells |= {SPEEDUP: speedup_text(row, brief), MEMORY: gib(row.memory_bytes)}
     return [*(cells[heading] for heading in kept), ""]
 
 
 def _no_difference(row: ArmRow) -> bool:
     """The interval of the speed-up holds 1; a range is none."""
-    if row.reach is None or row.reach.confidence is None:
-        return False
-    return row.speedup_low is not None and row.speedup_high is not None and row.speedup_low <= 1 <= row.speedup_high
+    return row.speedup is not None and row.speedup.has_interval and row.speedup.low <= 1 <= row.speedup.high

@@ -1,4 +1,4 @@
-"""How runs ended that did not end well."""
+"""How runs stand that did not end well, or not yet."""
 
 from __future__ import annotations
 
@@ -25,25 +25,21 @@ def endings(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
     for name, record in arms.items():
         if record.status != "ok" and (record.status != "invalid" or len(arms) == 1):
             hint = record.fault.hint if record.fault else ""
-            alike.setdefault((word_of(record.status), ending_words(record), hint), []).append(name)
+            alike.setdefault((record.status, ending_words(record), hint), []).append(name)
     for (word, words, hint), names in alike.items():
         whose = those(names, len(arms))
         said = f"{whose} {words}".lstrip()
-        yield from inked(sentence("", said, page), BAD, len(said) - len(words) + len(word))
+        style = LABEL if word == "running" else BAD
+        yield from inked(sentence("", said, page), style, len(said) - len(words) + len(word))
         if hint:
             yield from inked(sentence("  hint  ", hint, page), LABEL, len("  hint"))
 
 
 def ending_words(record: Record) -> str:
     """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``."""
-    word = word_of(record.status)
-    if record.status == "invalid":
+    word = record.status
+    if word == "invalid":
         return f"{word}: {'; '.join(check.sentence for check in record.checks if check.effect == 'blocks')}"
     message = JOBS_ROUNDS.sub("", record.fault.message) if record.fault else ""
     happened = message if message.startswith(word) else f"{word}: {message}" if message else word
-    return f"{happened}, {len(record.rounds)} of {record.config.rounds} rounds"
-
-
-def word_of(status: str) -> str:
-    """The status as it is shown. A record left at "running" belongs to a launcher that died: a live one rewrites it."""
-    return "cut off" if status == "running" else status
+    return f"{happened}, {len(record.rounds):,} of {record.config.rounds:,} rounds"

@@ -13,7 +13,6 @@ from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.measures import Measure, Spread, spread
 from ddpbench.record.record import Record
 from ddpbench.report.console import show
-from ddpbench.report.ending import word_of
 from ddpbench.report.figures import MISSING, fixed, interval
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import GAP, Page, columns, sentence
@@ -91,7 +90,7 @@ def ended(record: Record | None) -> str:
     """In a cell's place, why it has no value: ``-`` for a cell that was never asked for."""
     if record is None or record.status == "ok":
         return MISSING
-    return NO_MEMORY if out_of_memory(record) else word_of(record.status)
+    return NO_MEMORY if out_of_memory(record) else record.status
 
 
 def _places(value: float, measure: Measure) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import structs
 from rich.text import Text
 
+from ddpbench.analysis.cores import given_threads, need
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import flags
@@ -18,7 +19,8 @@ from ddpbench.report.layout import Page, flow, sentence
 
 IN_WORDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
-    | {"loader", "data_dir", "workers", "engine", "device", "broadcast_buffers", "gradient_as_bucket_view", "warmup", "steps", "rounds"}
+    | {"loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers", "gradient_as_bucket_view"}
+    | {"warmup", "steps", "rounds"}
 )
 """Fields that the head tells in words; any other is shown as its flag where it differs from its default."""
 
@@ -137,11 +139,22 @@ def _frame(record: Record) -> Iterator[Item]:
     """The batch, and the versions of what trains."""
     config, software = record.config, record.environment.software
     yield "batch_size", f"batch {config.batch_size or MISSING} x {record.world_size} = {record.global_batch or MISSING}"
+    yield "threads cores", _threads(record)
     yield "", f"torch {software.torch}"
     if config.engine == "accelerate":
         yield "engine", f"accelerate {software.accelerate or MISSING}"
     if _is_dali(config):
         yield "loader", f"DALI {software.dali or MISSING}"
+
+
+def _threads(record: Record) -> str:
+    """What a rank on processors computes with: the threads it was given or, of one process that was given none, all cores."""
+    if record.environment.device_type != "cpu":
+        return ""
+    if threads := given_threads(record):
+        return count(threads, "thread") + (" a rank" if record.world_size > 1 else "")
+    cores = need(record).usable
+    return f"all {cores:g} cores" if record.world_size == 1 and cores > 1 else ""
 
 
 def _description(record: Record) -> str:
@@ -162,7 +175,7 @@ def _alone(record: Record) -> str:
 
 def _settings(record: Record) -> Iterator[Item]:
     config = record.config
-    yield "image_size", f"{config.image_size or MISSING} px" if record.item == "image" else ""
+    yield "image_size", f"{config.image_size} px" if config.image_size else ""
     yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl or MISSING}"
     yield "lr", f"lr {config.lr:g}"
     yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
@@ -172,7 +185,8 @@ def _settings(record: Record) -> Iterator[Item]:
     yield "gradient_as_bucket_view", f"bucket view {_on(config.gradient_as_bucket_view)}" if wraps(record) else ""
     for field in flags(Config):
         value = getattr(config, field.name)
-        if field.name not in IN_WORDS and value != field.default:
+        left_off = value is False and field.default is None
+        if field.name not in IN_WORDS and value != field.default and not left_off:
             yield field.name, _flag(field.spelling, value)
 
 

@@ -65,7 +65,7 @@ def render_reproduction(name: str, job: Job, console: Console, path: Path | None
         *([*table] for table in _tables(publication, job, page)),
         *claimed,
         [*endings(named, page)],
-        [*warnings(named, page, verbose)],
+        [*warnings(named, page, verbose, hints=False)],
         [Text(str(path))] if path else [],
     ]
     show_sections(console, sections)

@@ -12,13 +12,17 @@ import msgspec
 from msgspec import structs
 
 from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.evidence import reach
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
-from ddpbench.record.trace import PHASES
-from ddpbench.report.arms import arm_name, arm_values, speedup_text
-from ddpbench.report.ending import ending_words, word_of
+from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
+from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
+from ddpbench.report.ending import ending_words
 from ddpbench.report.figures import MISSING, gib, interval
 from ddpbench.report.header import place, rate
+
+STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]
+"""What a step consists of beside the wait for other ranks."""
 
 LONE_RUN = ("workload", "precision")
 """What names a run that has no other arm beside it."""
@@ -42,7 +46,7 @@ def to_csv(job: Job) -> str:
 def to_markdown(job: Job) -> str:
     """A table with a row an arm, rounded as on the terminal; under it verdicts, endings, checks and the command."""
     names = job.swept or LONE_RUN
-    heading = [*(name.replace("_", "-") for name in names), rate(*job.records), "95% interval", "speed-up", "peak GiB"]
+    heading = [*(name.replace("_", "-") for name in names), rate(*job.records), "95% interval", "speed-up", memory_heading(job.records)]
     rows = [[*arm_values(row.config, names), *_cells(row)] for row in compare(job.records)]
     table = [heading, ["---"] * len(names) + ["---:"] * 4, *rows]
     said = [line for record in job.records for line in _said(record, f"{arm_name(record.config, names)}: " if job.swept else "")]
@@ -77,8 +81,14 @@ def _plain(value: object) -> str:
 
 
 def _flat(job: Job, record: Record) -> Mapping[str, object]:
-    """Every cell of an arm's row; the same names, in the same order, for every job."""
+    """Every cell of an arm's row; the same names, in the same order, for every job.
+
+    ``low`` and ``high`` are an interval of that ``confidence`` or, where that is missing, the range of too few rounds. ``sync_ms``
+    is the whole wait for other ranks; late data and the broadcast of buffers are parts of it.
+    """
     summary, software, headline, verdict = summarise(record), record.environment.software, record.headline, record.verdict
+    within = reach(record)
+    across = headline if within and within.confidence else None
     return {
         "started": job.started,
         **structs.asdict(record.config),
@@ -91,13 +101,16 @@ def _flat(job: Job, record: Record) -> Mapping[str, object]:
         "ddpbench": software.ddpbench,
         "rounds_done": summary.rounds,
         "images_per_s": headline and headline.images_per_s,
-        "low": headline and headline.low,
-        "high": headline and headline.high,
-        "launch_low": headline and headline.launch_low,
-        "launch_high": headline and headline.launch_high,
+        "low": within and within.low,
+        "high": within and within.high,
+        "confidence": within and within.confidence,
+        "launch_low": across and across.launch_low,
+        "launch_high": across and across.launch_high,
         "step_ms": summary.step_ms,
-        **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in (*PHASES, "unexplained")},
+        **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in STEP},
+        "sync_ms": summary.sync_ms,
         "late_data_ms": summary.late_data_ms,
+        "broadcast_ms": summary.phases_ms.get("broadcast"),
         "data_wait_share": summary.data_wait_share,
         "first_step_s": record.preparation and record.preparation.first_step_s,
         "first_loss": summary.first_loss,
@@ -114,10 +127,10 @@ def _flat(job: Job, record: Record) -> Mapping[str, object]:
 def _cells(row: ArmRow) -> Sequence[str]:
     within = row.reach
     if row.images_per_s is None or within is None:
-        return [word_of(row.state), MISSING, MISSING, gib(row.peak_bytes)]
+        return [row.state, MISSING, MISSING, gib(row.memory_bytes)]
     center, low, high = interval(row.images_per_s, within.low, within.high)
     spread = f"{low} to {high}" + (f" (range of {within.of})" if within.confidence is None else "")
-    return [center, spread if within.low < within.high else MISSING, row.state or speedup_text(row), gib(row.peak_bytes)]
+    return [center, spread if within.low < within.high else MISSING, row.state or speedup_text(row), gib(row.memory_bytes)]
 
 
 def _said(record: Record, whose: str) -> list[str]:

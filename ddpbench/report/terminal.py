@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.text import Text
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arms
+from ddpbench.report.conclusion import conclusion
 from ddpbench.report.console import page_of, show
 from ddpbench.report.ending import ending_words, endings
 from ddpbench.report.findings import NO_LOADER, findings
@@ -20,7 +21,7 @@ from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, advice, columns
 from ddpbench.report.phases import phases
 from ddpbench.report.ranks import ranks
-from ddpbench.report.warnings import warnings
+from ddpbench.report.warnings import reasons, warnings
 
 Section = Sequence[Text]
 
@@ -29,11 +30,13 @@ def render(job: Job, console: Console, path: Path | None, verbose: bool = False,
     """Prints ``job`` on ``console``: the page of its run or, of several arms, their table; whatever their status.
 
     ``verbose`` adds every setting, every check, a row for every rank and a page for every arm; ``quiet`` leaves one line an
-    arm. ``path`` is where the record lies, ``None`` where it could not be saved.
+    arm, and with ``--strict`` one for each check that warns or blocks. ``path`` is where the record lies, ``None`` where it could
+    not be saved.
     """
     page = page_of(console)
     if quiet:
-        show(console, map(Text, _figures_alone(job, page)))
+        why = reasons(_named(job), page) if job.records[0].config.strict else ()
+        show(console, [*map(Text, _figures_alone(job, page)), *why])
         return
     lone = len(job.records) == 1
     sections = _run(job.records[0], page, verbose) if lone else _several(job, page, verbose)
@@ -56,8 +59,9 @@ def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
 
 
 def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
-    named = {arm_name(record.config, job.swept): record for record in job.records}
+    named = _named(job)
     yield [*shared_header(job.records, page)]
+    yield [*conclusion(job, page)]
     synthetic = all(record.config.loader == "synthetic" for record in job.records)
     yield [*arms(job, page), *(inked(advice("data  ", NO_LOADER, page), LABEL, len("data")) if synthetic else ())]
     yield [*endings(named, page)]
@@ -66,6 +70,11 @@ def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
         for name, record in named.items():
             yield inked([f"--- {name} ---"], LABEL)
             yield from _run(record, page, verbose)
+
+
+def _named(job: Job) -> Mapping[str, Record]:
+    """The records by the names of their arms; a lone one has none."""
+    return {arm_name(record.config, job.swept) if len(job.records) > 1 else "": record for record in job.records}
 
 
 def _figures_alone(job: Job, page: Page) -> list[str]:

@@ -19,15 +19,32 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("warning", CAUTION), "informs": ("note", LABEL)}
 
 
-def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False) -> Iterator[Text]:
+def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:
     """A line a check that spoke, with its hint; with ``verbose`` also the checks that had nothing to say.
 
-    ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once, and so is a hint.
+    ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once, and so is a hint. Without
+    ``hints`` where the command has not the flags that they name.
     """
+    yield from _spoken(arms, page, [*WORDS], hints)
+    for health in dict.fromkeys(record.environment.health for record in arms.values() if record.environment.health):
+        yield from inked(sentence("note     health  ", f"unavailable: {health}", page), LABEL, len("note"))
+    if verbose and all(record.status in ("ok", "invalid") for record in arms.values()):
+        spoke = {check.name for record in arms.values() for check in record.checks}
+        silent = [name for name in (rule.__name__.replace("_", "-") for rule in RULES) if name not in spoke]
+        yield from inked(flow("passed   ", silent, page), LABEL, len("passed"))
+
+
+def reasons(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
+    """A line a check that blocks or warns: what ``--strict`` exits for."""
+    yield from _spoken(arms, page, ["blocks", "warns"], hints=False)
+
+
+def _spoken(arms: Mapping[str, Record], page: Page, effects: Sequence[Effect], hints: bool) -> Iterator[Text]:
     said: dict[tuple[Effect, str, str], dict[str, str]] = {}
     for name, record in arms.items():
         for check in record.checks:
-            said.setdefault((check.effect, check.name, check.hint), {})[name] = check.sentence
+            if check.effect in effects:
+                said.setdefault((check.effect, check.name, check.hint if hints else ""), {})[name] = check.sentence
     width = max((len(spoken) for _, spoken, _ in said), default=0)
     measured = sum(bool(record.rounds) for record in arms.values())
     for (effect, spoken, hint), sentences in said.items():
@@ -38,12 +55,6 @@ def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False) -> I
             label = " " * len(label)
         if hint:
             yield from inked(advice(" " * len(label), f"hint: {hint}", page))
-    for health in dict.fromkeys(record.environment.health for record in arms.values() if record.environment.health):
-        yield from inked(sentence("note     health  ", f"unavailable: {health}", page), LABEL, len("note"))
-    if verbose and all(record.status in ("ok", "invalid") for record in arms.values()):
-        spoke = {spoken for _, spoken, _ in said}
-        silent = [name for name in (rule.__name__.replace("_", "-") for rule in RULES) if name not in spoke]
-        yield from inked(flow("passed   ", silent, page), LABEL, len("passed"))
 
 
 def together(sentences: Mapping[str, str], arms: int) -> list[str]:

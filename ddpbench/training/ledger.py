@@ -9,6 +9,8 @@ import torch
 
 from ddpbench.record.trace import Numerics
 
+SCALAR_BYTES = 8
+
 INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -37,7 +39,10 @@ class Ledger:
 
     def note(self, loss: torch.Tensor) -> None:
         """One step is issued."""
-        self._losses.append(loss.detach())
+        kept = loss.detach()
+        if kept.untyped_storage().nbytes() > SCALAR_BYTES:
+            kept = kept.clone()  # MSELoss's mean lies in the memory of all its squares, which must not live on with it
+        self._losses.append(kept)
         self._updates.append(self._stepped)
         self._stepped = False
         if self._log_loss:

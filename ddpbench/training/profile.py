@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from ddpbench.training.session import Session
 
 STEPS = 5
 
+SILENT = "99"
+"""Above every level of kineto's log."""
+
 NO_KERNEL = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
 """What runs on the GPU beside the training: communication, which spins while it waits, and copies that overlap it."""
 
@@ -20,11 +24,15 @@ NO_KERNEL = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
 def kernel_ms(session: Session, keep: Path | None) -> float | None:
     """Milliseconds a step in which at least one kernel of this rank ran, or ``None`` on a CPU.
 
-    ``keep`` is where the trace is written,
-    in the format that Perfetto and chrome://tracing read.
+    ``keep`` is where the trace is written, in the format that Perfetto and chrome://tracing read.
     """
     cuda = torch.cuda.is_initialized()
-    with profile(activities=[ProfilerActivity.CUDA] if cuda and keep is None else None, acc_events=True) as window:
+    activities = {ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU}
+    if not cuda:
+        os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)  # it calls it an error that it finds no GPU
+    if keep is not None:
+        activities.add(ProfilerActivity.CPU)
+    with profile(activities=activities, acc_events=True) as window:
         session.steps_untimed(STEPS)
     if keep is not None:
         window.export_chrome_trace(str(keep))

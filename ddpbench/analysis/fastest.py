@@ -1,0 +1,99 @@
+"""What a comparison of arms comes to: which is the fastest, by how much, whether that is clear, and what to run from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpbench.analysis.command import RESIDENT, Rerun
+from ddpbench.analysis.compare import Ratio, figure, ratio, same_devices
+from ddpbench.analysis.cures import rounds_to_ask_for
+from ddpbench.record.record import Record
+
+NO_DIFFERENCE = 1.02
+"""Arms whose ratio is below this, by the whole of its interval, do not differ in what anybody would care about."""
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """The ``best`` of the arms that were compared, and those that cannot be told from it.
+
+    ``ratio`` is how many times as fast it is as ``than``: the first arm or, where that is among the fastest, the next; the one
+    that is furthest behind where none can be told from the best.
+    """
+
+    best: Record
+    close: Sequence[Record]  # with the best, in the order of the job
+    than: Record
+    ratio: Ratio
+    compared: Sequence[Record]
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is faster than ``than`` beyond the noise."""
+        return _clear(self.ratio)
+
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether the best trains on a resident batch beside one that is loaded: it shows what the loader costs."""
+        return self.best.config.loader == RESIDENT and bool(self.loaded)
+
+    @property
+    def loaded(self) -> Sequence[Record]:
+        """The arms that were compared and get their batches from a loader."""
+        return [record for record in self.compared if record.config.loader != RESIDENT]
+
+    @property
+    def alike(self) -> bool:
+        """Whether all are as fast as each other, as far as anybody would care."""
+        return not self.clear and self.ratio.has_interval and self.ratio.high < NO_DIFFERENCE
+
+
+def fastest(records: Sequence[Record]) -> Fastest | None:
+    """The fastest of the arms of a job; None where fewer than two have a figure, or share rounds.
+
+    Those on a resident batch count only where nothing else is left to compare.
+    """
+    there = [record for record in records if figure(record) and same_devices(record, records[0])]
+    loaded = [record for record in there if record.config.loader != RESIDENT]
+    compared = loaded if len(loaded) > 1 else there
+    if len(compared) < 2:
+        return None
+    best = max(compared, key=lambda record: record.headline.images_per_s if record.headline else 0.0)
+    others = [(record, found) for record in compared if record is not best and (found := ratio(best, record))]
+    if len(others) < len(compared) - 1:
+        return None
+    slower = [(record, found) for record, found in others if _clear(found)]
+    than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_reach)
+    close = [record for record in compared if not any(record is other for other, _ in slower)]
+    return Fastest(best, close, than, behind, compared)
+
+
+def command_after(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:
+    """What to run from now on: the fastest arm alone, the whole comparison with more rounds where it is not clear which that is.
+
+    ``records`` are all arms of the job, which differ in the fields ``swept``, and ``typed`` is its command. A resident batch is
+    nothing to go on with: where it is faster than the only loader, the next is what that one's verdict offers.
+    """
+    if not (found.clear or found.alike):
+        return _more_rounds(found, records, swept, typed)
+    usable = [record for record in found.close if record.config.loader != RESIDENT or not found.loaded]
+    if usable:
+        return Rerun(usable[0], typed).command()
+    held_up = found.loaded[0].verdict
+    return held_up.next if held_up else ""
+
+
+def _more_rounds(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:
+    asked = [record.asked or record.config for record in records]
+    arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in swept}
+    shortest = min(found.compared, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
+    return Rerun(records[0], typed).command(**arms, **rounds_to_ask_for(shortest))
+
+
+def _clear(found: Ratio) -> bool:
+    return found.has_interval and found.low > 1
+
+
+def _reach(pair: tuple[Record, Ratio]) -> float:
+    return pair[1].high

@@ -1,0 +1,48 @@
+"""Signals that reach the process which starts the ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+from ddpbench.machine.say import interrupted, print_error
+from ddpbench.machine.signals import WATCHED
+
+
+class Relay:
+    """Hears what ends a run, for all its launches: the first signal is passed on to the one that runs.
+
+    Ranks that do not listen yet get a SIGTERM for any: at a Ctrl-C an interpreter that is importing torch prints a traceback, or
+    goes on. Where no launch runs, this process ends.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._pass_on: Callable[[signal.Signals], None] | None = None
+        for watched in WATCHED:
+            signal.signal(watched, self._on_signal)
+
+    def wait(self, child: subprocess.Popen[bytes], listening: Callable[[], bool]) -> int:
+        """The exit code of ``child``, which hears what comes meanwhile."""
+        self._pass_on = lambda received: child.send_signal(received if listening() else signal.SIGTERM)
+        code = child.wait()
+        self._pass_on = None
+        return code
+
+    def say(self) -> int:
+        """Says what was received, where no rank has; returns the exit code."""
+        assert self.received is not None
+        error = interrupted(self.received, " before the ranks were at work")
+        print_error(error)
+        return error.exit_code
+
+    def _on_signal(self, number: int, _: object) -> None:
+        if self.received:
+            return
+        self.received = signal.Signals(number)
+        if self._pass_on:
+            self._pass_on(self.received)
+        else:
+            os._exit(self.say())

@@ -1,0 +1,52 @@
+"""A file that is written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes, overwrite: bool = True) -> None:
+    """Writes ``data`` as ``path``: a temporary file in the same folder, flush, fsync, rename. Raises OSError; the old file stays.
+
+    Without ``overwrite`` a file that is there raises FileExistsError. What must not be replaced is written into: a device, a
+    pipe, and a file that stdout or stderr goes to.
+    """
+    if overwrite and path.exists() and (not path.is_file() or _is_a_stream(path)):
+        with path.open("ab") as file:
+            file.write(data)
+        return
+    path = path.resolve()  # of a link, what it points at
+    if not overwrite:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    try:
+        _replace(path, data)
+    except BaseException:
+        if not overwrite:
+            path.unlink()
+        raise
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _is_a_stream(path: Path) -> bool:
+    """Whether stdout or stderr goes there: who reads them keeps the old file open."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return True
+    return False

@@ -1,0 +1,28 @@
+"""Keeps every n-th step of a record's rounds beside the sums over all of them, for records that are kept as examples.
+
+    python results/thin.py FILE TARGET N
+
+The page that ``ddpbench report`` prints of TARGET is that of FILE: means come from the sums.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ddpbench.record.record import load, save
+
+
+def main(source: str, target: str, every: str) -> None:
+    job = load(Path(source))
+    for record in job.records:
+        record.rounds = [
+            msgspec.structs.replace(timed, traces=[trace.thinned(int(every)) for trace in timed.traces]) for timed in record.rounds
+        ]
+    save(job, Path(target))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

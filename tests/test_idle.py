@@ -1,0 +1,54 @@
+"""Flags that do nothing where there is no DDP are told, once and before the run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from torch import distributed as dist
+
+from ddpbench.experiments.idle import DDP_FLAGS, note_idle_flags
+from ddpbench.machine.board import Board, Notice
+from ddpbench.machine.device import open_device
+from ddpbench.machine.seat import Seat
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.environment import RankPlace, Software
+
+PLAIN = Config(workload="resnet18")
+TUNED = Config(
+    workload="resnet18", broadcast_buffers=False, bucket_cap_mb=5, gradient_as_bucket_view=False, static_graph=True, comm_hook="fp16"
+)
+
+
+def world(backend: str, rank: int = 0) -> World:
+    seat = Seat(rank=rank, world_size=rank + 1)
+    device = open_device("cpu", seat, share_gpu=False)
+    place = RankPlace(rank=rank, host="n1", pid=os.getpid(), local_rank=rank, node_rank=0, device=device.name, device_id="")
+    notice = Notice(place, Software(ddpbench="0.1.0", python="3.12", torch="2.11"))
+    return World(seat, device, Board(dist.HashStore(), seat), [notice], backend, 1.0)
+
+
+def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    note_idle_flags([PLAIN, TUNED], world("none"))
+    named = "--no-broadcast-buffers, --bucket-cap-mb, --no-gradient-as-bucket-view, --static-graph, --comm-hook"
+    told = f"ddpbench: note: {named} do nothing without DDP; start ranks with --gpus N or torchrun\n"
+    assert capsys.readouterr() == ("", told)
+    assert len(named.split(", ")) == len(DDP_FLAGS)
+
+
+def test_one_flag_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    note_idle_flags([Config(workload="resnet18", comm_hook="bf16")], world("none"))
+    assert capsys.readouterr().err.startswith("ddpbench: note: --comm-hook does nothing without DDP; ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "where"),
+    [([PLAIN], world("none")), ([TUNED], world("gloo")), ([TUNED], world("none", rank=1))],
+    ids=["none", "DDP", "rank 1"],
+)
+def test_nothing_is_said_where_nothing_is_idle_and_by_one_rank_alone(
+    asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note_idle_flags(asked, where)
+    assert capsys.readouterr() == ("", "")

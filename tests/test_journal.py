@@ -1,0 +1,55 @@
+"""The journal of a run: what it reads when it is closed, and where ``--json`` goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+import records
+from test_files import no_room
+
+from ddpbench.analysis import history
+from ddpbench.experiments.journal import Journal, write_json
+from ddpbench.record.record import Job, load, save
+
+
+def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in (1, 2, 3):
+        save(records.job(records.record()), tmp_path / f"2026110{day}T000000Z-resnet50.json")
+    arms = [records.record(config=msgspec.structs.replace(records.RESNET50, batch_size=size), status="running") for size in (32, 64, 128)]
+    journal = Journal(records.job(*arms, swept=["batch_size"]), tmp_path / "20261104T000000Z-resnet50.json")
+    read = []
+
+    def counting(path: Path) -> Job:
+        read.append(path.name)
+        return load(path)
+
+    monkeypatch.setattr(history, "load", counting)
+    journal.close("ok")
+    assert sorted(read) == [f"2026110{day}T000000Z-resnet50.json" for day in (1, 2, 3, 4)]
+    assert [record.headline is not None for record in journal.job.records] == [True] * 3
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_record_that_finds_no_room_costs_no_file(tmp_path: Path, force: bool) -> None:
+    target = tmp_path / "run.json"
+    if force:
+        target.write_text("mine")
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        write_json(records.job(records.record()), str(target), force)
+    assert [path.read_text() for path in tmp_path.iterdir()] == (["mine"] if force else [])
+
+
+def test_a_record_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = records.job(records.record())
+    write_json(job, str(tmp_path / "run.json"), force=False)
+    assert load(tmp_path / "run.json") == job
+    small = Job(started=job.started, command=job.command, records=[])  # a pipe holds it
+    reader, writer = os.pipe()
+    write_json(small, f"/dev/fd/{writer}", force=True)
+    write_json(small, "-", force=False)
+    assert os.read(reader, 2**16).decode() == capsys.readouterr().out
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,100 @@
+"""One record of several launches: nothing that a launch warned of is lost, and a full disk does not cost the figure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import records
+from test_files import no_room
+
+from ddpbench.analysis.judge import judge
+from ddpbench.cli.files import latest, latest_below
+from ddpbench.experiments.merging import merge, show
+from ddpbench.record.config import Config
+from ddpbench.record.record import Job, load, save
+from ddpbench.record.request import Output, Request
+
+
+def launch(**changes: Any) -> Job:
+    record = records.record(**changes)
+    judge(record)
+    return records.job(record)
+
+
+def asked(launches: int, **output: Any) -> Request:
+    command = ["ddpbench", "resnet50", "--amp", "--launches", str(launches)]
+    return Request(arms=[Config(workload="resnet50", launches=launches)], output=Output(**output), command=command)
+
+
+def test_the_figure_is_the_median_of_the_launches() -> None:
+    jobs = [launch(longer=[pace * each for each in records.STEADY]) for pace in (1.0, 1.02, 1.01)]
+    figures = [job.records[0].headline.images_per_s for job in jobs if job.records[0].headline]
+    (record,) = merge(asked(3), jobs).records
+    assert record.headline is not None
+    assert record.headline.images_per_s == sorted(figures)[1]
+    assert record.headline.launch_figures == figures
+
+
+def test_what_one_launch_warned_of_stays_with_its_number() -> None:
+    hot = {0: {"health": msgspec.structs.replace(records.GPU_HEALTH, throttle_reasons=["hw-thermal"])}}
+    shared = {0: {"health": msgspec.structs.replace(records.GPU_HEALTH, other_processes=2)}}
+    (record,) = merge(asked(3), [launch(traces=hot), launch(traces=shared), launch(traces=shared)]).records
+    said = {check.name: check.sentence for check in record.checks}
+    assert said["throttled"].startswith("launch 1 of 3: ")
+    assert said["shared-gpu"].startswith("launches 2, 3 of 3: ")
+
+
+def test_what_all_launches_warned_of_is_said_once_as_of_one() -> None:
+    few = {"longer": records.STEADY[:2]}
+    (record,) = merge(asked(2), [launch(**few), launch(**few)]).records
+    (alone,) = launch(**few).records
+    assert "few-rounds" in {check.name for check in record.checks}
+    assert record.checks == alone.checks
+
+
+def test_an_arm_that_did_not_end_well_once_has_no_figure_of_all() -> None:
+    bad = {0: {"numerics": records.numerics(nonfinite_step=3)}}
+    (record,) = merge(asked(2), [launch(traces=bad), launch()]).records
+    assert (record.status, record.headline) == ("invalid", None)
+    assert "not-finite" in {check.name for check in record.checks}
+
+
+def test_the_next_command_starts_as_many_launches() -> None:
+    bound = [records.data_bound() for _ in range(2)]
+    for record in bound:
+        judge(record, typed=["torchrun", "--nproc_per_node=4", "-m", "ddpbench", "resnet50", "--amp"])
+    merged = merge(asked(2), [records.job(record) for record in bound])
+    (record,) = merged.records
+    assert merged.command == asked(2).command
+    assert record.config.launches == 2
+    assert record.verdict is not None
+    assert "--launches 2" in record.verdict.next
+
+
+def test_a_full_disk_costs_the_files_and_not_the_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "run.json"
+    target.write_text("mine")
+    request = asked(2, output_dir=str(tmp_path / "runs"), json=str(target), force=True)
+    with no_room():
+        assert not show(request, merge(request, [launch(), launch()]))
+    printed = capsys.readouterr()
+    assert "images/s" in printed.out
+    assert re.fullmatch(r"ddpbench: error: cannot save .*; cannot save .*run.json: File too large\nhint: .*\n", printed.err)
+    assert target.read_text() == "mine"
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_the_record_of_all_is_the_latest(tmp_path: Path) -> None:
+    jobs = [launch(), launch()]
+    for second, job in enumerate(jobs):
+        job.started = f"2020-01-01T00:00:{second:02}+00:00"
+        save(job, tmp_path / f"20200101T0000{second:02}Z-resnet50-amp-fp16-synthetic.json")
+    request = asked(2, output_dir=str(tmp_path))
+    merged = merge(request, jobs)
+    assert show(request, merged)
+    assert load(latest(tmp_path)) == merged
+    assert latest_below(tmp_path) == latest(tmp_path)
