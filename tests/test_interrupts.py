@@ -76,7 +76,7 @@ def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callab
     assert not own_traceback(done.stderr)
 
 
-@pytest.mark.parametrize("launcher", [GPUS, TORCHRUN], ids=["--gpus", "torchrun"])
+@pytest.mark.parametrize("launcher", [GPUS, pytest.param(TORCHRUN, marks=pytest.mark.slow)], ids=["--gpus", "torchrun"])
 def test_a_terminals_ctrl_c_is_said_once(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
     """A terminal sends it to every process of the foreground group, not to one."""
     running = endless(*launcher)
@@ -148,6 +148,7 @@ def test_ranks_leave_when_their_launcher_is_killed(endless: Callable[..., Any], 
     assert len(record.rounds) >= 2
 
 
+@pytest.mark.slow
 def test_ranks_leave_when_one_nodes_launcher_is_killed(start: Callable[..., Any], results: Path, free_port: int) -> None:
     """The store that all ranks share lives on, with the other node's launcher."""
     meeting = [

@@ -66,7 +66,7 @@ def test_accelerate_launch_is_the_same_program(launch: Callable[..., Any], resul
     assert only_record(results).status == "ok"
 
 
-@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), ("amp-bf16", 2e-2)])
+@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), pytest.param("amp-bf16", 2e-2, marks=pytest.mark.slow)])
 def test_engines_train_alike(launch: Callable[..., Any], precision: str, within: float) -> None:
     done = launch([*TORCHRUN[:-2], str(TESTS / "engines_alike.py"), precision])
     assert done.returncode == 0, done.stderr

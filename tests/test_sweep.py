@@ -69,6 +69,7 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
     assert [[timed.wall_s for timed in record.rounds] for record in load(broken / FILE).records] == walls, "nothing was left to do"
 
 
+@pytest.mark.slow
 def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callable[..., Any], results: Path) -> None:
     words = ["sweep", "greedy:greedy", "-b", "2,8", "--steps", "2", "--rounds", "2", "--warmup", "1", "--device", "cpu"]
     for _ in range(2):
@@ -85,7 +86,7 @@ def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callabl
     assert "warming up" not in done.stderr, "nothing was left to do"
 
 
-@pytest.mark.parametrize("change", ["command", "version"])
+@pytest.mark.parametrize("change", ["command", pytest.param("version", marks=pytest.mark.slow)])
 def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str) -> None:
     assert launch([*PLAIN, *DISC, "-o", str(results)]).returncode == 0
     if change == "version":
@@ -104,6 +105,7 @@ def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], r
     assert (results / FILE).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_two_sweeps_do_not_write_one_journal(start: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
     endless = [*PLAIN, *DISC, "-o", str(results)]
     endless[endless.index("--rounds") + 1] = "100000"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from statistics import fmean
 
-from ddpbench.analysis.attested import not_as_asked
+from ddpbench.analysis.attested import not_as_asked, unused_scale
 from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, enough, steps
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
@@ -219,6 +219,7 @@ def _timeline(record: Record) -> Iterator[tuple[int, Trace]]:
 
 RULES: tuple[Rule, ...] = (
     not_as_asked,
+    unused_scale,
     not_finite,
     skipped_steps,
     frozen,
