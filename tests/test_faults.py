@@ -208,18 +208,29 @@ def test_an_existing_json_is_overwritten_by_force(launch: Callable[..., Any], re
     assert load(target).records[0].status == "ok"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a full disk is made by mounting a small one, which needs root")
-def test_a_full_disk_costs_the_file_and_not_the_figure(launch: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.fixture
+def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """``on_a_small_disk(size, before, flags, after)`` runs a workload in a folder that is such a disk, with shell words around it."""
+    if os.geteuid() != 0:
+        pytest.skip("a full disk is made by mounting a small one, which needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
-    script = (
-        f"mount -t tmpfs -o size=64k tmpfs {disk} && "
-        f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --steps 400 -o {disk}; code=$?; "
-        f"ls -A {disk}; head -c 60000 /dev/zero | wc -c; cp {disk}/*.json {tmp_path}/kept.json; umount {disk}; exit $code"
-    )
-    done = launch(["unshare", "-m", "bash", "-c", script], env={"PYTHONPATH": str(TESTS)})
-    if "Operation not permitted" in done.stderr:
-        pytest.skip("this machine does not let root mount")
+
+    def run(size: str, before: str, flags: str, after: str) -> Any:
+        program = f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --steps 400 {flags}"
+        full = f"cd {disk} && {before}{program}; code=$?; {after}"
+        script = f"mount -t tmpfs -o size={size} tmpfs {disk} && {full}; cd /; umount {disk}; exit $code"
+        done = launch(["unshare", "-m", "bash", "-c", script], env={"PYTHONPATH": str(TESTS)})
+        if "Operation not permitted" in done.stderr:
+            pytest.skip("this machine does not let root mount")
+        return done
+
+    return run
+
+
+def test_a_full_disk_costs_the_file_and_not_the_figure(on_a_small_disk: Callable[..., Any], tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    done = on_a_small_disk("64k", "", f"-o {disk}", f"ls -A {disk}; cp {disk}/*.json {tmp_path}/kept.json")
     assert done.returncode == 1
     assert "images/s" in done.stdout
     assert "No space left on device" in errors(done.stderr)[0]
@@ -229,18 +240,9 @@ def test_a_full_disk_costs_the_file_and_not_the_figure(launch: Callable[..., Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("old", ["", "mine"], ids=["new", "--force"])
-@pytest.mark.skipif(os.geteuid() != 0, reason="a full disk is made by mounting a small one, which needs root")
-def test_a_full_disk_leaves_the_json_that_was_there(launch: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    script = (
-        f"mount -t tmpfs -o size=16k tmpfs {disk} && cd {disk} && {'printf %s ' + old + ' >run.json; ' if old else ''}"
-        f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --steps 400 -o {results} "
-        f"--json {disk}/run.json {'--force' if old else ''}; code=$?; echo ---; ls -A; cat run.json; cd /; umount {disk}; exit $code"
-    )
-    done = launch(["unshare", "-m", "bash", "-c", script], env={"PYTHONPATH": str(TESTS)})
-    if "Operation not permitted" in done.stderr:
-        pytest.skip("this machine does not let root mount")
+def test_a_full_disk_leaves_the_json_that_was_there(on_a_small_disk: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
+    flags = f"-o {results} --json {tmp_path}/disk/run.json {'--force' if old else ''}"
+    done = on_a_small_disk("16k", f"printf %s {old} >run.json; " if old else "", flags, "echo ---; ls -A; cat run.json")
     assert done.returncode == 1
     assert "No space left on device" in errors(done.stderr)[0]
     report, _, kept = done.stdout.partition("---\n")

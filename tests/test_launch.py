@@ -217,4 +217,3 @@ def test_two_nodes_meet(node: Callable[..., Any], tmp_path: Path) -> None:
     job = record(tmp_path)
     assert job is not None
     assert (job.records[0].status, job.records[0].world_size, job.records[0].environment.nodes) == ("ok", 4, 2)
-

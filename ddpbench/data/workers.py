@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import multiprocessing
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -21,11 +19,10 @@ from ddpbench.data.loader import Batch
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.plan import ShardPlan
 from ddpbench.data.samples import ArraySamples, TreeSamples, array_transform, collate, tree_transform
+from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 SHORT_OF_MEMORY = "short of memory, or of shared memory? see dmesg and 'df /dev/shm'; fewer workers (-j) or a smaller batch (-b) take less"
 
@@ -70,8 +67,7 @@ def data_loader(
 
 def tie_to_rank(worker: int) -> None:
     """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C and SLURM's signals, which reach all, to it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     for left in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(left, signal.SIG_IGN)
 

@@ -236,7 +236,6 @@ class Arm:
         affordable = int(CPU_JOB_S / self._arms / self.config.rounds / step_s)
         return max(1, min(affordable, max(workers, round(ROUND_S / step_s))))
 
-
     def _steps_an_epoch(self) -> int:
         """Steps in which all ranks together see as many samples as there are, the last one full; a round's, where nobody counts."""
         if self.data is None or not self.data.images:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ddpbench.experiments.arms import Earlier
 from ddpbench.experiments.journal import Journal, new_job
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, Record, load, save, slug
+from ddpbench.record.record import Job, Record, load, slug
 from ddpbench.record.request import Request
 
 VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
@@ -33,9 +33,7 @@ def continued_journal(request: Request, records: list[Record], stem: str) -> Jou
     path = Path(request.output.output_dir) / device_slug(largest) / f"{stem}.json"
     _hold(path)
     if not path.exists():
-        job = new_job(request, records)
-        save(job, path)
-        return Journal(job, path)
+        return Journal(new_job(request, records), path)
     job = load(path)
     refuse_another(job, records, path)
     for record in job.records:

@@ -11,7 +11,7 @@ import msgspec
 
 from ddpbench.experiments.arms import Arm, Earlier, interleave, schedule
 from ddpbench.experiments.ending import Ending
-from ddpbench.experiments.journal import Journal, write_json
+from ddpbench.experiments.journal import Journal, print_and_write
 from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
@@ -19,7 +19,7 @@ from ddpbench.experiments.trial import TRIAL
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.say import leave_outcome, print_error, refuse
+from ddpbench.machine.say import leave_outcome, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -28,8 +28,8 @@ from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Record, Round
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
-from ddpbench.report.console import make_console
 from ddpbench.report.figures import about
+from ddpbench.report.header import rate
 from ddpbench.report.pages import Render
 from ddpbench.report.progress import listener
 
@@ -135,7 +135,7 @@ def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, c
         return measured.message
     learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
     journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})
-    return f"{about(measured.images_per_s, 4)} {journal.job.records[index].item}s/s"
+    return f"{about(measured.images_per_s, 4)} {rate(journal.job.records[index])}"
 
 
 def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse, progress: Progress) -> Ceilings:
@@ -160,20 +160,11 @@ def trace_file(request: Request, world: World, index: int) -> Path | None:
 
 
 def show(request: Request, recipe: Recipe, journal: Journal | None, progress: Progress) -> None:
-    """The report, on stdout unless the record goes there."""
+    """The report, where this rank has a journal."""
     if journal is None:
         return
     progress.close()
-    output = request.output
-    console = make_console(sys.stderr if output.json == "-" else sys.stdout)
-    recipe.render(journal.job, console, journal.path, verbose=output.verbose, quiet=output.quiet)
-    try:
-        if output.json:
-            write_json(journal.job, output.json, output.force)
-    except OSError as problem:
-        journal.unsaved = f"cannot save {output.json}: {problem.strerror}"
-    if journal.unsaved:
-        print_error(BenchError(journal.unsaved, "the figures above are whole; free some space and run again to keep them"))
+    journal.unsaved = print_and_write(journal.job, journal.path, request.output, recipe.render, journal.unsaved)
 
 
 def exit_code(request: Request, journal: Journal) -> int:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from ddpbench.analysis.history import earlier_runs, repeated
 from ddpbench.analysis.judge import judge
+from ddpbench.machine.say import print_error
 from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.files import write_whole
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
-from ddpbench.record.request import Request
+from ddpbench.record.request import Output, Request
+from ddpbench.report.console import make_console
+from ddpbench.report.pages import Render
 from ddpbench.report.tables import to_json
 
 
@@ -93,6 +96,22 @@ def write_json(job: Job, target: str, force: bool) -> None:
         sys.stdout.flush()
     else:
         write_whole(Path(target), text.encode(), overwrite=force)
+
+
+def print_and_write(job: Job, path: Path | None, output: Output, render: Render, unsaved: str = "") -> str:
+    """The report, on stdout unless the record goes there, and the record where ``--json`` wants it.
+
+    Says once, below, what the disk did not take: ``unsaved``, and that record. Returns it; empty where all is written.
+    """
+    render(job, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
+    try:
+        if output.json:
+            write_json(job, output.json, output.force)
+    except OSError as problem:
+        unsaved = "; ".join(filter(None, [unsaved, not_saved(output.json, problem)]))
+    if unsaved:
+        print_error(BenchError(unsaved, "the figures above are whole; free some space and run again to keep them"))
+    return unsaved
 
 
 def new_job(request: Request, records: list[Record]) -> Job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
 import signal
@@ -10,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from ddpbench.experiments.relay import Relay
 from ddpbench.machine.fingerprint import gpu_names
 from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, refuse
 from ddpbench.machine.seat import take_seat
+from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.record import load
 from ddpbench.record.request import Request
@@ -28,6 +29,7 @@ HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
 
 TORCHRUN = "ddpbench.experiments.torchrun"
+
 
 def start_launches(request: Request) -> int:
     """Runs the request in child processes, once or ``--launches`` times; exits by the worst record's status.
@@ -89,7 +91,7 @@ def start(request: Request, relay: Relay) -> Outcome:
             command,
             env={**variables, OUTCOME_VARIABLE: str(left)},
             stdout=sys.stderr if our_stdout else None,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),
             start_new_session=True,  # a Ctrl-C comes from here alone: torchrun aborts its own shutdown at a second one
         )
         code = relay.wait(child, listening=lambda: are_listening(request.output.gpus or 1, left))
@@ -99,11 +101,6 @@ def start(request: Request, relay: Relay) -> Outcome:
             if relay.received:
                 return Outcome(relay.say())
             return Outcome(code if code > 0 else Exit.FAILED)
-
-
-def die_with_parent() -> None:
-    """Asks Linux to end this process when its parent is gone, even by SIGKILL (prctl(2), PR_SET_PDEATHSIG is 1)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def refuse_inside_a_launcher(request: Request) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,13 +11,11 @@ from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.judge import across_launches
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import SEVERITY
-from ddpbench.experiments.journal import new_job, not_saved, reserve_now, write_json
-from ddpbench.machine.say import print_error
+from ddpbench.experiments.journal import new_job, not_saved, print_and_write, reserve_now
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Job, Record, save, slug
 from ddpbench.record.request import Request
 from ddpbench.record.verdict import Check
-from ddpbench.report.console import make_console
 from ddpbench.report.terminal import render
 
 
@@ -57,20 +54,12 @@ def _checks(launches: Sequence[Record]) -> Iterator[Check]:
 
 def show(request: Request, merged: Job) -> bool:
     """Saves the record of all launches and prints its report, which a full disk does not cost; whether all was written."""
-    output, path, lost = request.output, None, []
+    path, unsaved = None, ""
     try:
         path = keep(request, merged)
     except BenchError as problem:
-        lost.append(problem.message)
-    render(merged, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
-    try:
-        if output.json:
-            write_json(merged, output.json, output.force)
-    except OSError as problem:
-        lost.append(not_saved(output.json, problem))
-    if lost:
-        print_error(BenchError("; ".join(lost), "the figures above are whole; free some space and run again to keep them"))
-    return not lost
+        unsaved = problem.message
+    return not print_and_write(merged, path, request.output, render, unsaved)
 
 
 def keep(request: Request, merged: Job) -> Path:

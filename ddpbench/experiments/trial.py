@@ -5,6 +5,7 @@ A rank that runs out of memory between two collectives would leave the others wa
 
 from __future__ import annotations
 
+import copy
 import gc
 
 import msgspec
@@ -26,14 +27,13 @@ TRIAL = "trying a step alone"
 
 
 def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
-    """Raises DoesNotFit on every rank where one of them could not hold a step; the weights of ``model`` stay as they are."""
+    """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried."""
     short = ""
     try:
         _step_alone(config, spec, model, loss_of, world)
     except (RuntimeError, MemoryError) as problem:
         if not (short := world.device.shortage(problem)):
             raise
-    model.zero_grad(set_to_none=True)
     gc.collect()
     world.device.release()
     if world.most(float(bool(short))):
@@ -51,7 +51,7 @@ def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: n
     """
     device = world.device
     alone = msgspec.structs.replace(config, loader="synthetic")
-    model = on_device(model, config, device)
+    model = on_device(copy.deepcopy(model), config, device)
     images, labels = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, device.torch).next_batch(lambda: None)
     beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
     with autocast(PRECISIONS[config.precision], device):

@@ -7,8 +7,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import psutil
-
 from ddpbench.record.errors import UsageError
 
 CURE = "start through torchrun, or with --gpus N"
@@ -96,6 +94,8 @@ def _refuse_alone(variables: Mapping[str, str]) -> None:
 
 def _names_a_meeting(variables: Mapping[str, str]) -> bool:
     """Whether the launcher itself said where ranks meet: it does so for several, and its own variables do not say it."""
+    import psutil  # which no command needs that starts no ranks
+
     try:
         before = psutil.Process(os.getppid()).environ()
     except psutil.Error:

@@ -6,13 +6,24 @@ written by the C handler itself, and a thread reads it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """Ctrl-C, a launcher's or SLURM's end, and the warning that SLURM sends ahead of a time limit."""
+
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_parent(by: signal.Signals) -> None:
+    """Asks Linux to send ``by`` to this process when its parent is gone, even by SIGKILL (prctl(2)); elsewhere nobody is asked."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
 def listen(on_signal: Callable[[signal.Signals], None]) -> None:
