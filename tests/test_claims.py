@@ -183,6 +183,12 @@ def test_a_shrunk_wide_resnet_stands_for_the_published_one() -> None:
     assert stand_ins(load(WRN), sweeps.wrn()) == {}
 
 
+def test_a_narrow_vgg16_stands_for_the_published_one_on_cifar10_alone() -> None:
+    cells = [sweeps.cell("vgg16-4-cifar10", parameters=4), sweeps.cell("vgg16", parameters=138_357_544)]
+    quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
+    assert stand_ins(load(VGG), quick) == {"vgg16-cifar10": "vgg16-4-cifar10"}
+
+
 def test_departures_from_the_protocol_are_said() -> None:
     made = sweeps.cell(device="Some CPU", data=Data(loader="tensor", description="made", made=True))
     said = " ".join(departures(sweeps.job(made)))

@@ -67,7 +67,7 @@ def test_counting_leaves_the_model_alone() -> None:
 
 
 def test_vgg16_is_the_published_one() -> None:
-    model = resolve("ddpbench.workloads.cifar:vgg16")(32, 10)
+    model = resolve(find("vgg16-cifar10").model)(32, 10)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert [(c.out_channels, c.kernel_size) for c in convolutions] == [
         *((width, (3, 3)) for width in (64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)),
@@ -81,6 +81,13 @@ def test_vgg16_is_the_published_one() -> None:
 def parameters(name: str) -> int:
     spec = find(name)
     return cost(resolve(spec.model)(spec.image_size, spec.classes), spec.input_shape(None)).parameters
+
+
+@pytest.mark.parametrize("width", [1, 4, 64])
+def test_a_narrower_vgg16_keeps_every_proportion(width: int) -> None:
+    square = 9 * (1 + 2 + 4 + 8 + 2 * 16 + 32 + 5 * 64) + 8 * 64 + 64 * 64  # 3x3 convolutions between stages, 1x1 of the classifier
+    linear = 9 * 3 + 64 * 10 + 2 * (2 * 1 + 2 * 2 + 3 * 4 + 6 * 8 + 2 * 64)  # the first layer, the last one, two weights a batch norm
+    assert parameters(f"vgg16-{width}-cifar10") == square * width**2 + linear * width
 
 
 @pytest.mark.parametrize(
@@ -152,6 +159,7 @@ def test_vectors_have_no_image_size(name: str) -> None:
         ("wrn27x10-cifar10", "27 is out of the range of depth", "depth 10 to 100 in steps of 6, width 1 to 20"),
         ("wrn28x21-cifar10", "21 is out of the range of width", "depth 10 to 100 in steps of 6, width 1 to 20"),
         ("wrn28x0-cifar10", "0 is out of the range of width", "depth 10 to 100 in steps of 6, width 1 to 20"),
+        ("vgg16-0-cifar10", "0 is out of the range of width", "width 1 to 256"),
         ("disc-mlp-1", "1 is out of the range of layers", "layers 2 to 12"),
         ("disc-mlp-13", "13 is out of the range of layers", "layers 2 to 12"),
         ("gemm-mlp-20000", "20000 is out of the range of width", "width 8 to 16,384"),
@@ -171,7 +179,7 @@ def test_a_name_of_no_family_is_unknown(name: str) -> None:
         find(name)
 
 
-@pytest.mark.parametrize("name", ["wrn16x4-cifar10", "disc-mlp-7", "gemm-mlp-256", "resnet50"])
+@pytest.mark.parametrize("name", ["wrn16x4-cifar10", "vgg16-64-cifar10", "disc-mlp-7", "gemm-mlp-256", "resnet50"])
 def test_a_member_goes_by_its_own_name(name: str) -> None:
     assert find(name).name == name
     assert is_workload(name)
@@ -179,7 +187,7 @@ def test_a_member_goes_by_its_own_name(name: str) -> None:
 
 @pytest.mark.parametrize("image_size", [16, 32, 64])
 def test_vgg16_takes_multiples_of_16(image_size: int) -> None:
-    assert resolve("ddpbench.workloads.cifar:vgg16")(image_size, 10)(torch.zeros(2, 3, image_size, image_size)).shape == (2, 10)
+    assert resolve(find("vgg16-2-cifar10").model)(image_size, 10)(torch.zeros(2, 3, image_size, image_size)).shape == (2, 10)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +214,7 @@ def test_every_model_builds_and_can_be_counted(name: str) -> None:
 def test_an_impossible_image_size_is_refused_when_building(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} cannot take images of 50 px"):
         resolve(find(name).model)(50, 10)
-    with pytest.raises(UsageError, match="vgg16-cifar10 cannot take images of 50 px"):
+    with pytest.raises(UsageError, match="VGG16 on CIFAR-10 cannot take images of 50 px"):
         resolve(find("vgg16-cifar10").model)(50, 10)
 
 

@@ -23,7 +23,7 @@ def cells(job: Job, workload: str) -> list[Record]:
 
 
 def related(records: Iterable[Record], workload: str) -> list[Record]:
-    """Every cell of the same family: any Wide-ResNet for one, any depth of disc-mlp."""
+    """Every cell of the same family: any Wide-ResNet for one, any width of VGG16 on CIFAR-10, any depth of disc-mlp."""
     return [record for record in records if _family(record.config.workload) == _family(workload)]
 
 
@@ -78,4 +78,4 @@ def _batch(row: Row, experiment: Experiment, records: Sequence[Record], quick: b
 
 
 def _family(workload: str) -> str:
-    return next((family for family in ("wrn", "disc-mlp", "gemm-mlp") if workload.startswith(family)), workload)
+    return next((family for family in ("wrn", "vgg16-", "disc-mlp", "gemm-mlp") if workload.startswith(family)), workload)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, count, islice
-from typing import Any
 
-from torch.utils.data import DistributedSampler
+import torch
+from torch import Tensor
 
 
 class ShardPlan:
-    """Endless batches of sample numbers for one rank: torch's DistributedSampler, one epoch after another, shuffled or not.
+    """Endless batches of sample numbers for one rank, one epoch after another, shuffled or not, as torch's DistributedSampler has them.
 
     A batch may hold the end of one epoch and the start of the next. Within an epoch the ranks share out all samples; up to
     ``world_size - 1`` of them come twice, so that every rank has as many as the others.
@@ -18,16 +18,19 @@ class ShardPlan:
 
     def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool) -> None:
         self.batch_size = batch_size
-        all_samples: Any = range(samples)  # the sampler asks for a length, no more
-        self._sampler: DistributedSampler[Any] = DistributedSampler(all_samples, world_size, rank, shuffle, seed)
+        self._samples, self._rank, self._world_size, self._seed, self._shuffle = samples, rank, world_size, seed, shuffle
 
     def __iter__(self) -> Iterator[list[int]]:
-        stream = chain.from_iterable(self.epochs())
+        stream = chain.from_iterable(epoch.tolist() for epoch in self.epochs())
         while True:
             yield list(islice(stream, self.batch_size))
 
-    def epochs(self) -> Iterator[Iterator[int]]:
-        """The sample numbers of every epoch."""
+    def epochs(self) -> Iterator[Tensor]:
+        """The sample numbers of every epoch, int64 (E,); no Python list is made of them, which would take longer than training on some."""
+        shares = -(-self._samples // self._world_size)
+        own = torch.arange(self._rank, shares * self._world_size, self._world_size) % self._samples
         for number in count():
-            self._sampler.set_epoch(number)
-            yield iter(self._sampler)
+            yield self._order(number)[own] if self._shuffle else own
+
+    def _order(self, epoch: int) -> Tensor:
+        return torch.randperm(self._samples, generator=torch.Generator().manual_seed(self._seed + epoch))

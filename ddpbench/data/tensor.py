@@ -44,7 +44,7 @@ class Order:
     def next(self, samples: int) -> Tensor:
         """The numbers (``samples``,) of the samples that come next."""
         while len(self._ahead) < samples:
-            epoch = torch.tensor(list(next(self._epochs)))
+            epoch = next(self._epochs)
             if self._device.type == "cuda":
                 epoch = epoch.pin_memory()
             self._ahead = torch.cat([self._ahead, epoch.to(self._device, non_blocking=True)])

@@ -102,7 +102,8 @@ def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:
 class Arm:
     """One Config's training through its turns. Between them it holds nothing on the device.
 
-    ``earlier`` is what an earlier job has measured of the same arm; ``beside`` makes something that lies on the device with it.
+    ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
+    device when one begins that is fresh, and what its first loss takes the place of.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Arm:
         self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
         self._spec = workloads.find(config.workload)
         self._beside = beside
-        self._held: object = None
+        self._left_over: object = None
         self._session: Session | None = None
         self._parked: Parked | None = None
         self._steps = earlier.steps  # a round
@@ -137,12 +138,13 @@ class Arm:
             return
         set_threads(self.config.threads)
         keep_to(self.config.cores, self._world.seat.local_rank)
-        self._held = self._beside(self._world.device) if self._beside else None
         begin = perf_counter()
         model, loss_of = self._new_model(self.config.seed), LOSSES[self._spec.loss]()
         if self._arms > 1 and not self._steps:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
+        if self._beside:
+            loss_of.register_forward_hook(self._clear_away)
         loader = self._open_loader(self.config.seed)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
@@ -153,6 +155,9 @@ class Arm:
             self._steps = self._steps_a_round(self._world.most(step_s))
         if not self.config.fresh:
             self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
+
+    def _clear_away(self, *_: object) -> None:
+        self._left_over = None
 
     def _new_model(self, seed: int) -> nn.Module:
         self._pulse.enter("building the model")
@@ -170,7 +175,7 @@ class Arm:
         if self._session is not None:
             self._steps_before += self._session.steps_trained
             self._parked = self._session.close()
-            self._session = self._held = None
+            self._session = None
 
     def round(self, index: int) -> Round | None:
         """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0. A throttled round is tried once more."""
@@ -193,6 +198,7 @@ class Arm:
             self._session.start_over(self._new_model(seed).state_dict(), self._open_loader(seed))
             self._session.plan(self._steps, self._steps_an_epoch())
             torch.manual_seed(seed)
+            self._left_over = self._beside(self._world.device) if self._beside else None
         trace = self._session.round(self._steps, drain=not self.config.fresh)
         if not self.config.validate:
             return trace

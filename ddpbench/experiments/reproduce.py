@@ -70,7 +70,10 @@ def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:
 
 
 def earlier_model(device: Device) -> list[torch.Tensor]:
-    """The float32 model and its gradients that the published script still held when it measured mixed precision."""
+    """The float32 model and its gradients that the published script still held when it measured mixed precision.
+
+    Its last loss held on to them, until the first one in mixed precision took the name.
+    """
     spec = find("gemm-mlp")
     model = resolve(spec.model)(None, spec.classes).to(device.torch)
     return [tensor for parameter in model.parameters() for tensor in (parameter.detach(), torch.zeros_like(parameter))]

@@ -98,6 +98,7 @@ class Torch:
 
     def start_over(self) -> None:
         self._masters.start_over()
+        self._masters.zero_grad(set_to_none=True)
         self.load_scaler_state(self._first_scale)
 
 

@@ -41,7 +41,8 @@ def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
 
 @torch.no_grad()
 def forget(optimizer: torch.optim.Optimizer) -> None:
-    """Momentum, averages and counts back to zero, where they lie."""
+    """Momentum, averages and counts back to zero, where they lie; and no gradients, which a new training has not either."""
+    optimizer.zero_grad(set_to_none=True)
     for state in optimizer.state.values():
         for value in state.values():
             value.zero_()

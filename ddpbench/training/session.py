@@ -179,8 +179,8 @@ class Session:
         with _collector_frozen():
             if drain:
                 self._drain()
-            self._device.reset_peaks()
             retries, before = self._device.allocator_retries(), self._digest()
+            self._device.reset_peaks()  # after the checksum, which takes as much memory as the largest parameter, twice
             busy_s = self._cpu_seconds()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             self._world.barrier()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ddpbench.record import names
-from ddpbench.workloads.families import FAMILIES, disc_mlp, gemm_mlp, wide_resnet
+from ddpbench.workloads.families import FAMILIES, disc_mlp, gemm_mlp, vgg16, wide_resnet
 from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 
@@ -31,18 +31,12 @@ _RESNETS = "imagenet-resnet-slurm-vs-container"
 _NAMED = (
     replace(_imagenet("resnet18"), help="ResNet-18 on ImageNet", parameters=11_689_512, gflops=10.648, source=_RESNETS),
     replace(_imagenet("resnet50"), help="ResNet-50 on ImageNet", parameters=25_557_032, gflops=24.299, source=_RESNETS),
-    WorkloadSpec(
+    replace(
+        vgg16(64),
         name="vgg16-cifar10",
         help="VGG16 with batch norm and a convolutional classifier on CIFAR-10",
-        dataset="cifar10",
-        image_size=32,
-        classes=10,
-        model="ddpbench.workloads.cifar:vgg16",
         parameters=33_650_624,
         gflops=1.989,
-        batch_cuda=128,
-        batch_cpu=32,
-        source="vgg16-cifar10-batch-sweep",
     ),
     replace(wide_resnet(28, 10), parameters=36_489_290, gflops=31.459),
     WorkloadSpec(

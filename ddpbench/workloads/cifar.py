@@ -1,32 +1,51 @@
-"""Models for CIFAR-10."""
+"""Models for CIFAR-10. ``cifar.vgg16x64`` builds the VGG16 of 64 channels in its first stage, and so on."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
 from ddpbench.record.errors import UsageError
 
-VGG16_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
-"""Output channels of the thirteen convolutions; a max-pool ends every stage."""
+VGG16_STAGES = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
+"""Output channels of the thirteen convolutions at width 1; a max-pool ends every stage."""
+
+VGG16_CLASSIFIER = (64, 64)
+"""Output channels of the convolutions that stand for Linear layers, at width 1."""
 
 
-def vgg16(image_size: int, classes: int) -> nn.Module:
-    """VGG16 with batch norm: images (B, 3, S, S) to scores (B, classes); 33,650,624 parameters for ten classes.
+def build(width: int, image_size: int, classes: int) -> nn.Module:
+    """VGG16 with batch norm: images (B, 3, S, S) to scores (B, classes); 33,650,624 parameters for width 64 and ten classes.
 
-    No convolution has a bias. The classifier is three 1x1 convolutions, 512-4096-4096-classes, with batch norm and ReLU
-    after the first two. The last max-pool brings any multiple of 16 down to one pixel; for 32 px it is the usual 2x2.
-    Raises UsageError for other sizes.
+    ``width`` is the channels of the first stage, to which all others are in the published proportion. No convolution has a
+    bias. The classifier is three 1x1 convolutions, at width 64 512-4096-4096-classes, with batch norm and ReLU after the
+    first two. The last max-pool brings any multiple of 16 down to one pixel; for 32 px it is the usual 2x2. Raises UsageError
+    for other sizes.
     """
     if image_size % 16:
-        raise UsageError(f"vgg16-cifar10 cannot take images of {image_size} px", "choose a multiple of 16 as --image-size")
+        raise UsageError(f"VGG16 on CIFAR-10 cannot take images of {image_size} px", "choose a multiple of 16 as --image-size")
     layers: list[nn.Module] = []
     channels = 3
     for stage, pool in zip(VGG16_STAGES, (2, 2, 2, 2, image_size // 16), strict=True):
-        for width in stage:
-            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-            channels = width
+        for times in stage:
+            layers += [nn.Conv2d(channels, times * width, 3, padding=1, bias=False), *_activated(times * width)]
+            channels = times * width
         layers.append(nn.MaxPool2d(pool))
-    for width in (4096, 4096):
-        layers += [nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-        channels = width
+    for times in VGG16_CLASSIFIER:
+        layers += [nn.Conv2d(channels, times * width, 1, bias=False), *_activated(times * width)]
+        channels = times * width
     return nn.Sequential(*layers, nn.Conv2d(channels, classes, 1, bias=False), nn.Flatten())
+
+
+def _activated(channels: int) -> list[nn.Module]:
+    return [nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
+
+
+def __getattr__(name: str) -> Callable[[int, int], nn.Module]:
+    width = re.fullmatch(r"vgg16x(\d+)", name)
+    if not width:
+        raise AttributeError(f"no model '{name}' for CIFAR-10")
+    return partial(build, int(width[1]))

@@ -62,6 +62,21 @@ def wide_resnet(depth: int, width: int) -> WorkloadSpec:
     )
 
 
+def vgg16(width: int) -> WorkloadSpec:
+    """VGG16 whose first stage has ``width`` channels, and every other as many times as many as it has in the published one."""
+    return WorkloadSpec(
+        name=f"vgg16-{width}-cifar10",
+        help=f"VGG16 of {width} to {8 * width} channels with batch norm on CIFAR-10",
+        dataset="cifar10",
+        image_size=32,
+        classes=10,
+        model=f"ddpbench.workloads.cifar:vgg16x{width}",
+        batch_cuda=128,
+        batch_cpu=32,
+        source="vgg16-cifar10-batch-sweep",
+    )
+
+
 def disc_mlp(layers: int) -> WorkloadSpec:
     """An MLP of ``layers`` layers, each twice as wide as the one before, that tells the inside of a disc from the outside."""
     return WorkloadSpec(
@@ -109,6 +124,12 @@ FAMILIES = (
         help="Wide-ResNet of that depth and width, dropout 0.3, on CIFAR-10",
         ranges={"depth": range(10, 101, 6), "width": range(1, 21)},
         member=wide_resnet,
+    ),
+    Family(
+        name="vgg16-{width}-cifar10",
+        help="VGG16 with that many channels in its first stage, 64 in vgg16-cifar10",
+        ranges={"width": range(1, 257)},
+        member=vgg16,
     ),
     Family(
         name="disc-mlp-{layers}",

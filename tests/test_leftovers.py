@@ -1,0 +1,68 @@
+"""What a published script still held when its next training began: there for the first step's forward, and gone with its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from training import world_of_one
+
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.reproduce import earlier_model
+from ddpbench.experiments.settle import settle
+from ddpbench.machine.device import Device
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.config import Config
+from ddpbench.record.record import Round
+
+
+def trained(precision: str, steps: int, beside: Callable[[Device], object] | None, device: str, workload: str) -> list[Round]:
+    """Two rounds of products under the published protocol, shortened."""
+    asked = Config(workload=workload, precision=precision, steps=steps, rounds=2, fresh=True, set_to_none=False, validate=False)
+    arm = Arm(settle(asked, device == "cuda", 1), 1, world_of_one(device), Pulse(60.0), beside=beside)
+    arm.enter()
+    rounds = [arm.round(0), arm.round(1)]
+    arm.leave()
+    return [timed for timed in rounds if timed is not None]
+
+
+def test_leftovers_lie_there_from_a_rounds_begin_to_its_first_loss() -> None:
+    happened: list[str] = []
+
+    class Leftovers:
+        def __init__(self) -> None:
+            happened.append("made")
+
+        def __del__(self) -> None:
+            happened.append("gone")
+
+    def note_loss(module: nn.Module, *_: object) -> None:
+        if isinstance(module, nn.MSELoss):
+            happened.append("loss")
+
+    handle = register_module_forward_hook(note_loss)
+    trained("fp32", 3, lambda _: Leftovers(), "cpu", "gemm-mlp-16")
+    handle.remove()
+    before = happened.index("made")
+    assert set(happened[:before]) == {"loss"}, "the warm-up has none"
+    assert happened[before:] == ["made", "loss", "gone", "loss", "loss"] * 2
+
+
+PUBLISHED = {"fp32": 1_350_681_600, "amp-fp16": 1_577_232_384}
+"""Peak bytes of torch's allocator, of the Tesla T4 comparison."""
+
+
+@pytest.mark.cuda
+def test_products_take_the_memory_that_was_published() -> None:
+    def peak(precision: str, beside: Callable[[Device], object] | None = None) -> int:
+        peaks = {timed.traces[0].memory.allocated_bytes for timed in trained(precision, 20, beside, "cuda", "gemm-mlp")}
+        torch.cuda.empty_cache()
+        assert len(peaks) == 1, peaks
+        return peaks.pop() or 0
+
+    assert peak("fp32") == pytest.approx(PUBLISHED["fp32"], rel=0.05)
+    assert peak("amp-fp16", earlier_model) == pytest.approx(PUBLISHED["amp-fp16"], rel=0.05)
+    assert peak("amp-fp16") < 0.95 * PUBLISHED["amp-fp16"], "most of the published increase is what was left over"

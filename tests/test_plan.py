@@ -1,0 +1,24 @@
+"""Which samples a rank reads: as torch's own sampler shares them out."""
+
+from itertools import islice
+
+import pytest
+from torch.utils.data import DistributedSampler
+
+from ddpbench.data.plan import ShardPlan
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("samples", "world_size"), [(10, 1), (10, 2), (10, 3), (11, 4), (2, 5)])
+def test_every_rank_reads_what_torchs_sampler_gives_it(samples: int, world_size: int, shuffle: bool) -> None:
+    for rank in range(world_size):
+        theirs: DistributedSampler[int] = DistributedSampler(range(samples), world_size, rank, shuffle, seed=3)  # type: ignore[arg-type]
+        ours = ShardPlan(samples, 4, rank, world_size, 3, shuffle).epochs()
+        for epoch, order in enumerate(islice(ours, 3)):
+            theirs.set_epoch(epoch)
+            assert order.tolist() == list(theirs)
+
+
+def test_a_batch_flows_over_the_end_of_an_epoch() -> None:
+    plan = ShardPlan(5, 3, 0, 1, 0, shuffle=False)
+    assert list(islice(plan, 3)) == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
