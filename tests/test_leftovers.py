@@ -57,12 +57,15 @@ PUBLISHED = {"fp32": 1_350_681_600, "amp-fp16": 1_577_232_384}
 
 @pytest.mark.cuda
 def test_products_take_the_memory_that_was_published() -> None:
+    """Beside the workspaces of the matrix libraries, which were outside of torch's allocator then."""
+
     def peak(precision: str, beside: Callable[[Device], object] | None = None) -> int:
-        peaks = {timed.traces[0].memory.allocated_bytes for timed in trained(precision, 20, beside, "cuda", "gemm-mlp")}
+        held = [timed.traces[0].memory for timed in trained(precision, 20, beside, "cuda", "gemm-mlp")]
+        peaks = {(memory.allocated_bytes or 0) - (memory.workspace_bytes or 0) for memory in held}
         torch.cuda.empty_cache()
         assert len(peaks) == 1, peaks
-        return peaks.pop() or 0
+        return peaks.pop()
 
-    assert peak("fp32") == pytest.approx(PUBLISHED["fp32"], rel=0.05)
-    assert peak("amp-fp16", earlier_model) == pytest.approx(PUBLISHED["amp-fp16"], rel=0.05)
+    assert peak("fp32") == pytest.approx(PUBLISHED["fp32"], rel=0.02)
+    assert peak("amp-fp16", earlier_model) == pytest.approx(PUBLISHED["amp-fp16"], rel=0.02)
     assert peak("amp-fp16") < 0.95 * PUBLISHED["amp-fp16"], "most of the published increase is what was left over"

@@ -29,6 +29,25 @@ def three_gpus() -> list[Job]:
     return [sweeps.published_vgg(gpu) for gpu in GPUS]
 
 
+def short_of_memory(gpu: str, *lacking: tuple[str, int]) -> Job:
+    """The published sweep of a GPU on which these precisions and batches did not fit."""
+    job = sweeps.published_vgg(gpu)
+    for place, record in enumerate(job.records):
+        if (cell := (record.config.precision, record.config.batch_size or 0)) in lacking:
+            job.records[place] = replace(sweeps.no_memory(*cell), environment=record.environment)
+    return job
+
+
+def short_gpus() -> list[Job]:
+    """Of nothing, of the base and one more at the two largest batches, and of one precision at every batch."""
+    amp = [("amp-fp16", batch) for batch in (128, 256, 512, 1024, 2048)]
+    return [
+        short_of_memory("1080 Ti"),
+        short_of_memory("TITAN X", ("fp32", 1024), ("fp32", 2048), ("o2", 2048)),
+        short_of_memory("V100", *amp),
+    ]
+
+
 def vgg(jobs: list[Job]) -> Any:
     return cells_by_workload(jobs)["vgg16-cifar10"]
 
@@ -38,6 +57,8 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "time-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
     "memory-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[1], with_spread=True),
     "broken-cells": lambda: draw_chart(charts("vgg16-cifar10", vgg([sweeps.sweep()]))[0], with_spread=True),
+    "no-memory": lambda: draw_chart(charts("vgg16-cifar10", vgg(short_gpus()))[0], with_spread=False),
+    "speed-up-no-memory": lambda: draw_bars("vgg16-cifar10", bars(vgg(short_gpus()))),
     "speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(three_gpus()))),
     "leftovers": lambda: draw_bars("gemm-mlp", bars(cells_by_workload([sweeps.t4()])["gemm-mlp"])),
     "crossover": lambda: draw_races("disc-mlp", races([sweeps.crossing_disc()]), (700_000, "published: 700,000 parameters, 10 layers")),
@@ -126,6 +147,44 @@ def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -
     ]
 
 
+def test_a_batch_that_did_not_fit_is_told_from_one_that_was_never_asked_for() -> None:
+    time, _ = charts("vgg16-cifar10", vgg(short_gpus()))
+    lacking = {curve.name: curve.no_memory for curve in time.curves if curve.no_memory}
+    assert lacking == {"TITAN X, fp32": [1024, 2048], "TITAN X, o2": [2048], "V100, amp-fp16": [128, 256, 512, 1024, 2048]}
+    assert next(curve for curve in time.curves if curve.name == "V100, amp-fp16").x == []
+    plenty, some, most = bars(vgg(short_gpus()))
+    assert not any(plenty.no_memory.values())
+    assert some.no_memory == {"fp32": [1024, 2048], "o2": [2048], "amp-fp16": []}
+    assert not any(most.speedups["amp-fp16"])
+    del (fewer := short_of_memory("V100", ("fp32", 2048))).records[0]
+    assert [curve.no_memory for curve in charts("vgg16-cifar10", vgg([fewer]))[0].curves] == [[2048], [], []]
+
+
+def crosses(axes: Any) -> list[Any]:
+    return [line for line in axes.lines if (line.get_marker(), line.get_markersize()) == ("X", 13)]
+
+
+def test_a_cross_stands_where_there_was_no_memory_and_the_legend_says_so() -> None:
+    figure = FIGURES["no-memory"]()
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "out of memory"
+    places = [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in crosses(figure.axes[0])]
+    assert sorted(at for at, _ in places) == [128, 256, 512, 1024, 1024, 2048, 2048, 2048]
+    assert len(set(places)) == len(places), "one above the other"
+    bare = FIGURES["time"]()
+    assert crosses(bare.axes[0]) == []
+    assert "out of memory" not in [text.get_text() for text in bare.legends[0].get_texts()]
+
+
+def test_bars_that_did_not_fit_are_crossed_and_a_base_that_did_not_on_its_line() -> None:
+    figure = FIGURES["speed-up-no-memory"]()
+    assert [len(crosses(axes)) for axes in figure.axes] == [0, 3, 5]
+    on_the_line = [line.get_xdata()[0] for line in crosses(figure.axes[1]) if line.get_ydata()[0] == 1.0]
+    assert on_the_line == [3, 4]
+    assert figure.legends[0].get_texts()[-1].get_text() == "out of memory, on the line fp32"
+    alone = draw_bars("vgg16", bars(vgg([short_of_memory("V100", ("o2", 2048))])))
+    assert alone.legends[0].get_texts()[-1].get_text() == "out of memory"
+
+
 def test_a_later_run_of_a_cell_takes_its_place() -> None:
     old, new = sweeps.published_vgg("V100"), sweeps.published_vgg("V100")
     new.started = "2026-11-22T00:00:00Z"
@@ -183,6 +242,8 @@ def test_lines_and_bars_differ_without_colour() -> None:
     axes = FIGURES["time"]().axes[0]
     signs = {(line[0].get_marker(), line[0].get_linestyle(), line[0].get_fillstyle()) for line in axes.containers}
     assert len(signs) == 9
+    held = [line for line in FIGURES["no-memory"]().axes[0].lines if line.get_markersize() == 5]
+    assert len({(line.get_marker(), line.get_fillstyle()) for line in held}) == 3, "a cross holds the sign of its curve"
     figure = FIGURES["speed-up"]()
     assert len({patch.get_hatch() for patch in figure.legends[0].get_patches()}) == 2
 

@@ -98,7 +98,8 @@ def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], 
 
 
 def test_the_schedule_is_abba() -> None:
-    assert list(schedule(2, 4)) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
+    assert list(schedule([4, 4])) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
+    assert list(schedule([2, 1, 3])) == [(0, 0), (1, 0), (2, 0), (2, 1), (0, 1), (2, 2)], "each arm has as many rounds as it asks for"
 
 
 @pytest.mark.slow

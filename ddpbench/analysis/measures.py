@@ -114,6 +114,10 @@ def _mean_of(read: Callable[[Numerics], float | None]) -> Callable[[Round], floa
     return lambda timed: mean(read(trace.numerics) for trace in timed.traces)
 
 
+def _own(held: Memory) -> int | None:
+    return None if held.allocated_bytes is None or held.workspace_bytes is None else held.allocated_bytes - held.workspace_bytes
+
+
 def _on_the_host(held: Memory) -> int | None:
     return None if held.host_rss_bytes is None else held.host_rss_bytes + (held.workers_rss_bytes or 0)
 
@@ -126,6 +130,7 @@ ACCURACY = Measure("accuracy", "accuracy on held-out data", "%", _accuracy, scal
 LAST_LOSS = Measure("last-loss", "last loss", "", _mean_of(lambda seen: seen.last_loss), decimals=3)
 MEAN_LOSS = Measure("mean-loss", "average loss", "", _mean_of(lambda seen: seen.mean_loss), decimals=3)
 ALLOCATED = Measure("allocated", "peak memory that torch allocated", "bytes", _most(lambda held: held.allocated_bytes), decimals=0)
+OWN_ALLOCATED = Measure("own-allocated", "the same without the matrix libraries' workspaces", "bytes", _most(_own), decimals=0)
 PROCESS_MEMORY = Measure(
     "memory", "GPU memory of the process, by NVML", "MiB", _most(lambda held: held.process_bytes), scale=MIB, decimals=0
 )

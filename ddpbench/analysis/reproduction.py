@@ -13,6 +13,7 @@ from ddpbench.analysis.measures import (
     IMAGES_PER_S,
     LAST_LOSS,
     MEAN_LOSS,
+    OWN_ALLOCATED,
     SECONDS,
     SLOWEST,
     Measure,
@@ -75,6 +76,8 @@ def _departures(job: Job) -> Iterator[str]:
 def _result(experiment: Experiment, row: Row, job: Job) -> RowResult:
     record, memory_here = stands_for(row, experiment, job), gpu_memory(cells(job, experiment.workload))
     told = {measure for each in experiment.rows for measure, figure in _figures(each, memory_here).items() if figure is not None}
+    if not any(OWN_ALLOCATED.values(each) for each in cells(job, experiment.workload)):
+        told.discard(OWN_ALLOCATED)
     compared = {
         measure.name: _compare(measure, _spread_of(figure, measure), record, comparable=not is_quick(job))
         for measure, figure in _figures(row, memory_here).items()
@@ -98,6 +101,7 @@ def _figures(row: Row, memory_here: Measure) -> dict[Measure, float | Mean | Non
         FASTEST: row.max,
         memory_here: row.memory_mb,
         ALLOCATED: row.max_memory_allocated_bytes,
+        OWN_ALLOCATED: row.max_memory_allocated_bytes,
         ACCURACY: row.accuracy_percent or row.val_accuracy,
         LAST_LOSS: row.loss_last,
         MEAN_LOSS: row.loss_average,

@@ -63,20 +63,23 @@ class Earlier(msgspec.Struct, frozen=True):
 NOTHING = Earlier()
 
 
-def schedule(arms: int, rounds: int) -> Iterator[tuple[int, int]]:
-    """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm."""
-    for turn in range(rounds):
-        order = range(arms) if turn % 2 == 0 else reversed(range(arms))
-        yield from ((arm, turn) for arm in order)
+def schedule(rounds: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm.
+
+    ``rounds`` are those of each arm; one that has had its own is left out.
+    """
+    for turn in range(max(rounds)):
+        order = range(len(rounds)) if turn % 2 == 0 else reversed(range(len(rounds)))
+        yield from ((arm, turn) for arm in order if turn < rounds[arm])
 
 
-def interleave(arms: Sequence[Arm], rounds: int, in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
+def interleave(arms: Sequence[Arm], in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
     """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
 
     An arm whose numbers died is not continued, and one of several that does not fit the device gives the reason in place of a
     round. ``in_time(arm)`` is asked before every round, on every rank. The arm of the last round is left on the device.
     """
-    for index, turn in schedule(len(arms), rounds):
+    for index, turn in schedule([arm.config.rounds for arm in arms]):
         arm = arms[index]
         if arm.over or turn in arm.done:
             continue

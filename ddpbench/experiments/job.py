@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,17 +87,19 @@ def measure(
     world.join()
     world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
     earlier = msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
-    rounds = request.arms[0].rounds
-    to_do = [index for index, turn in schedule(len(configs), rounds) if earlier[index].lacks(turn)]
+    rounds = [config.rounds for config in configs]
+    to_do = [index for index, turn in schedule(rounds) if earlier[index].lacks(turn)]
     if not to_do:
         return
-    pace, total = Pace(), len(configs) * rounds
+    pace, total = Pace(), sum(rounds)
 
     def in_time(index: int) -> bool:
         """Whether one more round of that arm, of its usual length, ends before ``--time-limit``."""
         limit_s = request.arms[0].time_limit
         return limit_s is None or world.most(pace.end_of_next_s(index)) <= limit_s
 
+    gc.collect()
+    gc.freeze()  # modules never become garbage, and every collection would look through all of them
     ceilings = measure_ceilings(configs, world, pulse, progress)
     progress.stage("warming up")
     arms = [
@@ -111,7 +114,7 @@ def measure(
         )
         for index, (config, label) in enumerate(zip(configs, request.labels or [""] * len(configs), strict=True))
     ]
-    for index, measured in interleave(arms, rounds, in_time):
+    for index, measured in interleave(arms, in_time):
         pace.round_ended(index)
         to_do.remove(index)
         if arms[index].over:

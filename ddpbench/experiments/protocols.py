@@ -27,7 +27,7 @@ SHORT: dict[str, Any] = {
 def t4_tensor_cores(quick: bool) -> list[Cell]:
     """Three square Linear layers, and a small CNN on MNIST. The optimizer of the CNN is open: plain SGD, as the workload has it."""
     products = _common(150, rounds=5, set_to_none=False, loader="synthetic", validate=False)
-    digits = _common(epochs=20, rounds=3, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
+    digits = _common(epochs=20, rounds=1, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
     gemm, batches = "gemm-mlp", (512, 1024)
     if quick:
         gemm, batches = "gemm-mlp-128", (2, 4)
@@ -47,7 +47,7 @@ def wrn_cifar10_apex_levels(quick: bool) -> list[Cell]:
     """A Wide-ResNet under the levels O0 to O3; then the claim on two weak cores, for it and for a smaller one, at batch 512."""
     workload, smaller, batch, large = "wrn28x10-cifar10", "wrn16x4-cifar10", 128, 512
     whole = _common(epochs=10, rounds=1, schedule="linear", loader="torch")
-    starved = _common(40, rounds=3, loader="torch", cores=2, workers=2, validate=False)
+    starved = _common(20, rounds=3, loader="torch", cores=2, workers=2, validate=False)
     if quick:
         workload, smaller, batch, large = "wrn10x2-cifar10", "wrn10x1-cifar10", 1, 2
         whole |= SHORT
@@ -63,12 +63,12 @@ def vgg16_cifar10_batch_sweep(quick: bool) -> list[Cell]:
     """VGG16 in three precisions over five batch sizes, 100 iterations, five times. What it called FP16 is o2 with a static scale."""
     how = _common(100, rounds=5, loader="torch", workers=0, shuffle=False, augment=False, pin_memory=False)
     how |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
-    batches: tuple[int, ...] = (128, 256, 512, 1024, 2048)
+    workload, batches = "vgg16-cifar10", [128, 256, 512, 1024, 2048]
     if quick:
-        batches = (2, 3)
+        workload, batches = "vgg16-4-cifar10", [2, 3]
         how |= SHORT
     return [
-        Cell(Config(workload="vgg16-cifar10", precision=precision, batch_size=batch, **{"static_loss_scale": scale, **how}))
+        Cell(Config(workload=workload, precision=precision, batch_size=batch, **{"static_loss_scale": scale, **how}))
         for precision, scale in (("fp32", None), ("o2", 128.0), ("amp-fp16", None))
         for batch in batches
     ]
@@ -76,7 +76,7 @@ def vgg16_cifar10_batch_sweep(quick: bool) -> list[Cell]:
 
 def imagenet_resnet_slurm_vs_container(quick: bool) -> list[Cell]:
     """ResNet-18 and ResNet-50 fed by four loader workers. What it called FP16 is o2; its FP32 command carries the scale too."""
-    how = _common(360, rounds=3, batch_size=128, static_loss_scale=256.0, loader="torch", workers=4, validate=False)
+    how = _common(360, rounds=1, batch_size=128, static_loss_scale=256.0, loader="torch", workers=4, validate=False)
     if quick:
         how |= SHORT | {"batch_size": 4, "image_size": 32, "workers": 1}
     return [

@@ -46,8 +46,14 @@ class Device:
     def release(self) -> None:
         """Gives cached memory back, so that it is not charged to whoever comes next."""
         if self.cuda:
-            torch._C._cuda_clearCublasWorkspaces()  # 32 MiB a thread on Hopper, and there is no public way
+            self._workspace_bytes()
             torch.cuda.empty_cache()
+
+    def _workspace_bytes(self) -> int:
+        """Frees the workspaces of the matrix libraries, which lie in torch's allocator, and returns what they held."""
+        before = torch.cuda.memory_allocated(self.torch)
+        torch._C._cuda_clearCublasWorkspaces()  # there is no public way
+        return before - torch.cuda.memory_allocated(self.torch)
 
     def allocator_retries(self) -> int:
         return int(torch.cuda.memory_stats(self.torch).get("num_alloc_retries", 0)) if self.cuda else 0
@@ -65,8 +71,11 @@ class Device:
         peak = torch.cuda.max_memory_allocated(self.torch) if self.cuda else peak_resident_bytes()
         return f"peak {'-' if peak is None else _gib(peak)} of {_gib(self.total_bytes)} GiB{more}"
 
-    def memory(self, worker_pids: list[int], retries_before: int) -> Memory:
-        """Peaks since ``reset_peaks`` and what the host holds now."""
+    def memory(self, worker_pids: list[int], retries_before: int, takes_workspaces_anew: bool) -> Memory:
+        """Peaks since ``reset_peaks`` and what the host holds now.
+
+        The matrix libraries' workspaces are measured by taking them away, which CUDA graphs do not survive: only where asked for.
+        """
         workers = [resident for pid in worker_pids if (resident := resident_bytes(pid)) is not None]
         host_rss_bytes, workers_rss_bytes = resident_bytes(os.getpid()), sum(workers) if workers else None
         if not self.cuda:
@@ -74,6 +83,7 @@ class Device:
         return Memory(
             allocated_bytes=torch.cuda.max_memory_allocated(self.torch),
             reserved_bytes=torch.cuda.max_memory_reserved(self.torch),
+            workspace_bytes=self._workspace_bytes() if takes_workspaces_anew else None,
             process_bytes=self.gpu.own_bytes() if self.gpu else None,
             device_used_bytes=self.gpu.used_bytes() if self.gpu else None,
             device_total_bytes=self.total_bytes,

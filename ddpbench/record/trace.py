@@ -27,6 +27,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     allocated_bytes: int | None = None  # torch's allocator, peak since the end of warm-up
     reserved_bytes: int | None = None  # torch's allocator, peak since the end of warm-up
+    workspace_bytes: int | None = None  # of allocated_bytes, what the matrix libraries keep for themselves: 32 MiB a thread on Hopper
     process_bytes: int | None = None  # this process on the device, by NVML
     device_used_bytes: int | None = None  # everybody on the device, by NVML
     device_total_bytes: int | None = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log10
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -32,6 +35,14 @@ BESIDE = 0.02
 
 STEEP = 8
 """From this range on a logarithmic axis shows curves best; below it one from 0 does."""
+
+NO_MEMORY = "out of memory"
+
+CROSS: dict[str, Any] = {"marker": "X", "color": "black", "markerfacecolor": "white", "markersize": 13, "linestyle": "none", "zorder": 6}
+"""In the place of a figure that is not there."""
+
+ON_THE_AXIS, APART = 0.035, 0.07
+"""Where the lowest cross is, and how far above it the next one, in heights of the picture."""
 
 STYLE = {"svg.hashsalt": "ddpbench", "font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True, "hatch.linewidth": 0.6}
 
@@ -55,7 +66,8 @@ def draw_chart(chart: Chart, with_spread: bool) -> Figure:
         beside = 2 ** (BESIDE * (at - (len(chart.curves) - 1) / 2))
         moved = replace(curve, x=[beside * size for size in curve.x])
         _line(axes, moved, settings.index(curve.setting), devices.index(curve.device), with_spread)
-    sizes = sorted({size for curve in chart.curves for size in curve.x})
+    _cross_out(axes, chart.curves, settings, devices)
+    sizes = sorted({size for curve in chart.curves for size in (*curve.x, *curve.no_memory)})
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(sizes))
     axes.xaxis.set_major_formatter(FixedFormatter([f"{size:g}" for size in sizes]))
@@ -69,7 +81,9 @@ def draw_chart(chart: Chart, with_spread: bool) -> Figure:
     axes.set_xlabel(_batch_label(chart.item))
     axes.set_ylabel(chart.y_label)
     axes.set_title(f"{chart.title}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}")
-    figure.legend(loc="outside right upper", fontsize=9)
+    signs, _ = axes.get_legend_handles_labels()
+    crossed = [Line2D([], [], **CROSS, label=NO_MEMORY)] if any(curve.no_memory for curve in chart.curves) else []
+    figure.legend(handles=[*signs, *crossed], loc="outside right upper", fontsize=9)
     return figure
 
 
@@ -84,8 +98,13 @@ def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
         _panel(axes, panel, settings)
     rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
     figure.suptitle(f"{title}, speed-up over {panels[0].base}{_within(panels)}", fontsize=12)
-    patches = [Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)]
-    figure.legend(handles=patches, loc="outside lower center", ncols=3, fontsize=9)
+    signs: list[Artist] = [
+        Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)
+    ]
+    if any(sizes for panel in panels for sizes in panel.no_memory.values()):
+        base = f", on the line {panels[0].base}" if any(panel.no_memory[panel.base] for panel in panels) else ""
+        signs.append(Line2D([], [], **CROSS, label=NO_MEMORY + base))
+    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9)
     return figure
 
 
@@ -129,16 +148,29 @@ def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -
         curve.x,
         curve.y,
         yerr=curve.spread if with_spread and any(curve.spread) else None,
-        color=COLOURS[colour % 7],
-        marker=MARKERS[colour % 7],
-        fillstyle=FILLS[dash % 4],
-        markerfacecoloralt="white",
         linestyle=DASHES[dash % 4],
         markersize=6,
         linewidth=1.4,
         capsize=3,
         label=curve.name,
+        **_marker(colour, dash),
     )
+
+
+def _cross_out(axes: Axes, curves: Sequence[Curve], settings: Sequence[str], devices: Sequence[str]) -> None:
+    """A cross on the axis, the curve's own marker in it, where a step did not fit; of several curves, one above the other."""
+    there: Counter[float] = Counter()
+    for curve in curves:
+        own = _marker(settings.index(curve.setting), devices.index(curve.device))
+        for size in curve.no_memory:
+            height = ON_THE_AXIS + APART * there[size]
+            for sign in (CROSS, {**own, "markersize": 5, "zorder": 7}):
+                axes.plot(size, height, transform=axes.get_xaxis_transform(), **sign)
+            there[size] += 1
+
+
+def _marker(colour: int, dash: int) -> dict[str, Any]:
+    return {"color": COLOURS[colour % 7], "marker": MARKERS[colour % 7], "fillstyle": FILLS[dash % 4], "markerfacecoloralt": "white"}
 
 
 def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
@@ -146,13 +178,17 @@ def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
     for setting, speedups in panel.speedups.items():
         at = settings.index(setting)
         for group, found in enumerate(speedups):
+            place = group + (at - (len(settings) - 1) / 2) * width
             if found is not None:
-                place = group + (at - (len(settings) - 1) / 2) * width
                 axes.bar(place, found.center, 0.92 * width, color=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
                 if found.low < found.high:
                     reach = [[found.center - found.low], [found.high - found.center]]
                     axes.errorbar(place, found.center, reach, color="black", capsize=2)
                 _name_height(axes, place, found)
+            elif panel.batches[group] in panel.no_memory[setting]:
+                axes.plot(place, 2 * ON_THE_AXIS, transform=axes.get_xaxis_transform(), **CROSS)
+    for size in panel.no_memory[panel.base]:
+        axes.plot(panel.batches.index(size), 1.0, **CROSS)
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
     axes.set_xlim(-0.6, len(panel.batches) - 0.4)

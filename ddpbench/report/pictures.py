@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.crossover import crossing_of, side
 from ddpbench.analysis.effects import Times, speedup
 from ddpbench.analysis.measures import SECONDS, Measure, memory, spread
@@ -31,13 +32,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: a setting of one device. ``spread`` is a standard deviation a point, 0 where there is none."""
+    """One line: a setting of one device. ``spread`` is a standard deviation a point, 0 where there is none.
+
+    ``no_memory`` are the places where it has no point, since a step did not fit the device.
+    """
 
     device: str
     setting: str
     x: Sequence[float]
     y: Sequence[float]
     spread: Sequence[float]
+    no_memory: Sequence[float] = ()
 
     @property
     def name(self) -> str:
@@ -57,13 +62,17 @@ class Chart:
 
 @dataclass(frozen=True)
 class Bars:
-    """How many times as fast as ``base`` each setting is at each batch size, on one device; None where a cell has no figure."""
+    """How many times as fast as ``base`` each setting is at each batch size, on one device; None where a cell has no figure.
+
+    ``no_memory`` holds the batch sizes of which a step did not fit the device, by setting, the base too.
+    """
 
     device: str
     base: str
     item: str  # what a batch is counted in
     batches: Sequence[int]
     speedups: Mapping[str, Sequence[Times | None]]
+    no_memory: Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -112,9 +121,10 @@ def bars(cells: Sequence[Cell]) -> list[Bars]:
             for setting in settings
             if setting != base
         }
-        known = {setting: each for setting, each in speedups.items() if any(each)}
-        if known:
-            found.append(Bars(device, base, cells[0].record.item, sizes, known))
+        lacking = {setting: [size for size in sizes if _did_not_fit(placed.get((setting, size)))] for setting in settings}
+        known = {setting: each for setting, each in speedups.items() if any(each) or lacking[setting]}
+        if any(any(each) for each in known.values()):
+            found.append(Bars(device, base, cells[0].record.item, sizes, known, lacking))
     return found
 
 
@@ -160,11 +170,17 @@ def _curves(measure: Measure, cells: Sequence[Cell]) -> list[Curve]:
     found = []
     for device, setting, like in dict.fromkeys((cell.device, cell.setting, cell.like) for cell in cells):
         alike = [cell for cell in cells if (cell.device, cell.setting, cell.like) == (device, setting, like)]
+        alike.sort(key=lambda cell: cell.batch)
         ours = [cell for cell in alike if measure.values(cell.record)]
-        ours.sort(key=lambda cell: cell.batch)
-        if ours:
-            found.append(_curve(device, setting, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure))
+        lacking = [cell.batch for cell in alike if _did_not_fit(cell.record)]
+        if ours or lacking:
+            curve = _curve(device, setting, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure)
+            found.append(replace(curve, no_memory=lacking))
     return found
+
+
+def _did_not_fit(record: Record | None) -> bool:
+    return record is not None and not record.rounds and out_of_memory(record)
 
 
 def _curve(device: str, setting: str, x: Sequence[float], values: Sequence[Sequence[float]], measure: Measure) -> Curve:

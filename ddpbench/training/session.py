@@ -200,7 +200,7 @@ class Session:
             host_data_ms=self._clock.host_data_ms(),
             lead_ms=self._clock.lead_ms(),
             cpu_s=busy_s,
-            memory=self._device.memory(self._loader.worker_pids(), retries),
+            memory=self._device.memory(self._loader.worker_pids(), retries, takes_workspaces_anew=not self._compiled),
             numerics=self._ledger.close(self.loss_scale(), before, self._digest()),
             health=seen,
         )
@@ -231,17 +231,20 @@ class Session:
         self._train(steps)
         self._device.synchronize()
 
-    def close(self) -> Parked:
-        """Frees the device and gives back the training as it stands, on the host."""
-        parked = Parked(
+    def close(self) -> Parked | None:
+        """Frees the device and gives back the training as it stands, on the host; None where each round begins anew."""
+        parked = None if self.config.fresh else self._parked()
+        self._loader.close()
+        self.discard()
+        return parked
+
+    def _parked(self) -> Parked:
+        return Parked(
             _on_host(self.model.state_dict()),
             _on_host(self._optimizer.state_dict()),
             self._engine.scaler_state(),
             self._schedule.update,
         )
-        self._loader.close()
-        self.discard()
-        return parked
 
     def discard(self) -> None:
         """Lets go of everything on the device."""
@@ -285,13 +288,11 @@ class Session:
 def _collector_frozen() -> Iterator[None]:
     """Python's garbage collector does not run: its pauses would be charged to whatever phase they hit."""
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def _on_host(state: Any) -> Any:
