@@ -45,12 +45,17 @@ class Device:
 
     def release(self) -> None:
         """Gives cached memory back, so that it is not charged to whoever comes next."""
+        self.free_workspaces()
         if self.cuda:
-            self._workspace_bytes()
             torch.cuda.empty_cache()
 
-    def _workspace_bytes(self) -> int:
-        """Frees the workspaces of the matrix libraries, which lie in torch's allocator, and returns what they held."""
+    def free_workspaces(self) -> int | None:
+        """Frees the matrix libraries' workspaces in torch's allocator, which come back when used, and returns their bytes.
+
+        CUDA graphs do not survive it. None on a CPU.
+        """
+        if not self.cuda:
+            return None
         before = torch.cuda.memory_allocated(self.torch)
         torch._C._cuda_clearCublasWorkspaces()  # there is no public way
         return before - torch.cuda.memory_allocated(self.torch)
@@ -71,11 +76,8 @@ class Device:
         peak = torch.cuda.max_memory_allocated(self.torch) if self.cuda else peak_resident_bytes()
         return f"peak {'-' if peak is None else _gib(peak)} of {_gib(self.total_bytes)} GiB{more}"
 
-    def memory(self, worker_pids: list[int], retries_before: int, takes_workspaces_anew: bool) -> Memory:
-        """Peaks since ``reset_peaks`` and what the host holds now.
-
-        The matrix libraries' workspaces are measured by taking them away, which CUDA graphs do not survive: only where asked for.
-        """
+    def memory(self, worker_pids: list[int], retries_before: int, workspace_bytes: int | None) -> Memory:
+        """Peaks since ``reset_peaks`` and what the host holds now."""
         workers = [resident for pid in worker_pids if (resident := resident_bytes(pid)) is not None]
         host_rss_bytes, workers_rss_bytes = resident_bytes(os.getpid()), sum(workers) if workers else None
         if not self.cuda:
@@ -83,7 +85,7 @@ class Device:
         return Memory(
             allocated_bytes=torch.cuda.max_memory_allocated(self.torch),
             reserved_bytes=torch.cuda.max_memory_reserved(self.torch),
-            workspace_bytes=self._workspace_bytes() if takes_workspaces_anew else None,
+            workspace_bytes=workspace_bytes,
             process_bytes=self.gpu.own_bytes() if self.gpu else None,
             device_used_bytes=self.gpu.used_bytes() if self.gpu else None,
             device_total_bytes=self.total_bytes,

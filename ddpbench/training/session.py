@@ -104,6 +104,7 @@ class Session:
         self._ledger = Ledger(self._optimizer, config.log_loss)
         self._loss_of = loss_of
         self._loader = loader
+        self._workspace_bytes: int | None = None
         self.steps_trained = 0
         self._ahead = False  # whether the loader was seen to be faster than the device
 
@@ -142,6 +143,8 @@ class Session:
         assert seen.last_gradient is not None, "a step without gradients"
         mark_last_gradient(seen.last_gradient, self._clock)
         first_batch_s = self._clock.host_data_ms()[0] / 1e3
+        if not self._compiled:
+            self._workspace_bytes = self._device.free_workspaces()  # the next step takes them anew
         self._train(1)  # a compiled model compiles now
         self._device.synchronize()
         self._pulse.patience_s = self.config.hang_timeout
@@ -200,7 +203,7 @@ class Session:
             host_data_ms=self._clock.host_data_ms(),
             lead_ms=self._clock.lead_ms(),
             cpu_s=busy_s,
-            memory=self._device.memory(self._loader.worker_pids(), retries, takes_workspaces_anew=not self._compiled),
+            memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
             numerics=self._ledger.close(self.loss_scale(), before, self._digest()),
             health=seen,
         )
