@@ -71,4 +71,5 @@ def precision(name: str) -> PrecisionSpec:
 ENGINES: Mapping[str, str] = {
     "ddp": "torch's DistributedDataParallel",
     "accelerate": "Hugging Face Accelerate: Accelerator, autocast and scaler of its own, DDP below",
+    "none": "every rank trains a model of its own: what gradient sync costs is the difference",
 }

@@ -59,7 +59,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic="synthetic; torch with --data-dir")] = None
     data_dir: Annotated[
-        str | None, Flag(DATA, "an ImageNet folder tree, CIFAR-10's python batches, or MNIST's IDX files", metavar="DIR", automatic="none")
+        str | None,
+        Flag(
+            DATA,
+            "an ImageNet folder tree, CIFAR-10's python batches, or MNIST's IDX files",
+            metavar="DIR",
+            automatic="a made set, where the loader reads files",
+        ),
     ] = None
     download: Annotated[bool, Flag(DATA, "fetch CIFAR-10 or MNIST into --data-dir where it is not there", sweep=False)] = False
     workers: Annotated[
@@ -70,6 +76,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shuffle: Annotated[bool, Flag(DATA, "a new order every epoch")] = True
     augment: Annotated[bool, Flag(DATA, "random crop and flip of training images")] = True
     pin_memory: Annotated[bool, Flag(DATA, "batches wait for their copy in page-locked memory")] = True
+    skip_bad: Annotated[
+        Annotated[int, Natural], Flag(DATA, "leave out up to N image files a rank that cannot be read", metavar="N", sweep=False)
+    ] = 0
+    hw_decoder_load: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        Flag(DATA, "share of the JPEGs that dali-gpu leaves to the GPU's hardware decoder", metavar="SHARE", automatic="DALI's own, 0.65"),
+    ] = None
 
     engine: Annotated[str, Flag(RANKS, "how ranks work together")] = "ddp"
     device: Annotated[Literal["auto", "cuda", "cpu"], Flag(RANKS, "where to train", sweep=False)] = "auto"
@@ -114,7 +127,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     launches: Annotated[Annotated[int, Positive], Flag(MEASURING, "start the whole job this often and merge", sweep=False)] = 1
     time_limit: Annotated[
         Annotated[float, Above0] | None,
-        Flag(MEASURING, "seconds after which no new round starts", metavar="S", automatic="none", sweep=False),
+        Flag(
+            MEASURING,
+            "seconds after which no new round starts",
+            metavar="S",
+            automatic="none; in diagnose 120 for all of it",
+            sweep=False,
+        ),
     ] = None
     hang_timeout: Annotated[
         Annotated[float, Above0],
@@ -127,6 +146,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 120.0
     profile: Annotated[bool, Flag(MEASURING, "keep a torch.profiler trace a rank beside the record", sweep=False)] = False
     strict: Annotated[bool, Flag(MEASURING, "exit 3 when a trust check warns or blocks", sweep=False)] = False
+    fail_if_data_wait: Annotated[
+        Annotated[float, Meta(gt=0, lt=100)] | None,
+        Flag(
+            MEASURING,
+            "exit 4 when the ranks wait for data more than this share of a step",
+            metavar="P%",
+            automatic="none",
+            sweep=False,
+            unit="%",
+        ),
+    ] = None
 
     def to_argv(self) -> list[str]:
         """The words that give this Config again: the workload, then every flag that differs from its default."""

@@ -68,6 +68,12 @@ class DoesNotFit(BenchError):
     """One step of an arm needs more memory than the device of some rank has."""
 
 
+class WaitsForData(BenchError):
+    """``--fail-if-data-wait`` was asked for, and a run that ended well waited for data longer than that."""
+
+    exit_code: int = Exit.GATE
+
+
 class Hung(BenchError):
     """A rank made no progress for longer than ``--hang-timeout``."""
 

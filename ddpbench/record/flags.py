@@ -13,7 +13,8 @@ import msgspec
 class Flag:
     """How a field is spelled on the command line and explained in ``--help``.
 
-    ``automatic`` is what an unset field (``None``) becomes, in words. ``sweep`` allows a comma list, which makes arms.
+    ``automatic`` is what an unset field (``None``) becomes, in words. ``sweep`` allows a comma list, which makes arms. ``unit`` is
+    typed behind the number: a share of 5 could else be 5% or 500%.
     """
 
     group: str
@@ -22,6 +23,7 @@ class Flag:
     automatic: str = ""
     metavar: str = ""
     sweep: bool = True
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def to_argv(values: msgspec.Struct) -> list[str]:
         if isinstance(value, bool):
             argv.append(field.spelling if value else field.negative)
         else:
-            argv += [field.spelling, str(value)]
+            argv += [field.spelling, f"{value}{field.flag.unit}"]
     return argv
 
 

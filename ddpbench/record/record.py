@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.environment import Environment
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
@@ -84,7 +85,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     traces: list[Trace]  # one a rank, in rank order
     images: int  # of all ranks
     wall_s: float  # of the slowest rank
-    digests_agree: bool = True  # every rank ended the round with the same parameters
+    digests_agree: bool = True  # every rank ended the round with the same parameters, or none was to
 
     @property
     def images_per_s(self) -> float:
@@ -108,6 +109,7 @@ class Record(msgspec.Struct, kw_only=True):
     preparation: Preparation | None = None
     ceilings: Ceilings | None = None
     launch_gap: LaunchGap | None = None
+    alone: list[Alone] = []  # its loader with nobody training, one a rank, where loaders are compared
     rounds: list[Round] = []
     headline: Headline | None = None
     checks: list[Check] = []
@@ -128,9 +130,10 @@ class Job(msgspec.Struct, kw_only=True):
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
     command: list[str]  # exact, as typed
-    kind: str = "run"  # what measured it: "run", "sweep", "crossover", or "reproduce NAME"
+    kind: str = "run"  # what measured it: "run", "sweep", "crossover", "diagnose", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
+    diagnosis: Diagnosis | None = None
 
     @property
     def as_a_run(self) -> list[str]:

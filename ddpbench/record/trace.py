@@ -6,6 +6,8 @@ from math import fsum
 
 import msgspec
 
+from ddpbench.record.loading import CoreUse, Loading
+
 PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
 """The phases of a step in the order they run. They are contiguous, so their sum is the step on the device's clock.
 
@@ -78,6 +80,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     health: Health | None = None
     cpu_s: float | None = None  # CPU seconds of this rank's process and its loader workers; None where it cannot be read
     retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty
+    loading: Loading | None = None  # None where batches lie on the device, or the loader does not tell
+    cores: CoreUse | None = None
     totals_ms: dict[str, float] = {}  # phase -> its sum over all steps, where phases_ms holds only some of them
 
     def total_ms(self, phase: str) -> float:
@@ -94,4 +98,5 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
             phases_ms={phase: durations[::every] for phase, durations in self.phases_ms.items()},
             host_data_ms=self.host_data_ms[::every],
             lead_ms=self.lead_ms[::every],
+            loading=self.loading and self.loading.thinned(every),
         )

@@ -20,6 +20,21 @@ VERDICTS = {
 }
 """Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
 
+CAUSES = {
+    "too-few-workers": "more loader workers would help, and there are cores for them",
+    "too-few-cores": "no number of workers can feed the devices from these cores",
+    "oversubscribed": "more workers than cores: they take turns",
+    "quota": "a CPU quota stops the workers",
+    "storage": "files cannot be read as fast",
+    "decode": "decoding takes most of an image's cost",
+    "augment": "augmentation takes most of an image's cost",
+    "collate": "putting batches together takes most of an image's cost",
+    "hand-over": "the trainer process takes batches over too slowly: collate, pickling or the pin thread",
+    "head-of-line": "batches are ready, but not the one whose turn it is",
+    "one-rank": "one rank's loader is slow, and the others wait for it",
+}
+"""What makes a run data-bound."""
+
 Effect = Literal["blocks", "warns", "informs"]
 
 
@@ -57,3 +72,4 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # the numbers
     next: str = ""  # a command to copy, or one thing to do
     rank: int | None = None  # the slow rank, where one rank is the limit
+    cause: str = ""  # a key of CAUSES, where a data-bound run's could be told

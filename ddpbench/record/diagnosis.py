@@ -1,0 +1,84 @@
+"""What the experiments around a training found out about its data pipeline, beside the trainings' own records."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddpbench.record.loading import CoreUse, Loading
+
+DEVICE, NO_SYNC, REPLAY, BESIDE, REAL = "device alone", "no gradient sync", "replay", "beside the loader", "as asked"
+"""The labels of a diagnosis' trainings.
+
+device alone       batches lie on the device: what the device can do
+no gradient sync   the same, every rank for itself
+replay             real batches in pinned host memory, copied every step
+beside the loader  batches lie on the device, while the loader runs and its batches are dropped
+as asked           the real run
+"""
+
+
+class Alone(msgspec.Struct, frozen=True, kw_only=True):
+    """The loader of one rank with nobody training."""
+
+    rank: int
+    seconds: float
+    images: int
+    intervals_ms: list[float]  # between one batch and the next
+    first_batch_s: float  # from opening the loader
+    cpu_s: float  # of the workers, and of threads that load inside the trainer
+    main_cpu_s: float  # of the trainer process beside them
+    memory_bytes: int | None  # resident, of the workers
+    loading: Loading | None = None
+    cores: CoreUse | None = None
+
+    @property
+    def images_per_s(self) -> float:
+        return self.images / self.seconds
+
+
+class Storage(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a data set, and how fast a node reads them. Rates are files/s of the node; None where they could not be measured."""
+
+    path: str
+    file_system: str  # "ext4", "nfs4", "tmpfs"
+    files: int
+    bytes_per_file: float
+    resident: float | None  # fraction of the sampled bytes that lay in the page cache
+    warm: float | None
+    cold: float | None
+    cold_why: str = ""  # why there is no cold rate
+    proved: bool = False  # the cold reads were seen to come from a device
+
+
+class Copies(msgspec.Struct, frozen=True, kw_only=True):
+    """Host-to-device bandwidth of one rank, all ranks at once, in bytes/s; the least over ranks."""
+
+    pinned: float
+    pageable: float
+    bytes_per_image: float  # on the wire
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """One node: what the job may use there, and who else is there."""
+
+    host: str
+    affinity: int
+    quota: float | None  # cores, the least of all cgroups up the tree
+    slurm: int | None
+    numa: dict[str, list[int]] = {}  # GPU or core set -> NUMA nodes
+    shm_free_bytes: int | None = None
+    memory_bytes: int | None = None
+    others_cores: float | None = None  # cores that other people's processes keep busy, before anything here runs
+
+
+class Diagnosis(msgspec.Struct, kw_only=True):
+    """Everything that the experiments around the trainings gave."""
+
+    loader: str
+    surroundings: list[Surroundings] = []  # one a node
+    alone: list[Alone] = []  # one a rank, all ranks at once
+    alone_single: Alone | None = None  # rank 0 with the others idle
+    stages: dict[str, float] = {}  # CPU seconds an image by stage, where they were measured apart from the loader (DALI)
+    storage: Storage | None = None
+    copies: Copies | None = None
+    left_out: dict[str, str] = {}  # experiment -> why there was no time or no way for it

@@ -1,0 +1,46 @@
+"""What a data loader did: what each stage of an image costs, how batches came, and who else was on the cores."""
+
+from __future__ import annotations
+
+import msgspec
+
+STAGES = ("read", "decode", "augment", "sample", "collate")
+"""What a worker does for an image, in order.
+
+read     the file, from storage or the page cache into memory
+decode   from the file's bytes to pixels
+augment  crop, flip, resize, to a tensor, normalise: all that is done to one sample
+sample   all of these, where a loader of somebody's own does not tell them apart
+collate  one batch of the samples
+"""
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank's loader workers did for the batches that the rank took in one round; stages as far as they can be told apart."""
+
+    images: int
+    cpu_s: dict[str, float] = {}  # stage -> CPU seconds of the workers
+    wall_s: dict[str, float] = {}  # stage -> wall seconds in the workers; more than cpu_s where they stood for storage or for a core
+    queued_s: float | None = None  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
+    batch_ms: list[float] = []  # wall time of making each batch in its worker; of every n-th above 64 ranks
+    hand_over_ms: float | None = None  # mean, of batches that the trainer stood waiting for: the part of the wait after they were made
+    head_of_line: float | None = None  # fraction of the wait for data in which a later batch was ready, and not the one whose turn it was
+    skipped: int = 0  # files that could not be read and were left out (--skip-bad), each told once, with those of before the round
+
+    def after(self, before: Loading | None) -> Loading:
+        """The same, with the files that were left out ``before`` and are told nowhere else."""
+        return self if before is None else msgspec.structs.replace(self, skipped=self.skipped + before.skipped)
+
+    def thinned(self, every: int) -> Loading:
+        """The same of fewer batches: every ``every``-th, from the first on."""
+        return msgspec.structs.replace(self, batch_ms=self.batch_ms[::every])
+
+
+class CoreUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The processor cores of one node in one round, as one of its ranks saw them."""
+
+    cores: int  # those that this rank may run on
+    busy_s: float  # seconds that they were busy, with whomever: those that a hypervisor took for other machines among them
+    wall_s: float
+    throttled_s: float | None = None  # seconds for which a CPU quota stopped this job, summed over cores; None without a quota
+    pressure: float | None = None  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
