@@ -29,6 +29,8 @@ class Notice(msgspec.Struct, frozen=True):
 
     place: RankPlace
     software: Software
+    data: str = ""
+    """The files that it found, which have to be those of all."""
 
 
 class Blame(msgspec.Struct, frozen=True):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from ddpbench.machine import cgroup
+from ddpbench.machine.kernel import told
 from ddpbench.record.errors import UsageError
+
+SHARED_MEMORY = "/dev/shm"
+"""Where loader workers hand batches over."""
 
 SPEED_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -21,60 +26,30 @@ SPEED_VARIABLES = (
     "SLURM_JOB_PARTITION",
 )
 SPEED_PREFIXES = ("NVIDIA_TF32_", "NCCL_", "TORCH_", "PYTORCH_", "CUDNN_", "CUBLAS_", "GLOO_")
-CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def usable_cores(variables: Mapping[str, str] = os.environ, cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float:
+def usable_cores(variables: Mapping[str, str] = os.environ, cgroups: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> float:
     """Cores this job may use at once on its node: the least of affinity, every cgroup quota up the tree, and SLURM's share.
 
     Raises UsageError where SLURM's share is no number of cores.
     """
-    limits = [float(len(os.sched_getaffinity(0)))]
-    limits += _cgroup_quotas(cgroups, own)
-    if granted := variables.get("SLURM_CPUS_ON_NODE"):
-        if not granted.isdecimal() or int(granted) < 1:
-            raise UsageError(f"SLURM_CPUS_ON_NODE is no number of cores: '{granted}'", "SLURM sets it; outside a job, unset it")
-        limits.append(float(granted))
-    return min(limits)
+    limits = [float(len(os.sched_getaffinity(0))), *cgroup.cpu_quotas(cgroups, own)]
+    return min(limits if (granted := slurm_cores(variables)) is None else [*limits, float(granted)])
 
 
-def _cgroup_quotas(root: Path, own: Path) -> Iterator[float]:
-    """Quotas in cores, from this process's cgroup up to the root: v2's ``cpu.max``, v1's ``cpu.cfs_quota_us``."""
-    for line in _text(own).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        base = root / controllers if controllers else root
-        folder = base / path.lstrip("/")
-        for level in (folder, *folder.parents):
-            quota, period = _quota(level)
-            if quota > 0 and period > 0:
-                yield quota / period
-            if level == base:
-                break
-
-
-def _quota(level: Path) -> tuple[float, float]:
-    """(quota, period) in microseconds at one cgroup; a quota of 0 means none."""
-    try:
-        if text := _text(level / "cpu.max"):
-            quota, period = text.split()
-            return (0.0 if quota == "max" else float(quota)), float(period)
-        return float(_text(level / "cpu.cfs_quota_us") or 0), float(_text(level / "cpu.cfs_period_us") or 0)
-    except ValueError:
-        return 0.0, 0.0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
+    """SLURM's share of this node in cores; None outside of its jobs. Raises UsageError where it is no number of cores."""
+    granted = variables.get("SLURM_CPUS_ON_NODE")
+    if not granted:
+        return None
+    if not granted.isdecimal() or int(granted) < 1:
+        raise UsageError(f"SLURM_CPUS_ON_NODE is no number of cores: '{granted}'", "SLURM sets it; outside a job, unset it")
+    return int(granted)
 
 
 def cpu_name() -> str:
     """The processor's name as Linux gives it, or the architecture."""
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
+    for line in told(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
@@ -104,7 +79,7 @@ def resident_bytes(pid: int) -> int | None:
 
 def peak_resident_bytes() -> int | None:
     """The most memory that this process has held at once, as Linux counts it; ``None`` where it does not tell."""
-    peak = re.search(r"^VmHWM:\s*(\d+) kB", _text(Path("/proc/self/status")), re.MULTILINE)
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", told(Path("/proc/self/status")), re.MULTILINE)
     return int(peak[1]) * 1024 if peak else None
 
 
@@ -120,3 +95,17 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 def host_memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
+
+
+def usable_memory_bytes() -> int:
+    """Memory that this job and the page cache it fills may take: the host's, or the least limit of its cgroups."""
+    return min([host_memory_bytes(), *cgroup.memory_limits()])
+
+
+def shared_memory_free_bytes(folder: str = SHARED_MEMORY) -> int | None:
+    """What is free there; None without such a place."""
+    try:
+        place = os.statvfs(folder)
+    except OSError:
+        return None
+    return place.f_bavail * place.f_frsize

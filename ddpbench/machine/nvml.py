@@ -57,6 +57,11 @@ class Gpu:
         bits = _read(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))) or 0
         return [name for bit, name in THROTTLES.items() if bits & bit]
 
+    def pci_address(self) -> str | None:
+        """Where it sits on the bus, as the kernel's folders name it: ``0000:19:00.0``."""
+        place = _read(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
+        return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0" if place else None
+
     def processes(self) -> list[tuple[int, int | None]]:
         """(pid, bytes) of every compute process; pids are those of NVML's name space, not always this container's."""
         found = _read(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []

@@ -125,18 +125,21 @@ def meet(seat: Seat, device: Device, notice: Notice, share_gpu: bool, meeting_s:
     return World(seat, device, board, notices, backend, collective_s)
 
 
+SAME_SOFTWARE = "the same container or module on every node cures it"
+
+
 def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:
-    """Raises UsageError with a two-row table where ranks differ in software or GPU model, or two are on one GPU."""
+    """Raises UsageError with a two-row table where ranks differ in software, GPU model or data, or two are on one GPU."""
     first = notices[0]
     for other in notices[1:]:
-        ours = {"device": first.place.device, **_fields(first.software)}
-        theirs = {"device": other.place.device, **_fields(other.software)}
+        ours, theirs = _told(first), _told(other)
         if different := [name for name in ours if ours[name] != theirs[name]]:
             rows = [
                 f"  rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values[name]}" for name in different)
                 for place, values in ((first.place, ours), (other.place, theirs))
             ]
-            raise UsageError("ranks differ:\n" + "\n".join(rows), "the same container or module on every node cures it")
+            cure = "the same files on every node, and none that come or go" if different == ["data"] else SAME_SOFTWARE
+            raise UsageError("ranks differ:\n" + "\n".join(rows), cure)
     taken: dict[str, int] = {}
     for place in (notice.place for notice in notices):
         if place.device_id and place.device_id in taken and not share_gpu:
@@ -147,5 +150,6 @@ def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:
         taken[place.device_id] = place.rank
 
 
-def _fields(software: object) -> dict[str, str | None]:
-    return {name: getattr(software, name) for name in software.__struct_fields__}  # type: ignore[attr-defined]
+def _told(notice: Notice) -> dict[str, str | None]:
+    software = notice.software
+    return {"device": notice.place.device, "data": notice.data, **{name: getattr(software, name) for name in software.__struct_fields__}}

@@ -1,0 +1,64 @@
+"""Control groups, of version 1, version 2 or both at once: what they grant to this process, and what they took from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ddpbench.machine.kernel import told
+
+ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[float]:
+    """Every quota in cores that holds for this process: of its own group and of all above."""
+    for level in _levels("cpu", root, own):
+        if quota := _cpu_quota(level):
+            yield quota
+
+
+def memory_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[int]:
+    """Every limit in bytes that holds for this process and for the page cache that it fills."""
+    for level in _levels("memory", root, own):
+        limit = told(level / "memory.max") or told(level / "memory.limit_in_bytes")
+        if limit.isdecimal():  # not "max"
+            yield int(limit)
+
+
+def throttled_s(root: Path = ROOT, own: Path = OWN) -> float | None:
+    """Seconds, summed over cores, for which a quota stopped threads of this process's group so far; None without a quota.
+
+    Of several quotas the one that stopped them longest: the stops of one may lie within those of another.
+    """
+    return max((_throttled_s(level) for level in _levels("cpu", root, own) if _cpu_quota(level)), default=None)
+
+
+def _levels(controller: str, root: Path, own: Path) -> Iterator[Path]:
+    """The folders of this process's groups from its own up to the root: version 2's, and those of version 1's ``controller``."""
+    for line in told(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        folder = base / path.lstrip("/")
+        for level in (folder, *folder.parents):
+            yield level
+            if level == base:
+                break
+
+
+def _cpu_quota(level: Path) -> float:
+    """Cores, by version 2's ``cpu.max`` or version 1's ``cpu.cfs_quota_us``; 0 for none."""
+    if not (text := told(level / "cpu.max")):
+        text = f"{told(level / 'cpu.cfs_quota_us')} {told(level / 'cpu.cfs_period_us')}"
+    with suppress(ValueError, ZeroDivisionError):  # "max 100000", or no files at all
+        quota, period = map(float, text.split())
+        return max(0.0, quota / period)  # -1 is version 1's "none"
+    return 0.0
+
+
+def _throttled_s(level: Path) -> float:
+    """From ``cpu.stat``: version 2 counts microseconds, version 1 nanoseconds."""
+    counts = dict(line.split(maxsplit=1) for line in told(level / "cpu.stat").splitlines())
+    return float(counts.get("throttled_usec", 0)) / 1e6 or float(counts.get("throttled_time", 0)) / 1e9

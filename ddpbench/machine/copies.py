@@ -1,0 +1,44 @@
+"""How fast batches reach the device from the host's memory."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from ddpbench.machine.world import World
+from ddpbench.record.diagnosis import Copies
+
+LONG_ENOUGH_S = 0.3
+FEWEST = 9
+"""Copies of each kind. The first of them wake the link up."""
+
+
+def copies(world: World, batch_bytes: int, images: int) -> Copies | None:
+    """Bandwidth of a batch's copy to the device, all ranks at once, the least over ranks; None where a rank has no device of its own.
+
+    Every rank calls it: ``batch_bytes`` on the wire for ``images`` of them.
+    """
+    if not world.device.cuda:
+        return None
+    there = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch)
+    bandwidths: list[float] = []
+    for pinned in (True, False):
+        here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page never written is no memory yet
+        world.barrier()
+        bandwidths.append(-world.most(-_bytes_per_s(here, there)))
+    return Copies(pinned=bandwidths[0], pageable=bandwidths[1], bytes_per_image=batch_bytes / images)
+
+
+def _bytes_per_s(here: Tensor, there: Tensor) -> float:
+    """The median of copies one after another, on the device's clock."""
+    taken_s: list[float] = []
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    while sum(taken_s) < LONG_ENOUGH_S or len(taken_s) < FEWEST:
+        begin.record()
+        there.copy_(here, non_blocking=True)
+        end.record()
+        end.synchronize()
+        taken_s.append(begin.elapsed_time(end) / 1e3)
+    return here.nbytes / median(taken_s[len(taken_s) // 2 :])

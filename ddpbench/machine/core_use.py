@@ -1,0 +1,72 @@
+"""How busy the cores are that this process may run on, whoever keeps them busy."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+from time import perf_counter
+
+from ddpbench.machine import cgroup
+from ddpbench.machine.kernel import told
+from ddpbench.record.loading import CoreUse
+
+STAT, PRESSURE, SCHEDULE = Path("/proc/stat"), Path("/proc/pressure/cpu"), Path("/proc/thread-self/schedstat")
+TICKS_A_S = os.sysconf("SC_CLK_TCK")
+IDLE, IOWAIT, STEAL = 3, 4, 7
+"""Columns of ``/proc/stat``. The two behind STEAL, of guests, are counted in others already."""
+
+
+class CoreWatch:
+    """Looks at the cores when a round begins and when it ends. On a host of many cores a look takes some milliseconds."""
+
+    def start(self) -> None:
+        """The round begins, on the cores that this process may run on now."""
+        self._cores = os.sched_getaffinity(0)
+        self._busy_s, self._throttled_s, self._waited_s = busy_s(self._cores), cgroup.throttled_s(), _waited_s()
+        self._began = perf_counter()
+
+    def finish(self) -> CoreUse | None:
+        """What the cores did since ``start``; None where the kernel does not tell of each of them."""
+        wall_s = perf_counter() - self._began
+        busy = _since(self._busy_s, busy_s(self._cores))
+        if busy is None:
+            return None
+        waited = _since(self._waited_s, _waited_s())
+        return CoreUse(
+            cores=len(self._cores),
+            busy_s=busy,
+            wall_s=wall_s,
+            throttled_s=_since(self._throttled_s, cgroup.throttled_s()),
+            pressure=None if waited is None else min(1.0, waited / wall_s),
+        )
+
+
+def busy_s(cores: Collection[int], stat: Path = STAT) -> float | None:
+    """Seconds for which ``cores`` were busy since the host started, those that a hypervisor took for others among them.
+
+    None where the kernel does not tell of each of them, as in containers that hide the host's cores, or that count nothing.
+    """
+    lines = re.findall(r"^cpu(\d+) (.+)$", told(stat), re.MULTILINE)
+    ticks = {int(core): [int(count) for count in counts.split()] for core, counts in lines}
+    if not set(cores) <= ticks.keys() or not any(any(ticks[core]) for core in cores):
+        return None
+    busy = sum(count for core in cores for column, count in enumerate(ticks[core][: STEAL + 1]) if column not in (IDLE, IOWAIT))
+    return busy / TICKS_A_S
+
+
+def queued_s(schedule: Path = SCHEDULE) -> float | None:
+    """Seconds for which the calling thread could have run so far, and had no core; None where the kernel does not count them."""
+    counts = told(schedule).split()
+    return int(counts[1]) / 1e9 if len(counts) == 3 else None
+
+
+def _waited_s() -> float | None:
+    """Seconds for which some thread of the machine has waited for a core; None where the kernel does not count them."""
+    total = re.search(r"^some .*total=(\d+)", told(PRESSURE), re.MULTILINE)
+    return int(total[1]) / 1e6 if total else None
+
+
+def _since(before: float | None, now: float | None) -> float | None:
+    return None if before is None or now is None else max(0.0, now - before)

@@ -1,0 +1,31 @@
+"""Which memory is near: the NUMA nodes of cores and of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ddpbench.machine.kernel import told
+from ddpbench.machine.nvml import Gpu
+
+SYSTEM = Path("/sys")
+
+
+def nodes_of_cores(cores: Collection[int], system: Path = SYSTEM) -> list[int]:
+    """The NUMA nodes that ``cores`` lie on, in order; empty where the kernel does not tell."""
+    nodes = {int(folder.name[len("node") :]): folder for folder in system.glob("devices/system/node/node[0-9]*")}
+    return sorted(node for node, folder in nodes.items() if _listed(told(folder / "cpulist")) & set(cores))
+
+
+def nodes_of_gpu(uuid: str, system: Path = SYSTEM) -> list[int]:
+    """The one NUMA node that a GPU's bus hangs on; empty where that is not told, as in many virtual machines."""
+    gpu, _ = Gpu.find(uuid)
+    address = gpu.pci_address() if gpu else None
+    node = told(system / "bus/pci/devices" / address / "numa_node") if address else ""
+    return [int(node)] if node.isdecimal() else []  # -1: none
+
+
+def _listed(cores: str) -> set[int]:
+    """The cores of a list as the kernel writes it: ``0-3,8``."""
+    spans = [span.split("-") for span in cores.split(",") if span]
+    return {core for span in spans for core in range(int(span[0]), int(span[-1]) + 1)}
