@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ddpbench.data.loader import Batch
-
-Finish = Callable[[Tensor], Tensor]
-"""What is still done to the samples where they are trained on: layout, and for some loaders dtype and normalisation."""
+from ddpbench.data.loader import Batch, Finish
 
 
 def delivery(device: torch.device, finish: Finish) -> Callable[[Tensor, Tensor], Batch]:
@@ -29,11 +26,16 @@ class _Slot:
     labels: Tensor
     free: torch.cuda.Event  # the compute stream is done with it
 
+    def holds(self, images: Tensor, labels: Tensor) -> bool:
+        """Whether a batch of these is as large: into a larger slot torch would copy a single image many times over."""
+        return (self.images.shape, self.labels.shape) == (images.shape, labels.shape)
+
 
 class SideStreamCopy:
     """Copies batches from pinned memory on a side stream, into two slots in turn, so that a copy overlaps the step before it.
 
-    The side stream waits until the compute stream has left the slot that it overwrites; the compute stream waits for the copy.
+    A batch of another size, as the last of a held-out set is, gets a new slot in the place of the one whose turn it is. The side
+    stream waits until the compute stream has left the slot that it overwrites; the compute stream waits for the copy.
     A batch may be used by all that is issued on the current stream until the next call.
     """
 
@@ -47,7 +49,7 @@ class SideStreamCopy:
         compute = torch.cuda.current_stream(self._device)
         if self._last:
             self._last.free.record(compute)  # all that reads the last batch has been issued
-        slot = self._next or self._new_slot(images, labels)
+        slot = self._next if self._next and self._next.holds(images, labels) else self._new_slot(images, labels)
         self._side.wait_event(slot.free)
         with torch.cuda.stream(self._side):
             slot.images.copy_(images, non_blocking=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 
+from ddpbench.data.lock import alone
 from ddpbench.data.sets import FILE_SETS
 from ddpbench.record.errors import UsageError
 
@@ -27,9 +26,12 @@ def fetch(dataset: str, directory: str | None) -> None:
     found = FILE_SETS[dataset]
     if found.files(directory, "train"):
         return
-    with alone(Path(directory)):
-        if not found.files(directory, "train"):
-            _download(dataset, directory)
+    try:
+        with alone(Path(directory)):
+            if not found.files(directory, "train"):
+                _download(dataset, directory)
+    except OSError as problem:
+        raise UsageError(f"cannot write to '{directory}': {problem.strerror}", "choose another folder") from problem
 
 
 def _download(dataset: str, directory: str) -> None:
@@ -44,20 +46,3 @@ def _download(dataset: str, directory: str) -> None:
             f"cannot fetch {FILE_SETS[dataset].title}: {why[-1] if why else type(problem).__name__}",
             "is there a network here? else lay the files into --data-dir by hand, or leave both out and train on a made set",
         ) from problem
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Within, no other process is, on any node that shares the folder."""
-    file = folder / ".ddpbench-download"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = file.open("w")
-    except OSError as problem:
-        raise UsageError(f"cannot write to '{folder}': {problem.strerror}", "choose another folder") from problem
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            file.unlink(missing_ok=True)

@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
 from ddpbench.data import sets
-from ddpbench.data.made_tree import is_made
+from ddpbench.data.made_folder import is_made
 from ddpbench.record.errors import UsageError
 
 JPEG = (".jpg", ".jpeg")
@@ -29,11 +31,37 @@ class ImageTree:
     made: bool = False
 
 
+KEPT = 2
+"""Trees that a process keeps: to list one of a million images anew, at every opening of a loader, would take seconds."""
+
+PARTS = {"train", "val", "test"}
+"""Folders that hold class folders, and are none where nothing else is there."""
+
+
+@lru_cache(maxsize=KEPT)
 def read(directory: str) -> ImageTree:
-    """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read."""
-    return _tree(dict(enumerate(class_folders(directory))), is_made(directory))
+    """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read, or there is none any more."""
+    tree = _tree(dict(enumerate(class_folders(directory))), is_made(directory))
+    if not tree.files:
+        raise UsageError(f"no images in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+    return tree
 
 
+def fingerprint(directory: str) -> str:
+    """How many images ``read`` finds, and a digest of their names: the same on every node that has the same, wherever it lies there."""
+    tree, root = read(directory), str(Path(directory))
+    names = sha256()
+    for file in tree.files:
+        names.update(os.fsencode(file.removeprefix(root).lstrip(os.sep)) + b"\0")
+    return f"{len(tree.files):,} images, {names.hexdigest()[:12]}"
+
+
+def has_held_out(directory: str) -> bool:
+    """Whether there are class folders to train on, and others in DIR/val."""
+    return bool(_trained(Path(directory)) and _folders_in(Path(directory) / "val"))
+
+
+@lru_cache(maxsize=KEPT)
 def read_held_out(directory: str) -> ImageTree | None:
     """Every image of DIR/val, labelled as in training; None without class folders there. Raises UsageError as ``count`` does."""
     folders = _held_out_folders(directory, class_folders(directory))
@@ -51,16 +79,22 @@ def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
 
 
 def count(directory: str, classes: int, enough: int) -> int:
-    """How many images ``directory`` holds, counted up to ``enough``.
+    """How many images ``directory`` holds, counted up to ``enough``, and up to one in each class.
 
-    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``, or where
-    DIR/val has one that training has not.
+    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``, where one of
+    them is empty, or where DIR/val has one that training has not.
     """
     folders = class_folders(directory)
     if len(folders) > classes:
         raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
     _held_out_folders(directory, folders)
-    return sum(1 for _ in islice((file for folder in folders for file in _images(folder)), enough))
+    found = 0
+    for folder in folders:
+        here = sum(1 for _ in islice(_images(folder), max(1, enough - found)))
+        if not here:
+            raise UsageError(f"no images in the class folder '{folder}'", "fill it, or take it away: labels are the places of the folders")
+        found += here
+    return min(found, enough)
 
 
 def class_folders(directory: str) -> list[Path]:
@@ -68,12 +102,20 @@ def class_folders(directory: str) -> list[Path]:
     root = Path(directory)
     if not root.is_dir():
         raise UsageError(f"'{directory}' is no folder" if root.exists() else f"there is no folder '{directory}'", "check --data-dir")
-    folders = _folders_in(root / "train") or _folders_in(root)
+    folders = _trained(root)
     if other := sets.holds(directory):
         raise UsageError(f"'{directory}' holds {other}, and this workload trains on image folders", "'ddpbench list' shows every workload")
     if not folders:
-        raise UsageError(f"no class folders in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+        where = root / "train" if any((root / part).is_dir() for part in PARTS) else root
+        raise UsageError(f"no class folders in '{where}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
     return folders
+
+
+def _trained(root: Path) -> list[Path]:
+    if folders := _folders_in(root / "train"):
+        return folders
+    folders = _folders_in(root)
+    return folders if {folder.name for folder in folders} - PARTS else []
 
 
 def _held_out_folders(directory: str, trained: Sequence[Path]) -> dict[int, Path]:

@@ -37,8 +37,8 @@ MADE: Mapping[str, Shape] = {
 """The made sets, by the data set that each stands for."""
 
 
-def make(dataset: str, part: Part) -> Arrays:
-    """``part`` of the made set that stands for ``dataset``; takes a few tenths of a second.
+def make(dataset: str, part: Part, images: int | None = None, classes: int = CLASSES) -> Arrays:
+    """``part`` of the made set that stands for ``dataset``, all of it or that many images; takes a few tenths of a second.
 
     Every class has a picture of coloured squares. An image is its class's picture, shifted by up to two pixels, under noise
     of its own. Whole numbers throughout, so that no machine rounds in another way.
@@ -47,17 +47,21 @@ def make(dataset: str, part: Part) -> Arrays:
 
     shape = MADE[dataset]
     # RandomState: its numbers are fixed for good, which those of numpy's Generator are not
-    classes, own = np.random.RandomState(0), np.random.RandomState(1 if part == "train" else 2)
+    common, own = np.random.RandomState(0), np.random.RandomState(1 if part == "train" else 2)
     grid = (CLASSES, shape.side // CELL, shape.side // CELL)
-    squares = classes.randint(0, shape.contrast, (*grid, shape.channels)) * (classes.random_sample(grid) < shape.lit)[..., None]
+    squares = common.randint(0, shape.contrast, (*grid, shape.channels)) * (common.random_sample(grid) < shape.lit)[..., None]
     pictures = squares.astype(np.uint8).repeat(CELL, 1).repeat(CELL, 2)
     places = range(-SHIFT, SHIFT + 1)
     shifted = np.stack([np.roll(pictures, (down, right), (1, 2)) for down in places for right in places], 1)
-    grain = classes.randint(0, 256 - shape.contrast, GRAIN).astype(np.uint8)
+    grain = common.randint(0, 256 - shape.contrast, GRAIN).astype(np.uint8)
 
-    count, pixels = shape.images[part], shape.side * shape.side * shape.channels
-    labels = own.randint(0, CLASSES, count).astype(np.int64)
-    images = shifted[labels, own.randint(0, len(places) ** 2, count)].reshape(count, pixels)
-    images += np.lib.stride_tricks.sliding_window_view(grain, pixels)[own.randint(0, GRAIN - pixels, count)]
-    description = f"made set in the shape of {shape.title}, {count:,} images"
-    return Arrays(images.reshape(count, shape.side, shape.side, shape.channels), labels, description, made=True)
+    count, pixels = images or shape.images[part], shape.side * shape.side * shape.channels
+    labels = own.randint(0, classes, count).astype(np.int64)
+    samples = shifted[labels, own.randint(0, len(places) ** 2, count)].reshape(count, pixels)
+    samples += np.lib.stride_tricks.sliding_window_view(grain, pixels)[own.randint(0, GRAIN - pixels, count)]
+    return Arrays(samples.reshape(count, shape.side, shape.side, shape.channels), labels, description(shape.title, count), made=True)
+
+
+def description(title: str, images: int) -> str:
+    """What a report calls the made set that stands for ``title``."""
+    return f"made set in the shape of {title}, {images:,} images"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
+
+from ddpbench.data.loader import Finish
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def in_layout(samples: Tensor, channels_last: bool | None) -> Tensor:
     return samples.contiguous(memory_format=torch.channels_last if channels_last and samples.dim() == 4 else torch.contiguous_format)
 
 
-def finisher(dataset: str, image_size: int | None, channels_last: bool | None, device: torch.device) -> Callable[[Tensor], Tensor]:
+def finisher(dataset: str, image_size: int | None, channels_last: bool | None, device: torch.device) -> Finish:
     """A function from samples as they are stored to those that are trained on, both on ``device``.
 
     Images, uint8 (B, S, S, C), become normalised float32 (B, C, ``image_size``, ``image_size``); vectors stay as they are.
@@ -45,10 +48,22 @@ def finisher(dataset: str, image_size: int | None, channels_last: bool | None, d
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (known.mean, known.std))
     scale, shift = ((1 / (255 * std)).float().to(device), (-mean / std).float().to(device))
 
+    @lru_cache(maxsize=1)  # the width is always the same
+    def row(width: int) -> tuple[Tensor, Tensor]:
+        return scale.repeat(width), shift.repeat(width)
+
     def finish(images: Tensor) -> Tensor:
-        normalised = torch.addcmul(shift, images, scale).permute(0, 3, 1, 2)
+        scales, shifts = row(images.shape[2])  # a processor takes a third of the time for long rows that it takes for three channels
+        normalised = _linear(images.flatten(2), scales, shifts).view(images.shape).permute(0, 3, 1, 2)
         if image_size != normalised.shape[-1]:
             normalised = interpolate(normalised, image_size, mode="bilinear", antialias=True)
         return in_layout(normalised, channels_last)
 
     return finish
+
+
+def _linear(pixels: Tensor, scales: Tensor, shifts: Tensor) -> Tensor:
+    """Scaled and shifted, in float32: by one kernel on a GPU; a processor would copy all pixels in that dtype for it, and need not."""
+    if pixels.is_cuda:
+        return torch.addcmul(shifts, pixels, scales)
+    return pixels.float().mul_(scales).add_(shifts)

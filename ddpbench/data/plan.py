@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, count, islice
 
 import torch
@@ -13,24 +13,43 @@ class ShardPlan:
     """Endless batches of sample numbers for one rank, one epoch after another, shuffled or not, as torch's DistributedSampler has them.
 
     A batch may hold the end of one epoch and the start of the next. Within an epoch the ranks share out all samples; up to
-    ``world_size - 1`` of them come twice, so that every rank has as many as the others.
+    ``world_size - 1`` of them come twice, so that every rank has as many as the others. It begins at ``first_batch``, as if
+    those before had been taken.
     """
 
-    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool) -> None:
+    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool, first_batch: int = 0) -> None:
         self.batch_size = batch_size
+        self._taken = first_batch * batch_size
         self._samples, self._rank, self._world_size, self._seed, self._shuffle = samples, rank, world_size, seed, shuffle
 
     def __iter__(self) -> Iterator[list[int]]:
-        stream = chain.from_iterable(epoch.tolist() for epoch in self.epochs())
+        numbers = self.numbers()
         while True:
-            yield list(islice(stream, self.batch_size))
+            yield list(islice(numbers, self.batch_size))
+
+    def numbers(self) -> Iterator[int]:
+        """The sample numbers of one epoch after another, endlessly."""
+        return chain.from_iterable(epoch.tolist() for epoch in self.epochs())
 
     def epochs(self) -> Iterator[Tensor]:
-        """The sample numbers of every epoch, int64 (E,); no Python list is made of them, which would take longer than training on some."""
+        """The sample numbers of every epoch, int64 (E,), of the first those that are left of it.
+
+        No Python list is made of them, which would take longer than training on some.
+        """
+        own = self._places()
+        first, taken = divmod(self._taken, len(own))
+        for number in count(first):
+            epoch = self._order(number)[own] if self._shuffle else own
+            yield epoch[taken:] if number == first else epoch
+
+    def reach(self) -> Sequence[int]:
+        """The numbers of all samples that this rank is given sooner or later: where they are shuffled, every one there is."""
+        return range(self._samples) if self._shuffle else self._places().tolist()
+
+    def _places(self) -> Tensor:
+        """Where this rank's share stands in the order of an epoch."""
         shares = -(-self._samples // self._world_size)
-        own = torch.arange(self._rank, shares * self._world_size, self._world_size) % self._samples
-        for number in count():
-            yield self._order(number)[own] if self._shuffle else own
+        return torch.arange(self._rank, shares * self._world_size, self._world_size) % self._samples
 
     def _order(self, epoch: int) -> Tensor:
         return torch.randperm(self._samples, generator=torch.Generator().manual_seed(self._seed + epoch))

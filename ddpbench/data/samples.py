@@ -1,110 +1,122 @@
-"""The stock pipeline of one sample: decode with PIL, the classic transforms, float32."""
+"""Samples by number, as DataLoader's workers ask for them, and the batches that they become; each stage is timed in place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy.typing as npt
-import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
-from torchvision import transforms
 
-from ddpbench.data import cifar10
+from ddpbench.data import folder, sets
 from ddpbench.data.arrays import Arrays
-from ddpbench.data.augment import FRAME
 from ddpbench.data.folder import ImageTree
-from ddpbench.data.loader import Batch
-from ddpbench.data.pixels import NORMALISATION
-from ddpbench.data.sets import FILE_SETS
+from ddpbench.data.images import content_of
+from ddpbench.data.loader import HostBatch
+from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
+from ddpbench.record.record import Data
 
 Sample = tuple[Tensor, int]
-Transform = Callable[[Image.Image], Tensor]
-ArrayTransform = Callable[[npt.NDArray[Any]], Tensor]
+
+View = Callable[[bytes, str, Stopwatch], Tensor]
+"""From the bytes of an image file to a sample. Laps are decode and augment; raises BenchError naming the file, which is given for that."""
+
+ArrayView = Callable[[npt.NDArray[Any]], Tensor]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the loader of that name does to a sample.
+
+    ``of_tree`` is asked with the size of a sample and whether to augment it, ``of_memory`` with the data set before them.
+    """
+
+    loader: str
+    of_tree: Callable[[int, bool], View]
+    of_memory: Callable[[str, int | None, bool], ArrayView]
 
 
 class TreeSamples(Dataset[Sample | BenchError]):
-    """Images of a tree, decoded when asked for; a file that cannot be read gives the error instead of a sample."""
+    """Images of a tree, read and decoded when asked for.
 
-    def __init__(self, tree: ImageTree, transform: Transform) -> None:
-        self._tree, self._transform = tree, transform
+    In the place of a file that cannot be read comes the one after it. Where none can be, or more than ``allowed`` of a batch
+    could not, the error comes instead of a sample.
+    """
+
+    def __init__(self, tree: ImageTree, view: View, watch: Stopwatch, allowed: int) -> None:
+        self._tree, self._view, self._watch, self._allowed = tree, view, watch, allowed
 
     def __len__(self) -> int:
         return len(self._tree.files)
 
     def __getitem__(self, index: int) -> Sample | BenchError:
-        try:
-            image = decode(self._tree.files[index])
-        except BenchError as problem:
-            return problem
-        return self._transform(image), self._tree.labels[index]
+        problem = BenchError("no images")
+        for number in chain(range(index, len(self)), range(index)):
+            try:
+                return self._pixels(self._tree.files[number]), self._tree.labels[number]
+            except BenchError as unreadable:
+                problem = unreadable
+                self._watch.left_out.append(problem)
+            if len({each.message for each in self._watch.left_out}) > self._allowed:
+                break
+        return problem
+
+    def _pixels(self, file: str) -> Tensor:
+        self._watch.start()
+        content = content_of(file)
+        self._watch.lap("read")
+        return self._view(content, file, self._watch)
 
 
 class ArraySamples(Dataset[Sample]):
     """Images or points that lie in memory."""
 
-    def __init__(self, arrays: Arrays, transform: ArrayTransform) -> None:
-        self._arrays, self._transform = arrays, transform
+    def __init__(self, arrays: Arrays, view: ArrayView, watch: Stopwatch) -> None:
+        self._arrays, self._view, self._watch = arrays, view, watch
 
     def __len__(self) -> int:
         return len(self._arrays.labels)
 
     def __getitem__(self, index: int) -> Sample:
-        return self._transform(self._arrays.samples[index]), int(self._arrays.labels[index])
+        self._watch.start()
+        sample = self._view(self._arrays.samples[index]), int(self._arrays.labels[index])
+        self._watch.lap("augment")
+        return sample
 
 
-def decode(file: str) -> Image.Image:
-    """The image in ``file`` as RGB. Raises BenchError naming the file where it is missing, damaged or no image."""
-    try:
-        with Image.open(file) as image:
-            return image.convert("RGB")
-    except Exception as problem:  # PIL's decoders raise nearly anything on damaged files
-        why = "not an image" if isinstance(problem, UnidentifiedImageError) else getattr(problem, "strerror", None) or problem
-        raise BenchError(f"cannot read the image '{file}': {why}", "repair the file or take it away") from problem
-
-
-def tree_transform(image_size: int, augment: bool) -> Transform:
-    """The classic ImageNet recipes: random resized crop and flip to train; the middle, of which an eighth is cut off, to validate."""
-    if augment:
-        return _compose("imagenet", transforms.RandomResizedCrop(image_size), transforms.RandomHorizontalFlip())
-    return _compose("imagenet", transforms.Resize(round(image_size * 256 / 224)), transforms.CenterCrop(image_size))
-
-
-def array_transform(dataset: str, image_size: int | None, augment: bool) -> ArrayTransform:
-    """What makes a sample of ``dataset`` fit to train on. Only CIFAR-10 is augmented; points stay as they are.
-
-    The classic CIFAR recipe: crop out of a frame of black pixels, and flip; then, if need be, resize.
-    """
-    if dataset not in NORMALISATION:
-        return torch.from_numpy
-    steps: list[Any] = [_picture]
-    if augment and dataset == "cifar10":
-        steps += [transforms.RandomCrop(cifar10.SIDE, padding=FRAME), transforms.RandomHorizontalFlip()]
-    if image_size != FILE_SETS[dataset].side:
-        steps.append(transforms.Resize(image_size))
-    return _compose(dataset, *steps)
-
-
-def _picture(image: npt.NDArray[Any]) -> Image.Image:
-    return Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image)
-
-
-def _compose(dataset: str, *steps: Any) -> Callable[[Any], Tensor]:
-    known = NORMALISATION[dataset]
-    composed: Callable[[Any], Tensor] = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(known.mean, known.std)])
-    return composed
-
-
-def collate(samples: list[Sample | BenchError]) -> Batch | BenchError:
-    """One batch of the samples, or the first error among them.
+class Collate:
+    """One batch of the samples with its sheet, or the first error among them.
 
     An error travels as a result: raised in a worker it would arrive wrapped in the worker's traceback.
     """
-    for sample in samples:
-        if isinstance(sample, BenchError):
-            return sample
-    images, labels = default_collate(samples)
-    return images, labels
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+
+    def __call__(self, samples: list[Sample | BenchError]) -> HostBatch | BenchError:
+        self._watch.start()
+        problem = next((sample for sample in samples if isinstance(sample, BenchError)), None)
+        if problem:
+            return problem
+        images, labels = default_collate(samples)
+        self._watch.lap("collate")
+        return HostBatch(images, labels, self._watch.sheet())
+
+
+def read_samples(recipe: Recipe, config: Config, dataset: str, watch: Stopwatch) -> tuple[TreeSamples | ArraySamples, Data]:
+    """The training samples that ``config`` asks for, and which data they are."""
+    if dataset != "imagenet":
+        arrays = sets.train(dataset, config.data_dir)
+        view = recipe.of_memory(dataset, config.image_size, config.augment)
+        data = Data(loader=recipe.loader, description=arrays.description, images=len(arrays.labels), made=arrays.made)
+        return ArraySamples(arrays, view, watch), data
+    assert config.data_dir, "checked"
+    assert config.image_size, "settled"
+    tree = folder.read(config.data_dir)
+    data = Data(loader=recipe.loader, description=tree.description, images=len(tree.files), made=tree.made)
+    return TreeSamples(tree, recipe.of_tree(config.image_size, config.augment), watch, config.skip_bad), data

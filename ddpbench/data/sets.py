@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ddpbench.data import cifar10, disc, made, mnist
 from ddpbench.data.arrays import Arrays, Part
+from ddpbench.data.made_folder import is_made
 from ddpbench.record.errors import UsageError
 
 
@@ -93,7 +94,10 @@ def holds(directory: str) -> str | None:
 def _read(dataset: str, directory: str | None, part: Part) -> Arrays:
     if dataset == "disc":
         return disc.points()
-    return FILE_SETS[dataset].read(directory, part) if directory else made.make(dataset, part)
+    if not directory:
+        return made.make(dataset, part)
+    found, title = FILE_SETS[dataset].read(directory, part), FILE_SETS[dataset].title
+    return replace(found, description=made.description(title, len(found.labels)), made=True) if is_made(directory) else found
 
 
 def _absent(title: str, directory: str) -> str:

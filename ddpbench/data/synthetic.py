@@ -56,6 +56,9 @@ class Synthetic:
         in_hand()
         return next(self._batches)
 
+    def loading(self) -> None:
+        return None
+
     def worker_pids(self) -> list[int]:
         return []
 

@@ -16,15 +16,17 @@ from ddpbench.record.config import Config
 from ddpbench.record.record import Data
 
 
-def open_tensor(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Resident:
+def open_tensor(
+    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
+) -> Resident:
     """Images as uint8, a quarter of their size in training; points in float32. CIFAR-10 is cropped and flipped, if asked for."""
     assert config.batch_size, "settled"
     arrays = sets.train(dataset, config.data_dir)
     samples, labels = (torch.from_numpy(array).to(device) for array in (arrays.samples, arrays.labels))
     view: Tensor | CropAndFlip = samples
     if config.augment and dataset == "cifar10":
-        view = CropAndFlip(samples, torch.Generator(device).manual_seed(config.seed + rank))
-    plan = ShardPlan(len(labels), config.batch_size, rank, world_size, config.seed, config.shuffle)
+        view = CropAndFlip(samples, torch.Generator(device).manual_seed(config.seed + rank + first_batch))
+    plan = ShardPlan(len(labels), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
     data = Data(loader="tensor", description=arrays.description, images=len(labels), made=arrays.made)
     order, finish = Order(plan, device), finisher(dataset, config.image_size, config.channels_last, device)
     return Resident(view, labels, order, config.batch_size, finish, data)
@@ -79,6 +81,9 @@ class Resident:
             batch = next(self._made)
         in_hand()
         return batch
+
+    def loading(self) -> None:
+        return None
 
     def worker_pids(self) -> list[int]:
         return []

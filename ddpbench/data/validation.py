@@ -9,10 +9,13 @@ import torch
 from ddpbench.data import folder, sets
 from ddpbench.data.arrays import Arrays
 from ddpbench.data.catalogue import find
+from ddpbench.data.delivered import Delivered
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.loader import Batch
-from ddpbench.data.pixels import finisher
-from ddpbench.data.samples import TreeSamples, tree_transform
+from ddpbench.data.pixels import finisher, in_layout
+from ddpbench.data.samples import TreeSamples
+from ddpbench.data.stock import StockView
+from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.config import Config
 from ddpbench.record.record import Data
@@ -23,9 +26,12 @@ def held_out(config: Config, dataset: str, classes: int, rank: int, world_size: 
 
     The ranks' shares add up to the set, each sample once; they differ by one sample at most, and the last batch is what is
     left. The disc has nothing held out, and gives its training points. None where there is no such set: synthetic batches,
-    or a folder without it.
+    matrices, or a folder without it, or batches of somebody's own without a folder that is laid out as ours are.
     """
-    if not find(config.loader or "").reads_files:
+    loader = find(config.loader or "")
+    if dataset == "gemm" or not loader.reads_files or (loader.own and not config.data_dir):
+        return None
+    if dataset == "imagenet" and loader.own and not folder.has_held_out(config.data_dir or ""):
         return None
     if dataset == "imagenet":
         assert config.data_dir, "checked"
@@ -40,18 +46,20 @@ def _decoded(tree: ImageTree, config: Config, rank: int, world_size: int, device
     assert config.image_size, "settled"
     own = range(rank, len(tree.files), world_size)
     batches = [list(own[start : start + config.batch_size]) for start in range(0, len(own), config.batch_size)]
-    samples = TreeSamples(tree, tree_transform(config.image_size, augment=False))
+    watch = Stopwatch()
+    samples = TreeSamples(tree, StockView(config.image_size, augment=False), watch, config.skip_bad)
     workers = Workers(
-        data_loader(samples, batches, config, rank, device),
+        data_loader(samples, batches, watch, config, config.seed + rank, device),
         Data(loader="torch", description=tree.description),
-        config.channels_last,
-        device,
+        lambda images: in_layout(images, config.channels_last),
+        config.skip_bad,
     )
+    delivered = Delivered(workers, device)
     try:
         for _ in batches:
-            yield workers.next_batch(lambda: None)
+            yield delivered.next_batch(lambda: None)
     finally:
-        workers.close()
+        delivered.close()
 
 
 def _from_memory(arrays: Arrays, config: Config, dataset: str, rank: int, world_size: int, device: torch.device) -> Iterator[Batch]:

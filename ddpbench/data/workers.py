@@ -1,11 +1,12 @@
-"""The loader ``torch``: DataLoader and its worker processes, as most people run it."""
+"""DataLoader and its worker processes, for every recipe of samples."""
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ddpbench.data import folder, sets
-from ddpbench.data.delivery import delivery
-from ddpbench.data.loader import Batch
-from ddpbench.data.pixels import in_layout
+from ddpbench.data.inherited import leave_garbage_to_the_parent
+from ddpbench.data.left_out import LeftOut
+from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.plan import ShardPlan
-from ddpbench.data.samples import ArraySamples, TreeSamples, array_transform, collate, tree_transform
+from ddpbench.data.samples import ArraySamples, Collate, Recipe, TreeSamples, read_samples
+from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
@@ -26,42 +27,45 @@ from ddpbench.record.record import Data
 
 SHORT_OF_MEMORY = "short of memory, or of shared memory? see dmesg and 'df /dev/shm'; fewer workers (-j) or a smaller batch (-b) take less"
 
+leave_garbage_to_the_parent()
 
-def open_workers(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Workers:
-    """Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one."""
+
+def open_workers(
+    recipe: Recipe, finish: Finish, config: Config, dataset: str, rank: int, world_size: int, device: torch.device, first_batch: int = 0
+) -> Workers:
+    """Samples as ``recipe`` has them; what it leaves to do is ``finish``.
+
+    Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one.
+    """
     assert config.batch_size, "settled"
-    samples, data = _samples(config, dataset)
-    plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle)
-    return Workers(data_loader(samples, plan, config, rank, device), data, config.channels_last, device)
-
-
-def _samples(config: Config, dataset: str) -> tuple[TreeSamples | ArraySamples, Data]:
-    if dataset != "imagenet":
-        arrays = sets.train(dataset, config.data_dir)
-        transform = array_transform(dataset, config.image_size, config.augment)
-        data = Data(loader="torch", description=arrays.description, images=len(arrays.labels), made=arrays.made)
-        return ArraySamples(arrays, transform), data
-    assert config.data_dir, "checked"
-    assert config.image_size, "settled"
-    tree = folder.read(config.data_dir)
-    data = Data(loader="torch", description=tree.description, images=len(tree.files), made=tree.made)
-    return TreeSamples(tree, tree_transform(config.image_size, config.augment)), data
+    watch = Stopwatch()
+    samples, data = read_samples(recipe, config, dataset, watch)
+    plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
+    return Workers(data_loader(samples, plan, watch, config, config.seed + rank + first_batch, device), data, finish, config.skip_bad)
 
 
 def data_loader(
-    samples: TreeSamples | ArraySamples, batches: Iterable[list[int]], config: Config, rank: int, device: torch.device
+    samples: TreeSamples | ArraySamples,
+    batches: Iterable[list[int]],
+    watch: Stopwatch,
+    config: Config,
+    seed: int,
+    device: torch.device,
 ) -> DataLoader[Any]:
-    """A DataLoader with the workers that ``config`` asks for, over ``batches`` of sample numbers."""
+    """A DataLoader with the workers that ``config`` asks for, over ``batches`` of sample numbers; ``watch`` is that of the samples.
+
+    ``seed`` is what workers draw random views from.
+    """
     assert config.workers is not None, "settled"
     return DataLoader(
         samples,
         batch_sampler=batches,
         num_workers=config.workers,
         prefetch_factor=config.prefetch if config.workers else None,
-        collate_fn=collate,
+        collate_fn=Collate(watch),
         pin_memory=config.pin_memory and device.type == "cuda",
         worker_init_fn=tie_to_rank,
-        generator=torch.Generator().manual_seed(config.seed + rank),
+        generator=torch.Generator().manual_seed(seed),
     )
 
 
@@ -72,23 +76,34 @@ def tie_to_rank(worker: int) -> None:
         signal.signal(left, signal.SIG_IGN)
 
 
-class Workers:
-    """Batches of a DataLoader. Where its plan never ends, its workers start once and never wait for an epoch's end."""
-
-    def __init__(self, batches: DataLoader[Any], data: Data, channels_last: bool | None, device: torch.device) -> None:
-        self.data = data
-        self.in_flight = batches.num_workers * (batches.prefetch_factor or 0)
-        self._deliver = delivery(device, lambda samples: in_layout(samples, channels_last))
-        earlier, handler = multiprocessing.active_children(), signal.getsignal(signal.SIGCHLD)
-        gc.collect()  # a worker would collect the garbage it inherits, and hang where that had threads, as a DALI pipeline has
-        self._batches: Iterator[Batch | BenchError] = iter(batches)
-        self._processes = [child for child in multiprocessing.active_children() if child not in earlier]
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Around what makes a DataLoader start its workers."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
         if signal.getsignal(signal.SIGCHLD) is not handler:
             # torch's own raises wherever this process stands when a worker dies, in the middle of a step or of closing;
             # without it the death is noticed within 5 s, where a batch is asked for
             signal.signal(signal.SIGCHLD, handler)
 
-    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+
+class Workers:
+    """Batches of a DataLoader. Where its plan never ends, its workers start once and never wait for an epoch's end."""
+
+    def __init__(self, batches: DataLoader[Any], data: Data, finish: Finish, allowed: int = 0) -> None:
+        """``allowed`` files may be unreadable, before the next ends it all."""
+        self.data = data
+        self.in_flight = batches.num_workers * (batches.prefetch_factor or 0)
+        self.finish = finish
+        self._left_out = LeftOut(allowed)
+        earlier = multiprocessing.active_children()
+        with starting_workers():
+            self._batches: Iterator[HostBatch | BenchError] = iter(batches)
+        self._processes = [child for child in multiprocessing.active_children() if child not in earlier]
+
+    def next_batch(self) -> HostBatch:
         try:
             batch = next(self._batches)
         except (RuntimeError, OSError, EOFError) as problem:  # what a dead worker had handed over can often not be read either
@@ -96,9 +111,10 @@ class Workers:
                 raise BenchError(f"loader worker {ended.pid} died: {_manner(ended)}", SHORT_OF_MEMORY) from problem
             raise
         if isinstance(batch, BenchError):
-            raise batch
-        in_hand()
-        return self._deliver(*batch)
+            raise self._left_out.one_too_many(batch)
+        if batch.sheet and batch.sheet.left_out:
+            return replace(batch, sheet=replace(batch.sheet, left_out=tuple(self._left_out.add(batch.sheet.left_out))))
+        return batch
 
     def worker_pids(self) -> list[int]:
         return [process.pid for process in self._processes if process.pid is not None]

@@ -1,0 +1,55 @@
+"""The loader ``dali-cpu``: DALI reads, decodes and augments in threads on the CPU, without touching a GPU."""
+
+from __future__ import annotations
+
+import torch
+
+from ddpbench.data import folder
+from ddpbench.data.dali.graph import Graph, layout_of
+from ddpbench.data.dali.supply import Supply
+from ddpbench.data.folder import ImageTree
+from ddpbench.data.left_out import LeftOut
+from ddpbench.data.loader import HostBatch
+from ddpbench.data.pixels import finisher
+from ddpbench.record.config import Config
+from ddpbench.record.record import Data
+
+
+def open_dali_cpu(
+    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
+) -> DaliCpu:
+    """``config.workers`` threads, and ``config.prefetch`` batches kept ready."""
+    assert config.data_dir, "checked"
+    return DaliCpu(folder.read(config.data_dir), config, rank, world_size, device, first_batch)
+
+
+def cpu_graph(config: Config, device: torch.device) -> Graph:
+    """For a GPU rank it ends at uint8, a quarter of the bytes on the wire, which are normalised there; for a CPU rank it does all."""
+    assert config.image_size, "settled"
+    if device.type == "cuda":
+        return Graph(config.image_size, config.augment, "UINT8", "HWC")
+    return Graph(config.image_size, config.augment, "FLOAT", layout_of(config))
+
+
+class DaliCpu:
+    """Batches in host memory."""
+
+    def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
+        self.data = Data(loader="dali-cpu", description=tree.description, images=len(tree.files), made=tree.made)
+        self.in_flight = config.prefetch
+        graph = cpu_graph(config, device)
+        normalise = finisher("imagenet", config.image_size, config.channels_last, device)
+        self.finish = normalise if graph.dtype == "UINT8" else graph.seen_as_nchw
+        self._supply = Supply(graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self._pin = config.pin_memory and device.type == "cuda"
+
+    def next_batch(self) -> HostBatch:
+        supplied = self._supply.next()
+        batch = HostBatch(torch.from_dlpack(supplied.images.as_tensor()), supplied.labels, supplied.sheet)
+        return batch.pin_memory() if self._pin else batch
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        self._supply.close()

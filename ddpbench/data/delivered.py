@@ -1,0 +1,41 @@
+"""Batches of a loader in host memory, carried to the device: the one place where they cross, and where their coming is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+
+from ddpbench.data.arrivals import Arrival, told
+from ddpbench.data.delivery import delivery
+from ddpbench.data.loader import Batch, HostLoader
+from ddpbench.record.loading import Loading
+
+
+class Delivered:
+    """The loader that ``host`` becomes on ``device``."""
+
+    def __init__(self, host: HostLoader, device: torch.device) -> None:
+        self.data, self.in_flight = host.data, host.in_flight
+        self._host = host
+        self._deliver = delivery(device, host.finish)
+        self._arrivals: list[Arrival] = []
+
+    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+        asked = perf_counter()
+        batch = self._host.next_batch()
+        in_hand()
+        if batch.sheet:
+            self._arrivals.append(Arrival(asked, perf_counter(), len(batch.labels), batch.sheet))
+        return self._deliver(batch.samples, batch.labels)
+
+    def loading(self) -> Loading | None:
+        arrivals, self._arrivals = self._arrivals, []
+        return told(arrivals) if arrivals else None
+
+    def worker_pids(self) -> list[int]:
+        return self._host.worker_pids()
+
+    def close(self) -> None:
+        self._host.close()

@@ -1,0 +1,71 @@
+"""libjpeg-turbo by the shortest way that is installed: from the bytes of a JPEG to a tensor, with no picture object between."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+Decoder = Callable[[bytes], Tensor]
+"""From a JPEG to RGB, uint8 (3, H, W) with the channels last in memory. Raises RuntimeError where it is damaged."""
+
+MARKER, FRAMES = 0xFF, {0xC0, 0xC1, 0xC2}
+"""What every segment begins with, and the kinds that begin a frame: baseline, extended, progressive."""
+
+
+@cache
+def decoder() -> Decoder | None:
+    """torchcodec's, or else torchvision's, whichever is found to work first; None where PIL is left."""
+    tried = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(tried, "JPEG")
+    for open_decoder in (_of_torchcodec, _of_torchvision):
+        try:
+            found = open_decoder()
+            found(tried.getvalue())
+        except Exception:  # not installed, older than its images, built without libjpeg, or without the FFmpeg that it looks for
+            continue
+        return found
+    return None
+
+
+def is_jpeg(content: bytes) -> bool:
+    """By how it begins, whatever the file is called."""
+    return content[:3] == b"\xff\xd8\xff"
+
+
+def size_of(content: bytes) -> tuple[int, int] | None:
+    """Width and height of a JPEG, from the segment that begins its frame (ITU T.81, B.2.2); None of anything else.
+
+    To open it as a picture takes ten times as long.
+    """
+    place = 2
+    while is_jpeg(content) and place + 9 <= len(content) and content[place] == MARKER:
+        kind, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4], "big")
+        if kind in FRAMES:
+            height, width = (int.from_bytes(content[at : at + 2], "big") for at in (place + 5, place + 7))
+            return (width, height) if width and height else None
+        place += 1 if kind == MARKER else 2 + length  # it may be repeated, to fill up
+    return None
+
+
+def _of_torchcodec() -> Decoder:
+    from torchcodec.decoders import decode_jpeg
+
+    decode: Any = decode_jpeg
+    return lambda content: decode(_as_tensor(content), mode="RGB")
+
+
+def _of_torchvision() -> Decoder:
+    from torchvision.io import ImageReadMode  # which loads the operator
+
+    decode: Any = torch.ops.image.decode_jpeg  # the function around it warns at every image, since 0.29, to ask for torchcodec
+    return lambda content: decode(_as_tensor(content), ImageReadMode.RGB.value, False)
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)  # torch warns of memory that it could not write to

@@ -1,0 +1,35 @@
+"""Files that cannot be read: so many may be left out, each is told of once, and the next one ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddpbench.machine.say import print_note
+from ddpbench.record.errors import BenchError
+
+
+class LeftOut:
+    """Those of one loader, of which ``allowed`` may be left out."""
+
+    def __init__(self, allowed: int) -> None:
+        self._allowed = allowed
+        self._seen: set[str] = set()
+
+    def add(self, problems: Iterable[BenchError]) -> list[BenchError]:
+        """The new ones among these, each told of. Raises the error of the first that is one too many."""
+        new: list[BenchError] = []
+        for problem in problems:
+            if problem.message in self._seen:
+                continue
+            if len(self._seen) == self._allowed:
+                raise self.one_too_many(problem)
+            self._seen.add(problem.message)
+            print_note(f"left out: {problem.message}")
+            new.append(problem)
+        return new
+
+    def one_too_many(self, problem: BenchError) -> BenchError:
+        """The error of a file that may not be left out, with how many were."""
+        others = len(self._seen - {problem.message})
+        after = f", after {others:,} others that were left out" if others else ""
+        return BenchError(f"{problem.message}{after}", problem.hint)

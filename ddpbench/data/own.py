@@ -1,0 +1,141 @@
+"""``--loader module:name``: batches of somebody's own, made by a function, a DataLoader's or any others."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ddpbench.data.catalogue import asked_for
+from ddpbench.data.fitting import Fitting
+from ddpbench.data.loader import Finish, HostBatch
+from ddpbench.data.pixels import in_layout
+from ddpbench.data.synthetic import input_shape
+from ddpbench.data.timed import timed
+from ddpbench.data.workers import starting_workers
+from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError
+from ddpbench.record.names import resolve
+from ddpbench.record.record import Data
+
+
+def open_own(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Own:
+    """What the function that ``config.loader`` names returns. It is given what its parameters ask for; sharding is left to it."""
+    assert config.loader, "settled"
+    assert config.batch_size, "settled"
+    function = resolve(config.loader)
+    offered = {"config": config, "dataset": dataset, "classes": classes, "rank": rank, "world_size": world_size, "device": device}
+    make = partial(function, **{name: offered[name] for name in asked_for(function) if name in offered})
+    fitting = Fitting(input_shape(dataset, classes, config.image_size), classes, targets=dataset == "gemm")
+    return Own(config.loader, make, config.batch_size, fitting, lambda samples: in_layout(samples, config.channels_last))
+
+
+class Own:
+    """Batches of an iterable that ``make`` returns, again from the start when it ends. A batch that is not full may only be the last."""
+
+    def __init__(self, name: str, make: Callable[[], Iterable[Any]], batch_size: int, fitting: Fitting, finish: Finish) -> None:
+        self.finish = finish
+        self._name, self._make, self._batch_size, self._fitting = name, make, batch_size, fitting
+        self._earlier = multiprocessing.active_children()
+        self._source = self._made()
+        workers = getattr(self._source, "num_workers", 0)
+        self.in_flight = workers * (getattr(self._source, "prefetch_factor", None) or 0)
+        self.data = Data(loader=name, description=f"batches of {name}, which shares them out itself", images=_samples(self._source))
+        self._stream = self._batches()
+
+    def next_batch(self) -> HostBatch:
+        return next(self._stream)
+
+    def worker_pids(self) -> list[int]:
+        return [process.pid for process in self._processes() if process.pid is not None]
+
+    def close(self) -> None:
+        processes = self._processes()
+        self._stream.close()  # its iterator goes with it, and that ends its workers
+        del self._source
+        for process in processes:
+            with suppress(ValueError):  # it was closed by then
+                process.terminate()
+                process.join()
+
+    def _processes(self) -> list[BaseProcess]:
+        return [child for child in multiprocessing.active_children() if child not in self._earlier]
+
+    def _made(self) -> Iterable[Any]:
+        made = self._make()
+        if isinstance(made, DataLoader):
+            return timed(made)
+        if not isinstance(made, Iterable):
+            raise BenchError(f"'{self._name}' returned {type(made).__name__}", "it must return batches of (samples, labels)")
+        return made
+
+    def _batches(self) -> Generator[HostBatch]:
+        for epoch in count():
+            if epoch and isinstance(self._source, Iterator):  # which ends once and for all
+                self._source = self._made()
+            yield from self._epoch(epoch)
+
+    def _epoch(self, epoch: int) -> Iterator[HostBatch]:
+        _shuffle_anew(self._source, epoch)
+        with starting_workers():
+            given = iter(self._source)
+        full, not_full = 0, 0
+        for each in given:
+            batch = self._understood(each)
+            if not_full:
+                break
+            if len(batch.labels) == self._batch_size:
+                full += 1
+                yield batch
+            else:
+                not_full = len(batch.labels)
+        else:
+            if full:
+                return
+        if not not_full:
+            raise BenchError(f"'{self._name}' gave no batch", "is its data set empty, or smaller than a batch?")
+        raise BenchError(f"'{self._name}' gives batches of {not_full}, and {self._batch_size} were asked for", f"-b {not_full}")
+
+    def _understood(self, given: Any) -> HostBatch:
+        """The batch that was ``given``. Raises BenchError where the model could not be trained on it."""
+        match given:
+            case HostBatch():
+                batch = given
+            case [Tensor() as samples, Tensor() as labels]:
+                batch = HostBatch(samples, labels)
+            case _:
+                raise BenchError(f"'{self._name}' gives {_described(given)}", "a batch must be a pair of tensors: samples, labels")
+        self._fitting.check(batch, self._name)
+        return batch
+
+
+def _shuffle_anew(source: Iterable[Any], epoch: int) -> None:
+    """Tells the sampler which epoch it is, as a training script has to."""
+    batch_sampler = getattr(source, "batch_sampler", None)
+    for sampler in (getattr(source, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)):
+        set_epoch = getattr(sampler, "set_epoch", None)
+        if set_epoch:
+            set_epoch(epoch)
+
+
+def _samples(source: Iterable[Any]) -> int | None:
+    """How many there are in the whole data set, where it tells."""
+    try:
+        return len(source.dataset)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        return None
+
+
+def _described(given: Any) -> str:
+    """``tuple of Tensor, dict``."""
+    if isinstance(given, list | tuple):
+        return f"{type(given).__name__} of {', '.join(type(part).__name__ for part in given)}"
+    return type(given).__name__
