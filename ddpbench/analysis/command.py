@@ -14,6 +14,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.request import Output
 
 PROGRAM = "ddpbench"
+RUN, DIAGNOSE = "run", "diagnose"
 RESIDENT = "synthetic"
 """The loader of a batch that is on the device already: what training could reach, and nothing to train on. It takes no files."""
 
@@ -29,6 +30,9 @@ FIELDS: Mapping[str, Field] = {
 
 ONCE = frozenset({"json", "force", "quiet"})
 """Flags that are not for another run: the record that this one wrote is in the way, and a report is wanted."""
+
+UNDIAGNOSED = frozenset({"rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile"})
+"""Flags that say how long a run is measured, which a diagnosis decides by itself."""
 
 RENDEZVOUS = ("--standalone", "--nnodes", "--node-rank", "--rdzv", "--master-")
 """How flags of torchrun begin that say where ranks meet."""
@@ -58,15 +62,32 @@ class Rerun:
         Several values of one field make arms, which one job interleaves and one table compares; none leaves the flag out.
         """
         asked, environment = self.record.asked or self.record.config, self.record.environment
-        start, given = _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
+        start, given = self._words()
         if self.ranks is not None:
             start, given = _on_ranks(self.ranks, start, given)
         values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
-        if values.get("loader") == (RESIDENT,):
+        if given[0] == ("", [DIAGNOSE]):
+            given, values = given[1:], {**_default_loader(given, asked), **values}
+        if values.get("loader", (asked.loader,)) == (RESIDENT,):
             values["data_dir"] = ()
         kept = [word for name, words in given if name not in values and name not in ONCE for word in words]
         changed = [word for name, arms in values.items() for word in spelled(name, arms)]
         return shlex.join([*([] if "threads" in values else threads(environment)), *start, *kept, *changed])
+
+    def diagnose(self, **values: Sequence[object]) -> str:
+        """A shell command that finds out what holds this run back, with other ``values`` for some fields of its Config."""
+        asked, environment = self.record.asked or self.record.config, self.record.environment
+        start, given = self._words()
+        given = given[given[0][1] in ([RUN], [DIAGNOSE]) :]
+        values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
+        kept = [word for name, words in given if name not in values and name not in ONCE | UNDIAGNOSED for word in words]
+        changed = [word for name, arms in values.items() for word in spelled(name, arms)]
+        return shlex.join([*threads(environment), *start, DIAGNOSE, *kept, *changed])
+
+    def _words(self) -> tuple[list[str], list[Unit]]:
+        """Those up to the program's name, and the flags behind it: as they were typed or, where that is not understood, of the Config."""
+        asked, environment = self.record.asked or self.record.config, self.record.environment
+        return _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
 
 
 def spelled(name: str, arms: Sequence[object]) -> list[str]:
@@ -161,6 +182,12 @@ def _on_a_port_of_its_own(start: list[str], environment: Environment) -> list[st
     if start[0] != "torchrun" or environment.nodes > 1 or meets:
         return start
     return ["torchrun", "--standalone", *start[1:]]
+
+
+def _default_loader(given: Sequence[Unit], asked: Config) -> dict[str, Sequence[object]]:
+    """The loader that a diagnosis took where nobody named one: a run would take none."""
+    named = {name for name, _ in given}
+    return {} if named & {"loader", "data_dir"} or asked.loader is None else {"loader": (asked.loader,)}
 
 
 def _listed(given: Sequence[Unit]) -> list[str]:

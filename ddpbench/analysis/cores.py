@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from ddpbench.analysis.pipeline.neighbours import ALL_BUSY, busiest
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS, Trace
 
@@ -15,9 +16,6 @@ FAIR = 0.85
 
 MOST_WAITING = 0.10
 """A rank that waits longer than this fraction of its time leaves cores idle by itself."""
-
-ALL_BUSY = 0.9
-"""From this fraction of their time on, cores leave none for more work."""
 
 LEAST_S = 1.0
 """Below this, the ticks in which CPU time is counted weigh too much."""
@@ -87,23 +85,56 @@ def kept_from_cores(record: Record) -> Mapping[int, float]:
 
     One thread of a computing rank is always on a core; of several, half of them are asked for, since not all of a step is
     spread over all of them. Loader workers' time counts as the rank's, so that too little is found too seldom, never too often.
-    Empty where the job itself wants more cores than there are: nobody else is needed to explain that.
+    Empty where the job itself wants more cores than there are: nobody else is needed to explain that; and where the cores were
+    watched, and nobody else was there.
     """
-    wanted = need(record)
-    if record.environment.device_type != "cpu" or wanted.cores > wanted.usable:
+    wanted, watched = need(record), busiest(record)
+    if record.environment.device_type != "cpu" or wanted.cores > wanted.usable or (watched is not None and not watched.shared):
         return {}
     traces: dict[int, list[Trace]] = {}
     for timed in record.rounds:
         for trace in timed.traces:
             traces.setdefault(trace.rank, []).append(trace)
-    got = {rank: _got(seen, max(1.0, wanted.threads / 2)) for rank, seen in traces.items()}
+    got = {rank: _got(seen, least_threads(wanted.threads)) for rank, seen in traces.items()}
     return {rank: cores for rank, cores in got.items() if cores is not None}
+
+
+def least_threads(threads: int) -> float:
+    """Cores that a computing rank of so many threads keeps busy at the least."""
+    return max(1.0, threads / 2)
+
+
+def traces_on(record: Record, host: str) -> list[Trace]:
+    """Of the ranks on one node, all rounds."""
+    there = {place.rank for place in record.environment.places if place.host == host}
+    return [trace for timed in record.rounds for trace in timed.traces if trace.rank in there]
+
+
+def trainer_got(traces: Sequence[Trace]) -> float | None:
+    """Cores that a trainer process got while it waited for nothing, the mean over ``traces``; None where CPU times are not known.
+
+    The time of its loader's workers is left out as far as they told it.
+    """
+    if any(trace.cpu_s is None for trace in traces):
+        return None
+    used_s = fsum((trace.cpu_s or 0.0) - worker_cpu_s(trace) for trace in traces)
+    computed_s = fsum(trace.wall_s - waited_s(trace) for trace in traces)
+    return max(0.0, used_s) / computed_s if computed_s > 0 else None
+
+
+def worker_cpu_s(trace: Trace) -> float:
+    """Seconds of cores that a rank's loader workers told to have used in a round."""
+    return fsum(trace.loading.cpu_s.values()) if trace.loading else 0.0
+
+
+def waited_s(trace: Trace) -> float:
+    """Seconds of a round in which a rank waited for data, for its copy, or for other ranks."""
+    return fsum(trace.total_ms(phase) for phase in ("data", "host_to_device", *WAITS_FOR_OTHERS)) / 1000
 
 
 def _all_busy(record: Record, node: Need) -> bool:
     """By the CPU time of the ranks there and of their workers; False where that was not read."""
-    there = {place.rank for place in record.environment.places if place.host == node.host}
-    used = [trace.cpu_s for timed in record.rounds for trace in timed.traces if trace.rank in there]
+    used = [trace.cpu_s for trace in traces_on(record, node.host)]
     wall_s = fsum(timed.wall_s for timed in record.rounds)
     return None not in used and fsum(each or 0.0 for each in used) >= ALL_BUSY * node.usable * wall_s
 
@@ -112,9 +143,8 @@ def _got(traces: Sequence[Trace], least: float) -> float | None:
     """Cores that one rank got, where that is too few."""
     used = [trace.cpu_s for trace in traces if trace.cpu_s is not None]
     wall_s = fsum(trace.wall_s for trace in traces)
-    waits = ("data", "host_to_device", *WAITS_FOR_OTHERS)
-    waited_s = fsum(trace.total_ms(phase) for trace in traces for phase in waits) / 1000
-    if len(used) < len(traces) or wall_s < LEAST_S or waited_s > MOST_WAITING * wall_s:
+    waiting_s = fsum(map(waited_s, traces))
+    if len(used) < len(traces) or wall_s < LEAST_S or waiting_s > MOST_WAITING * wall_s:
         return None
     cores = fsum(used) / wall_s
-    return cores if cores < FAIR * least * (1 - waited_s / wall_s) else None
+    return cores if cores < FAIR * least * (1 - waiting_s / wall_s) else None

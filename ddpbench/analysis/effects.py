@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ddpbench.analysis.bottleneck import BINDING, verdict
-from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
+from ddpbench.analysis.bottleneck import verdict
+from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.measures import SECONDS, Measure
 from ddpbench.analysis.stats import Interval, paired_ratio
 from ddpbench.analysis.summary import summarise

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from ddpbench.analysis.parts import in_parts
 from ddpbench.record.record import Record
 
 LEAST_ROUNDS, LEAST_STEPS = 5, 30
@@ -16,6 +17,9 @@ LEAST_FOR_A_VERDICT = 3, 10
 
 LEAST_FOR_AN_INTERVAL = 3
 """The t-interval of two figures is so wide that it says nothing: their range says more."""
+
+BINDING = 0.10
+"""A wait is a limit from this fraction of the step."""
 
 
 @dataclass(frozen=True)
@@ -60,4 +64,9 @@ def enough(record: Record) -> Mapping[str, int]:
 
 def too_few_for_a_verdict(record: Record) -> bool:
     rounds, least = LEAST_FOR_A_VERDICT
-    return len(record.rounds) < rounds or steps(record) < least
+    return len(pieces(record).rounds) < rounds or steps(record) < least
+
+
+def pieces(record: Record) -> Record:
+    """``record`` in the pieces whose agreement tells what a verdict is worth: its rounds, or the parts of a few long trainings."""
+    return in_parts(record, LEAST_FOR_A_VERDICT[0])

@@ -41,4 +41,5 @@ def _repeats(other: Record, record: Record) -> bool:
     here, there = record.environment, other.environment
     same_machine = [(place.host, place.device) for place in there.places] == [(place.host, place.device) for place in here.places]
     same_launch = [(place.host, place.pid) for place in there.places] == [(place.host, place.pid) for place in here.places]
-    return other.config == record.config and there.software == here.software and same_machine and not same_launch
+    same_thing = other.config == record.config and other.label == record.label
+    return same_thing and there.software == here.software and same_machine and not same_launch

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp, hypot, inf, log
 from statistics import median, stdev
 
 import msgspec
 
 from ddpbench.analysis.bottleneck import verdict
+from ddpbench.analysis.pipeline.experiments import NONE, Experiments, diagnosed, experiments_of
 from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import checks
-from ddpbench.record.record import Record
+from ddpbench.record.record import Job, Record
 from ddpbench.record.verdict import Headline
 
 ASSUMED_LAUNCH_SD = 0.004
@@ -24,19 +25,32 @@ ENOUGH_HISTORY = 3
 CONFIDENCE = 0.95
 
 
-def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = ()) -> None:
+def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda record: ()) -> None:
+    """Judges every record of ``job``, and the run that a diagnosis is of by the experiments around it, too.
+
+    ``history`` gives the images/s of earlier runs of the same Config on the same machine.
+    """
+    real = diagnosed(job)
+    for record in job.records:
+        if record is real:
+            judge(record, history(record), job.command, experiments_of(job))
+        else:
+            judge(record, history(record), job.as_a_run)
+
+
+def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = (), around: Experiments = NONE) -> None:
     """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
 
     A check that blocks leaves the figure and the verdict None, and makes a record that was "ok" "invalid". ``history`` are
-    the images/s of earlier runs of the same Config on the same machine, and ``typed`` is the command of the job, in whose words
-    the next one is offered.
+    the images/s of earlier runs of the same Config on the same machine, ``typed`` is the command of the job, in whose words the
+    next one is offered, and ``around`` holds what was measured beside the run.
     """
     record.checks = checks(record)
     blocked = any(check.effect == "blocks" for check in record.checks)
     if blocked and record.status == "ok":
         record.status = "invalid"
     record.headline = None if blocked or not record.rounds else headline([timed.images_per_s for timed in record.rounds], history)
-    record.verdict = None if blocked else verdict(record, summarise(record), typed)
+    record.verdict = None if blocked else verdict(record, summarise(record), typed, around)
 
 
 def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headline:

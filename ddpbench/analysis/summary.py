@@ -100,6 +100,12 @@ def _phases_ms(rows: Sequence[RankRow], step_ms: float | None) -> dict[str, floa
     return {**phases_ms, "unexplained": step_ms - fsum(phases_ms.values())}
 
 
+def exchange_ms(rounds: Sequence[Round]) -> float:
+    """Mean over steps of the wait for other ranks that even the latest of a step has: what it takes where all are ready at once."""
+    waits = [each for timed in rounds for each in zip(*map(_waits_ms, timed.traces), strict=False)]
+    return fmean(map(min, waits)) if waits else 0.0
+
+
 def _late_data_ms(rounds: Sequence[Round]) -> float | None:
     """Mean over ranks and steps of the wait for others that is a wait for the latest rank's data.
 
@@ -112,7 +118,7 @@ def _late_data_ms(rounds: Sequence[Round]) -> float | None:
 
 def _late_waits(traces: Sequence[Trace]) -> list[float]:
     data = [trace.phases_ms["data"] for trace in traces]
-    waits = [[sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in WAITS_FOR_OTHERS), strict=True)] for trace in traces]
+    waits = map(_waits_ms, traces)
     late: list[float] = []
     for data_ms, waits_ms in zip(zip(*data, strict=False), zip(*waits, strict=False), strict=False):
         least_ms = min(waits_ms)
@@ -139,3 +145,8 @@ def _joules_per_image(record: Record) -> float | None:
             images += trace.images
         joules += fsum(energy_j.values())
     return joules / images if images else None
+
+
+def _waits_ms(trace: Trace) -> list[float]:
+    """For other ranks, a step."""
+    return [sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in WAITS_FOR_OTHERS), strict=True)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads
 from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.analysis.words import count
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
@@ -130,10 +131,6 @@ def where(record: Record, ranks: list[int]) -> str:
     if len(ranks) > 1:
         return f"{len(ranks)} ranks"
     return next(f"rank {place.rank} ({place.host})" for place in record.environment.places if place.rank == ranks[0])
-
-
-def count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
 
 
 def _traces(record: Record) -> Iterator[Trace]:

@@ -10,7 +10,8 @@ from ddpbench.analysis.attested import not_as_asked, unused_scale
 from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, enough, steps
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
-from ddpbench.analysis.surroundings import alloc_retry, count, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
+from ddpbench.analysis.surroundings import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
+from ddpbench.analysis.words import count
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace

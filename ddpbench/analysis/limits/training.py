@@ -1,0 +1,156 @@
+"""Limits of the training itself: its slowest rank, its launches, its gradient sync, its computing."""
+
+from __future__ import annotations
+
+from math import fsum
+from statistics import median
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.cores import crowded
+from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
+from ddpbench.analysis.pipeline.one_rank import only_the_last
+from ddpbench.analysis.pipeline.rates import exposed_sync
+from ddpbench.analysis.ranks import COMPUTE
+from ddpbench.analysis.straggler import StragglerNote
+from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.surroundings import wanted_of
+from ddpbench.analysis.words import about, who
+from ddpbench.record.record import Record
+from ddpbench.record.trace import WAITS_FOR_OTHERS
+from ddpbench.record.verdict import Verdict
+
+BUSY = 0.85
+"""Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""
+
+HARDLY_AHEAD = 0.10
+"""A host less than this fraction of a step ahead of its GPU hardly keeps up with it."""
+
+MOST_UNEXPLAINED = 0.20
+
+SLOW_IN = {
+    "data": "in getting its data",
+    "host to device": "in copying to the device",
+    "compute": "in computing",
+    "clock": "with a lower clock",
+    "host": "between the phases, on its host",
+}
+ON_PROCESSORS = {"host to device": "in making its batches ready"}
+"""Where nothing is copied."""
+
+
+def straggler(case: Case) -> Verdict | None:
+    """One rank, every round; unless the others wait longer for data of their own than for it, or load no faster than it does."""
+    record, slow, rows = case.record, case.summary.slow, case.summary.ranks
+    if slow is None or slow.lost_ms <= median(row.data_ms for row in rows if row.rank != slow.rank):
+        return None
+    if slow.kind == "data" and only_the_last(case, slow.rank):
+        return None
+    own_ms = next(row.own_ms for row in rows if row.rank == slow.rank)
+    return Verdict(
+        kind="straggler",
+        says=f"rank {slow.rank} ({_place(record, slow)}) is {slow.excess:.0%} slower than the others, {_slow_in(record, slow)}",
+        why=f"its own time is {about(own_ms)} ms a step, the others' {about(own_ms / (1 + slow.excess))}; "
+        f"it costs {about(slow.cost_images_per_s)} {record.item}s/s",
+        rank=slow.rank,
+        cause="one-rank" if slow.kind == "data" else "",
+    )
+
+
+def too_few_cores(case: Case) -> Verdict | None:
+    """Ranks that take turns on the cores: what looks like a wait for other ranks, or like computing, is one for a core.
+
+    Where training was measured beside the loader and without it, its workers are known not to be what is too many.
+    """
+    node = crowded(case.record)
+    if node is None or (case.around.beside is not None and node.trainers <= node.usable):
+        return None
+    seen = sync_bound(case) or compute_bound(case)
+    return Verdict(
+        kind="inconclusive",
+        says=f"too few cores: {wanted_of(node)} > {node.usable:g} usable cores",
+        why=f"they take turns on the cores and wait for each other; {looks_like(seen)}",
+    )
+
+
+def launch_bound(case: Case) -> Verdict | None:
+    """By the profiler's kernels where it saw them, else by the host's lead; of the training without a loader where there was one.
+
+    A CPU has no launches to wait for.
+    """
+    if case.record.environment.device_type != "cuda":
+        return None
+    seen = case.around.device or case.record
+    summary, gap = summarise(seen), seen.launch_gap or case.record.launch_gap
+    if gap is not None:
+        of = summary if seen.launch_gap else case.summary
+        free_ms = gap.step_ms - fsum(of.phases_ms[phase] for phase in ("data", "host_to_device", *WAITS_FOR_OTHERS))
+        held = gap.kernel_ms < BUSY * free_ms
+        why = f"kernels run for {about(gap.kernel_ms)} of the {about(free_ms)} ms in which the GPU waits for nothing else"
+    elif summary.lead_ms is not None and summary.step_ms is not None:
+        held = summary.lead_ms < HARDLY_AHEAD * summary.step_ms
+        why = f"when it has issued a step of {about(summary.step_ms)} ms the host is {about(summary.lead_ms)} ms ahead of the GPU"
+    else:
+        return None
+    if not held:
+        return None
+    return Verdict(
+        kind="launch-bound",
+        says="the host cannot issue kernels as fast as the GPU runs them",
+        why=why,
+    )
+
+
+def sync_bound(case: Case) -> Verdict | None:
+    """By what a step takes longer than without sync where that was measured, else by the waits for other ranks."""
+    record, around = case.record, case.around
+    device_s, no_sync_s, longer = step_s(around.device), step_s(around.no_sync), times_as_long(around.device, around.no_sync)
+    if device_s is not None and no_sync_s is not None and longer is not None:
+        waits_ms = 1000 * exposed_sync(device_s, no_sync_s) if longer.low > 1 else 0.0
+        measured = f"; with every rank for itself it takes {about(1000 * no_sync_s)} ms"
+    else:
+        waits_ms, measured = (case.summary.sync_ms or 0) - (case.summary.late_data_ms or 0), ""
+    if waits_ms < BINDING * case.step_ms:
+        return None
+    return Verdict(
+        kind="sync-bound",
+        says=f"{waits_ms / case.step_ms:.0%} of every step is gradient sync that backward does not hide",
+        why=f"{about(waits_ms)} of {about(case.step_ms)} ms, "
+        f"for the gradients of {about(record.parameters / 1e6)} million parameters on {record.world_size} ranks{measured}",
+    )
+
+
+def unexplained(case: Case) -> Verdict | None:
+    rest_ms = case.summary.phases_ms["unexplained"]
+    if rest_ms < MOST_UNEXPLAINED * case.step_ms:
+        return None
+    return Verdict(
+        kind="inconclusive",
+        says=f"{rest_ms / case.step_ms:.0%} of every step is not explained by its phases",
+        why=f"{about(rest_ms)} of {about(case.step_ms)} ms pass on the wall clock and in no phase",
+    )
+
+
+def compute_bound(case: Case) -> Verdict:
+    phases_ms = case.summary.phases_ms
+    share = fsum(phases_ms[phase] for phase in COMPUTE) / case.step_ms
+    forward, backward, optimizer = (about(phases_ms[phase]) for phase in COMPUTE)
+    return Verdict(
+        kind="compute-bound",
+        says=f"{who(case.record, 'compute')} {share:.0%} of every step: healthy",
+        why=f"forward {forward}, backward {backward}, optimizer {optimizer} of {about(case.step_ms)} ms"
+        + (f"; MFU {case.summary.mfu:.0%} of the measured ceiling" if case.summary.mfu is not None else ""),
+    )
+
+
+def looks_like(found: Verdict) -> str:
+    """What is most likely where nothing is certain."""
+    return found.says if found.kind == "inconclusive" else f"most like {found.kind}: {found.says}"
+
+
+def _slow_in(record: Record, slow: StragglerNote) -> str:
+    return (SLOW_IN if record.environment.device_type == "cuda" else {**SLOW_IN, **ON_PROCESSORS})[slow.kind]
+
+
+def _place(record: Record, slow: StragglerNote) -> str:
+    return f"{slow.host}, GPU {slow.device_index}" if record.environment.device_type == "cuda" else slow.host

@@ -1,0 +1,75 @@
+"""The formulas of the data pipeline. Rates are images/s of one rank, times are seconds, and cores those of one node.
+
+G ranks a node · B images a rank a step · W workers a rank · C usable cores · k cores that the trainer processes need · c, m seconds
+of a core an image in the workers and in the trainer process · c_wall seconds an image in a worker · t seconds of a core to train it,
+where that is done on the same cores · b bytes an image on the wire · h share of the files that lie in memory.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor, inf
+
+HEADROOM = 1.15
+"""Workers to have, over those that would just keep up."""
+
+
+def device_rate(batch: int, step_s: float) -> float:
+    """R_gpu = B / T_gpu: what a device trains of batches that are there already."""
+    return batch / step_s
+
+
+def worker_rate(workers: int, wall_s: float) -> float:
+    """R_work = W / c_wall: what the workers make, all of them busy."""
+    return workers / wall_s
+
+
+def core_rate(cores: float, trainers: float, ranks: int, image_s: float) -> float:
+    """R_cpu = (C - k) / (G (c + m)): what the cores beside the trainers can load; ``image_s`` is c + m."""
+    beside = max(0.0, cores - trainers)
+    return beside / (ranks * image_s) if image_s > 0 else inf if beside else 0.0
+
+
+def shared_core_rate(cores: float, ranks: int, image_s: float, training_s: float) -> float:
+    """C / (G (c + m + t)): the same where the cores that load also train, and a trainer that waits leaves its own to the workers."""
+    return cores / (ranks * (image_s + training_s))
+
+
+def copy_rate(bytes_per_s: float, image_bytes: float) -> float:
+    """R_h2d = BW_h2d / b."""
+    return bytes_per_s / image_bytes
+
+
+def storage_rate(ranks: int, resident: float, warm: float | None, cold: float | None) -> float | None:
+    """1 / R_st = G (h / R_warm + (1 - h) / R_cold), with R_warm and R_cold in files/s of the node.
+
+    None where a rate that it takes is not known.
+    """
+    parts = [(resident, warm), (1 - resident, cold)]
+    if any(share > 0 and not rate for share, rate in parts):
+        return None
+    return 1 / (ranks * sum(share / rate for share, rate in parts if share > 0 and rate))
+
+
+def workers_needed(wall_s: float, rate: float) -> int:
+    """ceil(1.15 c_wall R): workers a rank that give ``rate`` with some headroom."""
+    return ceil(HEADROOM * wall_s * rate)
+
+
+def workers_that_fit(cores: float, trainers: float, ranks: int) -> int:
+    """The most W with G W + k <= C; 0 where the trainers need all cores."""
+    return max(0, floor((cores - trainers) / ranks))
+
+
+def cores_needed(image_s: float, rate: float, trainers: float, ranks: int) -> float:
+    """(c + m) R + k / G: cores a rank that load ``rate`` and train; ``image_s`` is c + m, k without m."""
+    return image_s * rate + trainers / ranks
+
+
+def utilisation(device_s: float, real_s: float) -> float:
+    """AU = T_gpu / T_real: the accelerator utilisation that storage people use, a fraction."""
+    return device_s / real_s
+
+
+def exposed_sync(device_s: float, no_sync_s: float) -> float:
+    """T_device - T_no_sync: the part of a step in which gradient all-reduce is not hidden, in seconds; not below 0."""
+    return max(0.0, device_s - no_sync_s)

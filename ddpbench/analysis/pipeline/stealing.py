@@ -1,0 +1,92 @@
+"""What a loader takes from the training beside it: measured by an experiment or, on processors, told by who got the cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.cores import FAIR, Need, least_threads, need, traces_on, trainer_got, worker_cpu_s
+from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
+from ddpbench.analysis.pipeline.neighbours import watched
+from ddpbench.analysis.pipeline.supply import supply
+from ddpbench.analysis.ranks import COMPUTE
+from ddpbench.analysis.words import about
+from ddpbench.record.record import Record
+
+ON_THE_DEVICE = ("dali-gpu",)
+"""Loaders that decode on the device that trains."""
+
+
+@dataclass(frozen=True)
+class Stolen:
+    """``fraction`` is how much longer a step takes for it: g."""
+
+    fraction: float
+    why: str
+    on_the_device: bool
+
+
+def stolen(case: Case) -> Stolen | None:
+    """What the loader takes, where that is a limit: more of a step than the wait for its data.
+
+    One that could not keep up if it had everything for itself takes what it needs: then the run is bound by data, if it waits for them.
+    """
+    given = supply(case)
+    if given.wait_share >= BINDING and given.loader_rate is not None and given.loader_rate < given.device_rate:
+        return None
+    if case.around.device is not None and case.around.beside is not None:
+        return _measured(case)
+    return _by_cores(case)
+
+
+def decodes_on_device(record: Record) -> bool:
+    return record.environment.device_type == "cuda" and record.config.loader in ON_THE_DEVICE
+
+
+def _measured(case: Case) -> Stolen | None:
+    """Training that needs no data, with the loader beside it and without.
+
+    A loader that decodes on the device is slower for the training there, too: then the wait for data is no other limit.
+    """
+    around, on_the_device = case.around, decodes_on_device(case.record)
+    device_s, longer = step_s(around.device), times_as_long(around.beside, around.device)
+    if device_s is None or longer is None:
+        return None
+    beside_ms, device_ms = 1000 * longer.center * device_s, 1000 * device_s
+    taken_ms = min(beside_ms, case.step_ms) - device_ms
+    if longer.low <= 1 or taken_ms < BINDING * device_ms or (taken_ms < case.data_wait_ms and not on_the_device):
+        return None
+    return Stolen(
+        longer.center - 1,
+        f"a step on batches that are there already takes {about(device_ms)} ms alone, "
+        f"{about(beside_ms)} while the loader runs; the run waits {about(case.data_wait_ms)} of {about(case.step_ms)} ms for data",
+        on_the_device,
+    )
+
+
+def _by_cores(case: Case) -> Stolen | None:
+    """Ranks on processors that got fewer cores than they compute with, where all are busy, and not with others."""
+    record, node = case.record, need(case.record)
+    traces, busy, least = traces_on(record, node.host), watched(record, node.host), least_threads(node.threads)
+    got = trainer_got(traces)
+    if record.environment.device_type != "cpu" or busy is None or got is None or busy.shared or not busy.all_of_them:
+        return None
+    loading = fsum(map(worker_cpu_s, traces)) / fsum(timed.wall_s for timed in record.rounds)
+    if node.trainers > node.usable or loading < BINDING * node.usable or kept_ms(case, node) < case.largest_wait_ms:
+        return None
+    return Stolen(
+        least / max(got, 0.01) - 1,
+        f"while it computes a rank gets {about(got)} of {about(least)} cores, and the loader's workers keep {about(loading)} "
+        f"of {about(node.usable)} busy",
+        False,
+    )
+
+
+def kept_ms(case: Case, node: Need) -> float:
+    """Of a step, for how long a rank of ``node`` computes only because it got too few of its cores; 0 where it got its share."""
+    got, least = trainer_got(traces_on(case.record, node.host)), least_threads(node.threads)
+    if got is None or got >= FAIR * least:
+        return 0.0
+    return (1 - got / least) * fsum(case.summary.phases_ms[phase] for phase in COMPUTE)

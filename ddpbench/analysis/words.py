@@ -1,0 +1,25 @@
+"""The words that limits, causes and cures share."""
+
+from __future__ import annotations
+
+from ddpbench.record.record import Record
+
+
+def device(record: Record) -> str:
+    """What a rank trains on: ``GPU``, or ``rank`` on processors."""
+    return "GPU" if record.environment.device_type == "cuda" else "rank"
+
+
+def who(record: Record, verb: str) -> str:
+    """``the GPUs wait``, ``the GPU waits``, ``the ranks wait``."""
+    return f"the {device(record)} {verb}s" if record.world_size == 1 else f"the {device(record)}s {verb}"
+
+
+def about(value: float) -> str:
+    """Three significant digits."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+
+
+def count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
