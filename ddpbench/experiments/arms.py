@@ -1,9 +1,10 @@
-"""The interleaver: several arms in one job, alternating, so that they share the launch's luck and the machine's mood."""
+"""An arm: one training in its turns, between which it holds nothing on the device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +16,9 @@ from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.legs import Legs
+from ddpbench.experiments.shelf import BEGINNING
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits
 from ddpbench.machine.cores import keep_to
 from ddpbench.machine.device import Device
@@ -22,7 +26,6 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
-from ddpbench.record.errors import DoesNotFit
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
 from ddpbench.record.trace import Trace
@@ -62,51 +65,15 @@ class Earlier(msgspec.Struct, frozen=True):
 
 NOTHING = Earlier()
 
-
-def schedule(rounds: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm.
-
-    ``rounds`` are those of each arm; one that has had its own is left out.
-    """
-    for turn in range(max(rounds)):
-        order = range(len(rounds)) if turn % 2 == 0 else reversed(range(len(rounds)))
-        yield from ((arm, turn) for arm in order if turn < rounds[arm])
-
-
-def interleave(arms: Sequence[Arm], in_time: Callable[[int], bool]) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
-    """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
-
-    An arm whose numbers died is not continued, and one of several that does not fit the device gives the reason in place of a
-    round. ``in_time(arm)`` is asked before every round, on every rank. The arm of the last round is left on the device.
-    """
-    for index, turn in schedule([arm.config.rounds for arm in arms]):
-        arm = arms[index]
-        if arm.over or turn in arm.done:
-            continue
-        if not in_time(index):
-            break
-        try:
-            enter_alone(arm, arms)
-        except DoesNotFit as problem:
-            arm.over = True
-            yield index, problem
-        else:
-            yield index, arm.round(turn)
-
-
-def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:
-    """Puts ``arm`` on the device, and every other off it first, so that none is charged for another's memory."""
-    for other in arms:
-        if other is not arm:
-            other.leave()
-    arm.enter()
+Opener = Callable[[Config, str, int, int, int, torch.device], Loader]
+"""What gives an arm its batches, called as ``open_loader`` is."""
 
 
 class Arm:
-    """One Config's training through its turns. Between them it holds nothing on the device.
+    """One Config's training through its turns.
 
     ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
-    device when one begins that is fresh, and what its first loss takes the place of.
+    device when one begins that is fresh, and what its first loss takes the place of. With ``legs`` its rounds are measured in them.
     """
 
     def __init__(
@@ -118,6 +85,9 @@ class Arm:
         trace_file: Path | None = None,
         earlier: Earlier = NOTHING,
         beside: Callable[[Device], object] | None = None,
+        opener: Opener = open_loader,
+        brief: Brief | None = None,
+        legs: Legs | None = None,
     ) -> None:
         self.config = config
         self.over = earlier.over  # more rounds would tell nothing: its numbers are dead, or it does not fit
@@ -126,6 +96,7 @@ class Arm:
         self.preparation: Preparation | None = None
         self.data: Data | None = None
         self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
+        self._opener, self._brief, self._legs = opener, brief, legs
         self._spec = workloads.find(config.workload)
         self._beside = beside
         self._left_over: object = None
@@ -143,7 +114,7 @@ class Arm:
         keep_to(self.config.cores, self._world.seat.local_rank)
         begin = perf_counter()
         model, loss_of = self._new_model(self.config.seed), LOSSES[self._spec.loss]()
-        if self._arms > 1 and not self._steps:
+        if self._arms > 1 and not self._steps and not self._brief:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
         if self._beside:
@@ -151,10 +122,11 @@ class Arm:
         loader = self._open_loader(self.config.seed)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
+        warm_up_s = self._brief.warm_up_s if self._brief else None
         if self._steps:
-            self._session.settle()
+            self._session.settle(warm_up_s)
         else:
-            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin)
+            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin, warm_up_s)
             self._steps = self._steps_a_round(self._world.most(step_s))
         if not self.config.fresh:
             self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
@@ -168,10 +140,12 @@ class Arm:
         model: nn.Module = resolve(self._spec.model)(self.config.image_size, self._spec.classes)
         return model
 
-    def _open_loader(self, seed: int) -> Loader:
+    def _open_loader(self, seed: int, first_batch: int = 0) -> Loader:
         self._pulse.enter("opening the loader")
         config, world = msgspec.structs.replace(self.config, seed=seed), self._world
-        return open_loader(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+        passed = partial(self._pulse.enter, "opening the loader")
+        opener = partial(open_loader, first_batch=first_batch, passed=passed) if first_batch else self._opener
+        return opener(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
 
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""
@@ -181,9 +155,12 @@ class Arm:
             self._session = None
 
     def round(self, index: int) -> Round | None:
-        """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0. A throttled round is tried once more."""
+        """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0.
+
+        A throttled round is tried once more, unless it is in legs, and long.
+        """
         trace = self._measured(index)
-        if self._world.most(float(_pulled_down(trace))):
+        if self._legs is None and self._world.most(float(_pulled_down(trace))):
             trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")
         self._note_rereading()
         dead = trace.numerics.nonfinite_step is not None
@@ -191,18 +168,12 @@ class Arm:
         self._pulse.enter("gathering the round")
         told = self._world.gather(msgspec.json.encode(kept_of(trace, self._world.size)))
         traces = [msgspec.json.decode(message, type=Trace) for message in told]
-        return collect(index, traces) if traces else None
+        return collect(index, traces, self.config.engine) if traces else None
 
     def _measured(self, index: int) -> Trace:
-        """One round: the next of one training, or a training of its own, whose weights and shuffling follow from its number."""
+        """One round: the next of one training, or a training of its own."""
         assert self._session is not None, "a round between enter and leave"
-        if self.config.fresh:
-            seed = self.config.seed + index
-            self._session.start_over(self._new_model(seed).state_dict(), self._open_loader(seed))
-            self._session.plan(self._steps, self._steps_an_epoch())
-            torch.manual_seed(seed)
-            self._left_over = self._beside(self._world.device) if self._beside else None
-        trace = self._session.round(self._steps, drain=not self.config.fresh)
+        trace = self._trained_anew(self._session, index) if self.config.fresh else self._next_round(self._session)
         if not self.config.validate:
             return trace
         self._pulse.enter("validating")
@@ -210,6 +181,30 @@ class Arm:
         held = held_out(self.config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
         accuracy = None if held is None else self._session.accuracy(held)
         return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=accuracy))
+
+    def _next_round(self, session: Session) -> Trace:
+        return session.round(self._steps, self._brief.warm_up_s) if self._brief else session.round(self._steps)
+
+    def _trained_anew(self, session: Session, index: int) -> Trace:
+        """A training whose weights and shuffling follow from its number, or what is left of it."""
+        seed, steps_an_epoch = self.config.seed + index, self._steps_an_epoch()
+        stand = self._legs.stand(index) if self._legs else BEGINNING
+        session.start_over(self._new_model(seed).state_dict(), lambda: self._open_loader(seed, stand.epochs * steps_an_epoch))
+        session.plan(self._steps, steps_an_epoch, stand.parked.update)
+        torch.manual_seed(seed)
+        if stand.epochs:
+            session.go_on_from(stand.parked)
+            self._world.device.set_random_state(stand.random)
+        elif self._beside:
+            self._left_over = self._beside(self._world.device)
+        if self._legs:
+            return self._legs.train(session, index, stand, steps_an_epoch)
+        return session.round(self._steps, drain_s=0.0)
+
+    def round_is_kept(self, index: int) -> None:
+        """Nobody needs any more what was laid down of it."""
+        if self._legs:
+            self._legs.clear(index)
 
     def _note_rereading(self) -> None:
         """Files that were read before come from the page cache: the figure says nothing of the storage."""
@@ -239,6 +234,8 @@ class Arm:
             return self.config.steps
         if self.config.epochs:
             return self.config.epochs * self._steps_an_epoch()
+        if self._brief:
+            return self._brief.steps(step_s, (self.config.workers or 0) if self._in_flight else 0)
         workers = 4 * (self.config.workers or 0) if self._in_flight else 0
         if self._world.device.cuda:
             return max(LEAST_STEPS_CUDA, workers, round(ROUND_S / step_s))
@@ -252,14 +249,14 @@ class Arm:
         return math.ceil(self.data.images / ((self.config.batch_size or 1) * self._world.size))
 
 
-def collect(index: int, traces: list[Trace]) -> Round:
-    """The round that ``traces``, one a rank, make."""
+def collect(index: int, traces: list[Trace], engine: str) -> Round:
+    """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on."""
     return Round(
         index=index,
         traces=traces,
         images=sum(trace.images for trace in traces),
         wall_s=max(trace.wall_s for trace in traces),
-        digests_agree=len({trace.numerics.parameters_after for trace in traces}) == 1,
+        digests_agree=engine == "none" or len({trace.numerics.parameters_after for trace in traces}) == 1,
     )
 
 

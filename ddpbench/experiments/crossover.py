@@ -39,7 +39,7 @@ def crossover(
         refuse(error)
     stem = slug(" ".join(["crossover", family, *(label(side) for side in chosen)]))
     request = request_of(cells(family, chosen, layers), given, output, command)
-    return carry_out(request, Recipe(kept_as(stem, "crossover"), render_crossover))
+    return carry_out(request, Recipe(kept_as(stem, "crossover"), render_crossover, continued=True))
 
 
 def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:

@@ -14,8 +14,9 @@ DDP_FLAGS = ("broadcast_buffers", "bucket_cap_mb", "gradient_as_bucket_view", "s
 
 
 def note_idle_flags(asked: Sequence[Config], world: World) -> None:
-    """Names the flags of DDP that some arm was given where there is no process group, and so no DDP. One rank speaks."""
-    if world.distributed or not world.seat.speaks:
+    """Names the flags of DDP that some arm was given where no arm has DDP. One rank speaks."""
+    without = [config for config in asked if not world.distributed or config.engine == "none"]
+    if len(without) < len(asked) or not world.seat.speaks:
         return
     given = [
         field.negative if field.default is True else field.spelling
@@ -24,4 +25,5 @@ def note_idle_flags(asked: Sequence[Config], world: World) -> None:
     ]
     if given:
         does = "does" if len(given) == 1 else "do"
-        print_note(f"{', '.join(given)} {does} nothing without DDP; start ranks with --gpus N or torchrun")
+        cure = "leave --engine none out" if world.distributed else "start ranks with --gpus N or torchrun"
+        print_note(f"{', '.join(given)} {does} nothing without DDP; {cure}")

@@ -10,17 +10,25 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.experiments.arms import Arm, Earlier, interleave, schedule
+from ddpbench.data.open import open_loader
+from ddpbench.experiments.allowance import Allowance
+from ddpbench.experiments.arms import Arm, Earlier, Opener
+from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.ending import Ending
+from ddpbench.experiments.gate import past_the_gate
+from ddpbench.experiments.interleaving import interleave, schedule
 from ddpbench.experiments.journal import Journal, print_and_write
 from ddpbench.experiments.launches import start_launches
+from ddpbench.experiments.legs import Course, Legs
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
+from ddpbench.experiments.shelf import Shelf
+from ddpbench.experiments.since import began
 from ddpbench.experiments.trial import TRIAL
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.say import leave_outcome, refuse
+from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -36,13 +44,42 @@ from ddpbench.report.progress import listener
 
 
 @dataclass(frozen=True)
+class Ground:
+    """What everything that is measured on one rank stands on. ``journal`` is rank 0's, who alone has one."""
+
+    configs: Sequence[Config]  # of all arms, settled
+    world: World
+    pulse: Pulse
+    journal: Journal | None
+    progress: Progress
+    began: float  # by perf_counter, when the command did; later by what it took to make a data set
+
+    def begin(self, doing: str, text: str) -> None:
+        """Something begins that is no round: ``doing`` to the watchdog, ``text`` to who listens."""
+        self.pulse.enter(doing)
+        self.progress.stage(text)
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """What sets one command that measures arms apart from another."""
+    """What sets one command that measures arms apart from another. Functions of a word are given the label of an arm.
+
+    ``rounds_end_s`` is how many seconds after the beginning no round may last any more, and is given those that are over when the
+    first could begin; ``after_s`` is how long ``after_rounds`` takes about; ``answers`` are the records that the exit code is of.
+    ``continued`` where a second call goes on with the journal, and in the midst of a round that is a training of many epochs.
+    """
 
     open_journal: Callable[[Request, list[Record]], Journal]
     render: Render
-    after_rounds: Callable[[Sequence[Arm], Journal | None, Progress], None] = lambda *_: None
+    before_rounds: Callable[[Ground], None] = lambda ground: None
+    after_rounds: Callable[[Ground, Sequence[Arm]], None] = lambda ground, arms: None
     beside: Callable[[str], Callable[[Device], object] | None] = lambda label: None
+    opener: Callable[[str], Opener] = lambda label: open_loader
+    brief: Callable[[str], Brief | None] = lambda label: None
+    rounds_end_s: Callable[[Config, float], float | None] = lambda config, over_s: config.time_limit
+    after_s: float = 0.0
+    answers: Callable[[Sequence[Record]], Sequence[Record]] = lambda records: records
+    continued: bool = False
 
 
 def carry_out(request: Request, recipe: Recipe) -> int:
@@ -50,7 +87,7 @@ def carry_out(request: Request, recipe: Recipe) -> int:
     if request.output.gpus or request.arms[0].launches > 1:
         return start_launches(request)
     try:
-        arms, world = prepare(request)
+        arms, world, made_s = prepare(request)
         records = [new_record(asked, config, world.on(config.device)) for asked, config in zip(request.arms, arms, strict=True)]
         for record, label in zip(records, request.labels, strict=False):
             record.label = label
@@ -62,7 +99,7 @@ def carry_out(request: Request, recipe: Recipe) -> int:
     ending = Ending(world, pulse, journal, show=lambda: show(request, recipe, journal, progress))
     ending.watch()
     try:
-        measure(request, recipe, arms, world, pulse, journal, progress)
+        measure(request, recipe, Ground(arms, world, pulse, journal, progress, began() + made_s))
         pulse.enter("saying goodbye")
         world.barrier()
     except BaseException as problem:
@@ -72,36 +109,53 @@ def carry_out(request: Request, recipe: Recipe) -> int:
         ending.leave(Exit.OK)
     journal.close("ok")
     show(request, recipe, journal, progress)
-    code = exit_code(request, journal)
-    leave_outcome(world.seat, None, code, journal.path)
+    code, short = verdict_on(recipe.answers(journal.job.records), journal)
+    if short:
+        print_error(short)
+    leave_outcome(world.seat, short, code, journal.path)
     ending.leave(code)
 
 
-def measure(
-    request: Request, recipe: Recipe, configs: Sequence[Config], world: World, pulse: Pulse, journal: Journal | None, progress: Progress
-) -> None:
+def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
+    world, pulse, journal, configs = ground.world, ground.pulse, ground.journal, ground.configs
     if journal:
         world.board.pin("earlier", msgspec.json.encode([Earlier.of(record) for record in journal.job.records]).decode())
+        world.board.pin("job", journal.job.started)
     pulse.enter("joining the process group")
     world.join()
     world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
     earlier = msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
     rounds = [config.rounds for config in configs]
     to_do = [index for index, turn in schedule(rounds) if earlier[index].lacks(turn)]
+    shelf = Shelf(Path(world.board.read("record") or ""), world.board.read("job") or "", world.rank)
+    for index, turn in schedule(rounds):
+        if recipe.continued and not earlier[index].lacks(turn):
+            shelf.clear(index, turn)  # whoever put the round on record may have been killed before this
     if not to_do:
         return
     pace, total = Pace(), sum(rounds)
-
-    def in_time(index: int) -> bool:
-        """Whether one more round of that arm, of its usual length, ends before ``--time-limit``."""
-        limit_s = request.arms[0].time_limit
-        return limit_s is None or world.most(pace.end_of_next_s(index)) <= limit_s
-
     gc.collect()
     gc.freeze()  # modules never become garbage, and every collection would look through all of them
-    ceilings = measure_ceilings(configs, world, pulse, progress)
-    progress.stage("warming up")
+    recipe.before_rounds(ground)
+    end_s = recipe.rounds_end_s(request.arms[0], pace.spent_s)
+
+    def legs_of(index: int) -> Legs | None:
+        config = configs[index]
+        if not (recipe.continued and config.fresh and config.epochs):
+            return None
+        course = Course(
+            in_time=lambda: allowance.has(index),
+            ended=lambda next_s: pace.leg_ended(index, next_s),
+            tell=lambda text: ground.progress.stage(named(request, configs, index, text)),
+        )
+        return Legs(index, config.epochs, shelf, world.on(config.device), pulse, course)
+
+    ceilings = measure_ceilings(configs, ground)
+    ground.progress.stage("warming up")
+    labels = request.labels or [""] * len(configs)
+    briefs = [recipe.brief(label) for label in labels]
+    allowance = Allowance(end_s, pace, world, briefs)
     arms = [
         Arm(
             config,
@@ -111,24 +165,35 @@ def measure(
             trace_file(request, world, index),
             earlier[index],
             recipe.beside(label),
+            recipe.opener(label),
+            briefs[index],
+            legs_of(index),
         )
-        for index, (config, label) in enumerate(zip(configs, request.labels or [""] * len(configs), strict=True))
+        for index, (config, label) in enumerate(zip(configs, labels, strict=True))
     ]
-    for index, measured in interleave(arms, in_time):
+    if len(arms) > 1:
+        pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
+    for index, measured in interleave(arms, allowance.has, {index: brief.at_once for index, brief in enumerate(briefs) if brief}):
         pace.round_ended(index)
         to_do.remove(index)
         if arms[index].over:
             to_do = [other for other in to_do if other != index]
         if journal is None or measured is None:
             continue
-        text = note(journal, index, arms[index], measured, ceilings)
-        if len(arms) > 1:
-            label = journal.job.records[index].label
-            text = f"{arm_name(arms[index].config, request.swept)}{f' ({label})' if label else ''}: {text}"
-        progress.round_done(total - len(to_do), total, text, pace.seconds_left(to_do))
-    recipe.after_rounds(arms, journal, progress)
+        text = named(request, configs, index, note(journal, index, arms[index], measured, ceilings))
+        left_s = pace.seconds_left_until(end_s, to_do)
+        ground.progress.round_done(total - len(to_do), total, text, None if left_s is None else left_s + recipe.after_s)
+    recipe.after_rounds(ground, arms)
     for arm in arms:
         arm.leave()
+
+
+def named(request: Request, configs: Sequence[Config], index: int, text: str) -> str:
+    """``text`` after the name of the arm that it is of, where there are several."""
+    if len(configs) == 1:
+        return text
+    label = request.labels[index] if request.labels else ""
+    return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
 
 
 def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, ceilings: Ceilings) -> str:
@@ -141,12 +206,12 @@ def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, c
     return f"{about(measured.images_per_s, 4)} {rate(journal.job.records[index])}"
 
 
-def measure_ceilings(arms: Sequence[Config], world: World, pulse: Pulse, progress: Progress) -> Ceilings:
+def measure_ceilings(arms: Sequence[Config], ground: Ground) -> Ceilings:
     """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
+    world = ground.world
     if not world.device.cuda:
         return Ceilings()
-    pulse.enter("measuring ceilings")
-    progress.stage("measuring the ceilings of this GPU")
+    ground.begin("measuring ceilings", "measuring the ceilings of this GPU")
     dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in arms})
     reached = {dtype: -world.most(-matmul_tflops(world.device, dtype)) for dtype in dtypes}
     world.device.release()
@@ -170,12 +235,16 @@ def show(request: Request, recipe: Recipe, journal: Journal | None, progress: Pr
     journal.unsaved = print_and_write(journal.job, journal.path, request.output, recipe.render, journal.unsaved)
 
 
-def exit_code(request: Request, journal: Journal) -> int:
-    """0; 1 where the only arm is invalid or the record is not on disk; 3 where ``--strict`` meets a check that warns or blocks."""
-    records = journal.job.records
+def verdict_on(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:
+    """The exit code, and what is still to be said of it.
+
+    0; 1 where the only record is invalid or the file is not on disk; 3 where ``--strict`` meets a check that warns or blocks;
+    4 where ``--fail-if-data-wait`` meets one that waited longer.
+    """
     if journal.unsaved:
-        return Exit.FAILED
-    strict = any(check.effect in ("blocks", "warns") for record in records for check in record.checks)
-    if request.arms[0].strict and strict:
-        return Exit.NOT_TRUSTWORTHY
-    return Exit.FAILED if len(records) == 1 and records[0].status != "ok" else Exit.OK
+        return Exit.FAILED, None
+    if records[0].config.strict and any(check.effect in ("blocks", "warns") for record in records for check in record.checks):
+        return Exit.NOT_TRUSTWORTHY, None
+    if short := past_the_gate(records, journal.job):
+        return short.exit_code, short
+    return Exit.FAILED if len(records) == 1 and records[0].status != "ok" else Exit.OK, None

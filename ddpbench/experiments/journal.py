@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpbench.analysis.history import earlier_runs, repeated
-from ddpbench.analysis.judge import judge
+from ddpbench.analysis.judge import judge_all
 from ddpbench.machine.say import print_error
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.files import write_whole
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
@@ -43,10 +44,15 @@ class Journal:
         """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
         if self._sealed:
             return
-        record = self.job.records[index]
-        record.rounds.append(measured)
+        self.job.records[index].rounds.append(measured)
+        self.learn(self.job.records[index], **learned)
+
+    def learn(self, what: Record | Diagnosis, **learned: object) -> None:
+        """What is known by now of an arm, or of all of them, on disk at once."""
+        if self._sealed:
+            return
         for name, value in learned.items():
-            setattr(record, name, value)
+            setattr(what, name, value)
         self.save()
 
     def drop(self, index: int, error: BenchError, phase: str) -> None:
@@ -63,8 +69,7 @@ class Journal:
         """Ends every arm that still runs, judges all, and saves."""
         close_records(self.job.records, status, fault)
         earlier = earlier_runs(self.path.parent)
-        for record in self.job.records:
-            judge(record, repeated(record, earlier), self.job.as_a_run)
+        judge_all(self.job, lambda record: repeated(record, earlier))
         self.save()
 
 
@@ -83,8 +88,7 @@ def close_file(path: Path, status: Status, fault: Fault) -> None:
     """Does what ``Journal.close`` does, from another process: rank 0 is gone."""
     job = load(path)
     close_records(job.records, status, fault)
-    for record in job.records:
-        judge(record, typed=job.as_a_run)
+    judge_all(job)
     save(job, path)
 
 

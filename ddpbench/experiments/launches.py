@@ -17,6 +17,7 @@ import msgspec
 from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.prepare import check_targets
 from ddpbench.experiments.relay import Relay
+from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
 from ddpbench.machine.fingerprint import gpu_names
 from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, refuse
 from ddpbench.machine.seat import take_seat
@@ -50,7 +51,7 @@ def start_launches(request: Request) -> int:
         if launches > 1:
             print(f"launch {number + 1} of {launches}", file=sys.stderr, flush=True)
         outcomes.append(start(request, relay))
-        if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY):
+        if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY, Exit.GATE):
             return outcomes[-1].exit_code
     kept = launches == 1 or show(request, merge(request, [load(Path(outcome.record)) for outcome in outcomes]))
     return max(outcome.exit_code for outcome in outcomes) if kept else Exit.FAILED
@@ -80,6 +81,8 @@ def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 def start(request: Request, relay: Relay) -> Outcome:
     """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does."""
     command, variables = child_command(request), dict(os.environ)
+    if began_s := process_began_s(os.getpid()):
+        variables[BEGAN_VARIABLE] = str(began_s)
     our_stdout = request.arms[0].launches > 1 and request.output.json == "-"  # for the record that this process writes there
     if TORCHRUN in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)

@@ -1,8 +1,9 @@
-"""How fast rounds come: what is left of a job, and whether one more round fits its time."""
+"""How fast rounds come: what is left of a job, and when one more round would end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from time import perf_counter
 
@@ -10,19 +11,48 @@ from time import perf_counter
 class Pace:
     """How long the last round of each arm took, from the end of the round before.
 
-    What came before the very first, warm-up above all, comes once and is left out.
+    What came before the very first, warm-up above all, comes once and is left out, unless ``rounds_begin`` says where that is over:
+    of several arms each warms up when its turn begins. So a round that begins a turn is told from one that goes on with it.
+    A round in legs is begun where there is time for one of them.
     """
 
     def __init__(self) -> None:
         self._begin = perf_counter()
         self._last_end: float | None = None
+        self.last_arm: int | None = None
         self._took_s: dict[int, float] = {}
+        self._entering_took_s: dict[int, float] = {}
+        self._first_took_s: dict[int, float] = {}
+        self._leg_s: dict[int, float] = {}
+        self._expected_s: Mapping[int, float] = {}
+        self._rounds: Counter[int] = Counter()
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the beginning."""
+        return perf_counter() - self._begin
+
+    def rounds_of(self, arm: int) -> int:
+        """How many have ended."""
+        return self._rounds[arm]
+
+    def rounds_begin(self, expected_s: Mapping[int, float] | None = None) -> None:
+        """``expected_s`` is what the first turn of an arm takes, of those of which it is known."""
+        self._last_end, self._expected_s = perf_counter(), expected_s or {}
 
     def round_ended(self, arm: int) -> None:
         now = perf_counter()
         if self._last_end is not None:
             self._took_s[arm] = now - self._last_end
-        self._last_end = now
+            if arm != self.last_arm:
+                self._entering_took_s[arm] = now - self._last_end
+            self._first_took_s.setdefault(arm, now - self._last_end)
+        self._last_end, self.last_arm = now, arm
+        self._rounds[arm] += 1
+
+    def leg_ended(self, arm: int, next_s: float) -> None:
+        """The next leg of ``arm`` will take ``next_s`` seconds, if it takes its time as the last one did."""
+        self._leg_s[arm] = next_s
 
     def seconds_left(self, arms: Sequence[int]) -> float | None:
         """Seconds that one more round of each of ``arms`` takes together; ``None`` before two rounds have ended."""
@@ -31,9 +61,25 @@ class Pace:
         usual_s = fmean(self._took_s.values())
         return sum(self._took_s.get(arm, usual_s) for arm in arms)
 
+    def seconds_left_until(self, end_s: float | None, arms: Sequence[int]) -> float | None:
+        """The same, and no more than there are until ``end_s`` seconds after the beginning."""
+        left_s = self.seconds_left(arms)
+        return left_s if left_s is None or end_s is None else min(left_s, max(0.0, end_s - self.spent_s))
+
+    def takes_s(self, arm: int) -> float:
+        """Seconds that a next round, or leg, of ``arm`` takes: as its last, else as expected, else as those of the others.
+
+        Where the others took longer than was expected of them, so will this one.
+        """
+        took_s = self._took_s if arm == self.last_arm else self._took_s | self._entering_took_s
+        known_s = took_s | self._leg_s
+        if arm in known_s:
+            return known_s[arm]
+        if arm in self._expected_s:
+            as_others = [took_s / expected_s for other, took_s in self._first_took_s.items() if (expected_s := self._expected_s.get(other))]
+            return self._expected_s[arm] * max(1.0, fmean(as_others or [1.0]))
+        return fmean(known_s.values()) if known_s else self.spent_s
+
     def end_of_next_s(self, arm: int) -> float:
-        """Seconds from the beginning to the end of a next round of ``arm``; 0 before the first, which nobody can foretell."""
-        if self._last_end is None:
-            return 0.0
-        spent_s = perf_counter() - self._begin
-        return spent_s + (self.seconds_left([arm]) or spent_s)
+        """Seconds from the beginning to the end of a next round, or leg, of ``arm``; 0 before the first, which nobody can foretell."""
+        return self.spent_s + self.takes_s(arm) if self._rounds or self._leg_s else 0.0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 
-from ddpbench.data.open import check
+from ddpbench.data.open import check, fingerprint
+from ddpbench.experiments.gate import refuse_idle_gate
 from ddpbench.experiments.idle import note_idle_flags
 from ddpbench.experiments.settle import settle
+from ddpbench.experiments.stand_in import with_images
 from ddpbench.machine.board import Notice
 from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import environment, software
@@ -31,17 +35,21 @@ COLLECTIVE_PATIENCE = 20
 """Times the hang timeout that torch lets a collective take: ours must call the hang first, since NCCL's own watchdog aborts."""
 
 
-def prepare(request: Request) -> tuple[list[Config], World]:
-    """Every arm of the request, settled, and the world that runs them. Raises UsageError."""
+def prepare(request: Request) -> tuple[list[Config], World, float]:
+    """Every arm of the request, settled, the world that runs them, and how long it took to make their data. Raises UsageError."""
     first = next((arm for arm in request.arms if arm.device != "cpu"), request.arms[0])
     seat = take_seat()
     check_targets(request.output)
     device = open_device(first.device, seat, first.share_gpu)
     processor = open_device("cpu", seat, first.share_gpu)
     arms = [settled(config, processor if config.device == "cpu" else device, seat) for config in request.arms]
-    world = meet_others(seat, device, first)
+    refuse_idle_gate(arms)
+    begin = perf_counter()
+    arms = with_images(arms, seat.world_size, request.output.quiet)
+    made_s = perf_counter() - begin
+    world = meet_others(seat, device, first, data_of(arms))
     note_idle_flags(request.arms, world)
-    return arms, world
+    return arms, world, made_s
 
 
 def settled(config: Config, device: Device, seat: Seat) -> Config:
@@ -83,7 +91,13 @@ def _writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK)
 
 
-def meet_others(seat: Seat, device: Device, config: Config) -> World:
+def data_of(arms: Sequence[Config]) -> str:
+    """The images that the arms read by their numbers: with others in one rank's folder, all ranks would share them out wrongly."""
+    found = (fingerprint(config, workloads.find(config.workload).dataset) for config in arms)
+    return "; ".join(dict.fromkeys(filter(None, found)))
+
+
+def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
     """Meets the other ranks, each of which tells where it stands and what it runs."""
     place = RankPlace(
         rank=seat.rank,
@@ -97,7 +111,7 @@ def meet_others(seat: Seat, device: Device, config: Config) -> World:
         usable_cores=usable_cores(),
     )
     patience_s = config.hang_timeout
-    notice = Notice(place, software(device.cuda))
+    notice = Notice(place, software(device.cuda), data)
     return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
 
 

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ddpbench.analysis.cells import LEFTOVERS
-from ddpbench.data.made_tree import made_tree
 from ddpbench.experiments import crossover
 from ddpbench.experiments.cells import Cell, kept_as, request_of
 from ddpbench.experiments.job import Recipe, carry_out
 from ddpbench.experiments.protocols import PROTOCOLS
 from ddpbench.machine.device import Device
-from ddpbench.machine.say import refuse
-from ddpbench.machine.seat import take_seat
-from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Output
 from ddpbench.report.reproduction import render_reproduction
 from ddpbench.workloads.catalogue import find
 
-DISC, IMAGENET = "disc-mlp-cpu-vs-gpu", "imagenet-resnet-slurm-vs-container"
-
-MADE_IMAGES = {False: (12_800, 100), True: (64, 4)}
-"""Images and classes of the set that stands for ImageNet, by whether the protocol is shrunk."""
+DISC = "disc-mlp-cpu-vs-gpu"
 
 
 def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> int:
@@ -36,12 +27,11 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
 
     ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
     """
-    if name == IMAGENET and "data_dir" not in given:
-        given = {**given, "data_dir": make_images(Path(output.output_dir), *MADE_IMAGES[quick])}
     recipe = Recipe(
         kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}"),
         partial(render_reproduction, name),
         beside=lambda label: earlier_model if label == LEFTOVERS else None,
+        continued=True,
     )
     if name == DISC:
         given = dict(given)
@@ -50,17 +40,6 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
     else:
         cells = PROTOCOLS[name](quick)
     return carry_out(request_of(cells, given, output, command), recipe)
-
-
-def make_images(results: Path, images: int, classes: int) -> str:
-    """The folder of the set that stands for ImageNet, beside the results; it is made by the first call, on all cores."""
-    folder = results / f"made-imagenet-{images}"
-    try:
-        if not folder.exists() and take_seat().local_rank == 0:
-            print(f"ddpbench: making {images:,} images in {folder}", file=sys.stderr, flush=True)
-        return str(made_tree(folder, images, classes))
-    except BenchError as error:
-        refuse(error)
 
 
 def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:

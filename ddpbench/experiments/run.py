@@ -1,33 +1,37 @@
-"""The main job: one training an arm, as fast as it goes, and a look inside its step."""
+"""The main job: one training an arm, as fast as it goes, each loader alone where loaders are compared, a look inside a step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpbench.experiments.arms import Arm, enter_alone
-from ddpbench.experiments.job import Recipe, carry_out
-from ddpbench.experiments.journal import Journal, new_journal
-from ddpbench.record.progress import Progress
-from ddpbench.record.record import LaunchGap
+from ddpbench.experiments.alone import WINDOW_S, loader_alone, of_all_ranks
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.inside import look_inside
+from ddpbench.experiments.job import Ground, Recipe, carry_out
+from ddpbench.experiments.journal import new_journal
 from ddpbench.record.request import Request
 from ddpbench.report.terminal import render
 
 
 def run(request: Request) -> int:
     """Trains every arm of the request on this rank, or starts the ranks that it asks for; returns the exit code."""
-    return carry_out(request, Recipe(new_journal, render, look_inside))
+    before = loaders_alone if "loader" in request.swept else lambda ground: None
+    return carry_out(request, Recipe(new_journal, render, before, look_inside_each))
 
 
-def look_inside(arms: Sequence[Arm], journal: Journal | None, progress: Progress) -> None:
-    """The profiler's window of each arm, one arm on the device at a time; of several only where its trace is wanted."""
-    if len(arms) > 1 and not arms[0].config.profile:
-        return
-    for index, arm in enumerate(arms):
-        if not arm.can_look_inside:
+def loaders_alone(ground: Ground) -> None:
+    """What each loader gives with nobody training, and what it costs, beside which the trainings are read."""
+    for index, config in enumerate(ground.configs):
+        if config.loader == "synthetic":
             continue
-        progress.stage("looking inside a step")
-        enter_alone(arm, arms)
-        kernels = arm.look_inside()
-        if journal and kernels and (rounds := journal.job.records[index].rounds):
-            last = rounds[-1]
-            journal.job.records[index].launch_gap = LaunchGap(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
+        ground.begin("measuring a loader alone", f"measuring the loader {config.loader} alone")
+        told = of_all_ranks(loader_alone(config, ground.world, WINDOW_S), ground.world)
+        if ground.journal:
+            ground.journal.learn(ground.journal.job.records[index], alone=told)
+
+
+def look_inside_each(ground: Ground, arms: Sequence[Arm]) -> None:
+    """The profiler's window of each arm, one arm on the device at a time; of several only where its trace is wanted."""
+    if len(arms) == 1 or arms[0].config.profile:
+        for index in range(len(arms)):
+            look_inside(ground, arms, index)

@@ -15,7 +15,7 @@ def sweep(request: Request) -> int:
     """Trains every cell of the request, or those that its journal lacks; returns the exit code."""
     axes = " ".join(request.swept) or request.arms[0].precision
     stem = slug(f"sweep {request.arms[0].workload} {axes}")
-    return carry_out(anew(request), Recipe(kept_as(stem, "sweep"), render_sweep))
+    return carry_out(anew(request), Recipe(kept_as(stem, "sweep"), render_sweep, continued=True))
 
 
 def anew(request: Request) -> Request:

@@ -50,7 +50,7 @@ class Engine(Protocol):
 
 
 class Torch:
-    """torch alone: DistributedDataParallel where there is a process group, the bare model where there is none."""
+    """torch alone: DistributedDataParallel where there is a process group, the bare model where there is none or none is wanted."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> None:
         self._optimizer = optimizer
@@ -62,7 +62,7 @@ class Torch:
         self._set_to_none = config.set_to_none
         self.master = self._masters.dtype
         self.model = model
-        if world.distributed:
+        if world.distributed and config.engine != "none":
             self.model = DistributedDataParallel(
                 model,
                 device_ids=[world.device.torch.index] if world.device.cuda else None,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from ddpbench.machine.clock import open_clock
+from ddpbench.machine.core_use import CoreWatch
 from ddpbench.machine.device import Device
 from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.nvml import HealthWatch
@@ -22,6 +24,7 @@ from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
+from ddpbench.record.loading import Loading
 from ddpbench.record.record import Attestation, Preparation
 from ddpbench.record.trace import Trace
 from ddpbench.training.engine import make_engine
@@ -39,7 +42,7 @@ WARMUP_LIMIT = 10
 
 WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
 
-MOST_DRAINS = 4
+MOST_DRAINS, DRAIN_PORTIONS = 4, 4
 WAITED = 0.25
 """A step waited for data when the host stood for this fraction of a step at the loader."""
 
@@ -51,6 +54,8 @@ class Loader(Batches, Protocol):
     """What a session asks of a loader beside batches."""
 
     in_flight: int  # most batches that can be ready after a pause
+
+    def loading(self) -> Loading | None: ...
 
     def worker_pids(self) -> list[int]: ...
 
@@ -89,17 +94,13 @@ class Session:
         pulse.patience_s = config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
 
         self.model = on_device(model, config, self._device)
-        if parked:
-            self.model.load_state_dict(parked.model)
         self._compiled = config.compile != "off"
         runnable: nn.Module = torch.compile(self.model, mode=config.compile) if self._compiled else self.model  # type: ignore[assignment]
         self._clock = open_clock(pulse, self._device.torch)
         self._optimizer = make_optimizer(self.model, config)
-        if parked:
-            self._optimizer.load_state_dict(dict(parked.optimizer))
         self._engine = make_engine(Marked(runnable, self._clock), self._optimizer, config, self._spec, world)
         if parked:
-            self._engine.load_scaler_state(parked.scaler)
+            self.go_on_from(parked)
         self._schedule = Schedule(self._optimizer, config)
         self._ledger = Ledger(self._optimizer, config.log_loss)
         self._loss_of = loss_of
@@ -108,35 +109,42 @@ class Session:
         self.steps_trained = 0
         self._ahead = False  # whether the loader was seen to be faster than the device
 
-    def warm_up(self, build_s: float) -> tuple[Preparation, Attestation, float]:
+    def warm_up(self, build_s: float, limit_s: float | None = None) -> tuple[Preparation, Attestation, float]:
         """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
 
-        A round that is a whole training needs one step: it is itself the time until everything has settled. All ranks agree on
-        each decision, so that none of them waits for the others in a collective.
+        After ``limit_s`` seconds no window begins any more, also where there was none. A round that is a whole training needs one
+        step: it is itself the time until everything has settled. All ranks agree on each decision, so that none of them waits for
+        the others in a collective.
         """
         begin = perf_counter()
-        first_batch_s, seen = self._first_step()
+        first_batch_s, seen, step_s = self._first_step()
         first_step_s = perf_counter() - begin
-        window = 1 if self.config.fresh else self.config.warmup or 1
-        steps, now, agreed = 2 + window, self._window_s(window), False
-        for _ in range(0 if self.config.fresh else WARMUP_LIMIT - 1):
-            steps, before, now = steps + window, now, self._window_s(window)
-            agreed = abs(now / before - 1) < AGREEMENT
-            if agreed or self._world.most(perf_counter() - begin) > WARMUP_LIMIT_S[self._device.torch.type]:
+        window, most = (1, 1) if self.config.fresh else (self.config.warmup or 1, WARMUP_LIMIT)
+        least = min(most, 0 if limit_s else 2)
+        limit_s = limit_s or WARMUP_LIMIT_S[self._device.torch.type]
+        steps, agreed = 2, False
+        for number in range(most):
+            if number >= least and (agreed or self._world.most(perf_counter() - begin) > limit_s):
                 break
+            before, step_s = step_s, self._window_s(window) / window
+            steps, agreed = steps + window, number > 0 and abs(step_s / before - 1) < AGREEMENT
         preparation = Preparation(
             build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_agreed=agreed
         )
-        return preparation, attest(self.model, seen, self._optimizer_name(), self.loss_scale(), self._engine.master), now / window
+        return preparation, attest(self.model, seen, self._optimizer_name(), self.loss_scale(), self._engine.master), step_s
 
-    def settle(self) -> None:
-        """Warms up again after another arm's turn, without looking: caches, clocks and the allocator come back."""
+    def settle(self, limit_s: float | None = None) -> None:
+        """Warms up again after another arm's turn, without looking: caches, clocks and the allocator come back. ``limit_s`` as there."""
+        begin = perf_counter()
         self._first_step()
-        if not self.config.fresh:
+        if not self.config.fresh and not (limit_s and self._world.most(perf_counter() - begin) > limit_s):
             self._window_s(self.config.warmup or 1)
 
-    def _first_step(self) -> tuple[float, Observation]:
-        """One observed step, after which the end of backward can be marked; returns the seconds its batch took, and what was seen."""
+    def _first_step(self) -> tuple[float, Observation, float]:
+        """One observed step, after which the end of backward can be marked, and one more.
+
+        Returns the seconds that the batch of the first took, what was seen, and the seconds that the second took.
+        """
         with observed(self.model, self._compiled) as seen:
             self._train(1)
         self._device.synchronize()
@@ -145,18 +153,29 @@ class Session:
         first_batch_s = self._clock.host_data_ms()[0] / 1e3
         if not self._compiled:
             self._workspace_bytes = self._device.free_workspaces()  # the next step takes them anew
+        begin = perf_counter()
         self._train(1)  # a compiled model compiles now
         self._device.synchronize()
+        step_s = perf_counter() - begin
         self._pulse.patience_s = self.config.hang_timeout
-        return first_batch_s, seen
+        return first_batch_s, seen, step_s
 
-    def start_over(self, weights: Mapping[str, Any], loader: Loader) -> None:
-        """A new training on the same engine: other weights, no momentum, the first batch of ``loader``, the loss scale as it begins."""
+    def start_over(self, weights: Mapping[str, Any], open_loader: Callable[[], Loader]) -> None:
+        """A new training on the same engine: other weights, no momentum, another loader's first batch, the loss scale as it begins.
+
+        That loader is opened when the one before it is closed: two would take shared memory, cores and a device twice.
+        """
         self._loader.close()
-        self._loader = loader
+        self._loader = open_loader()
         self.model.load_state_dict(weights)
         forget(self._optimizer)
         self._engine.start_over()
+
+    def go_on_from(self, parked: Parked) -> None:
+        """The training that was parked, in place of this one; where its schedule stood is for ``plan``."""
+        self.model.load_state_dict(parked.model)
+        self._optimizer.load_state_dict(dict(parked.optimizer))
+        self._engine.load_scaler_state(parked.scaler)
 
     def plan(self, steps: int, steps_an_epoch: int, done: int = 0) -> None:
         """Tells the schedule how long the training is, and how many of its updates are done."""
@@ -173,27 +192,30 @@ class Session:
         self.model.train()
         return self._world.total(float(right)) / self._world.total(seen)
 
-    def round(self, steps: int, drain: bool = True) -> Trace:
+    def round(self, steps: int, drain_s: float = inf) -> Trace:
         """One timed round, which begins when what was prefetched during the pause is trained away, off the clock.
 
-        Without ``drain`` it begins with the next batch: a new training has no pause behind it.
+        That begins no other portion after ``drain_s`` seconds, and not at all where they are 0: a new training has no pause behind it.
         """
-        health = HealthWatch(self._device.gpu, self._ranks_on_this_gpu())
+        health, cores = HealthWatch(self._device.gpu, self._ranks_on_this_gpu()), CoreWatch()
         with _collector_frozen():
-            if drain:
-                self._drain()
+            if drain_s:
+                self._drain(drain_s)
             retries, before = self._device.allocator_retries(), self._digest()
             self._device.reset_peaks()  # after the checksum, which takes as much memory as the largest parameter, twice
             busy_s = self._cpu_seconds()
+            loaded_before = self._loader.loading()
+            cores.start()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             self._world.barrier()
             begin = perf_counter()
             self._train(steps)
             self._device.synchronize()
             wall_s = perf_counter() - begin
-            seen = health.finish()
+            seen, used = health.finish(), cores.finish()
             busy_s = self._cpu_seconds() - busy_s
         self._pulse.enter("reading the round")
+        loading = self._loader.loading()
         return Trace(
             rank=self._world.rank,
             steps=steps,
@@ -206,21 +228,28 @@ class Session:
             memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
             numerics=self._ledger.close(self.loss_scale(), before, self._digest()),
             health=seen,
+            loading=loading and loading.after(loaded_before),
+            cores=used,
         )
 
-    def _drain(self) -> None:
-        """Trains as many steps as batches can be ready, again and again until one waited for data.
+    def _drain(self, limit_s: float) -> None:
+        """Trains as many steps as batches can be ready, again and again until one waited for data, which is looked at in portions.
 
         A loader a little slower than the device lives on its stock for many steps, and looks fast until that is gone. One
         that never made a step wait before the first round is ahead of the device: later rounds drain it once.
         """
-        in_flight = self._loader.in_flight
-        for _ in range(MOST_DRAINS if in_flight and not self._ahead else 1):
+        end = perf_counter() + limit_s
+        stock = self._loader.in_flight + 1
+        left, portion = stock if self._ahead or stock == 1 else MOST_DRAINS * stock, -(-stock // DRAIN_PORTIONS)
+        while left > 0:
             begin = perf_counter()
-            self._train(in_flight + 1)
+            self._train(portion)
             self._device.synchronize()
-            step_ms = (perf_counter() - begin) / (in_flight + 1) * 1e3
+            step_ms = (perf_counter() - begin) / portion * 1e3
             if self._world.most(max(self._clock.host_data_ms()) / step_ms) > WAITED:
+                return
+            left -= portion
+            if limit_s < inf and self._world.most(perf_counter() - end) > 0:
                 return
         self._ahead = True
 
@@ -236,12 +265,13 @@ class Session:
 
     def close(self) -> Parked | None:
         """Frees the device and gives back the training as it stands, on the host; None where each round begins anew."""
-        parked = None if self.config.fresh else self._parked()
+        parked = None if self.config.fresh else self.parked()
         self._loader.close()
         self.discard()
         return parked
 
-    def _parked(self) -> Parked:
+    def parked(self) -> Parked:
+        """A copy on the host of the training as it stands."""
         return Parked(
             _on_host(self.model.state_dict()),
             _on_host(self._optimizer.state_dict()),

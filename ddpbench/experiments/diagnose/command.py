@@ -1,0 +1,62 @@
+"""What holds the data pipeline of one training back, as a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpbench.experiments.cells import request_of
+from ddpbench.experiments.diagnose.course import Course
+from ddpbench.experiments.diagnose.trainings import RESIDENT, trainings, with_a_loader
+from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.journal import Journal, new_job, reserve_now
+from ddpbench.machine.say import print_note, refuse
+from ddpbench.machine.seat import take_seat
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import REAL, Diagnosis
+from ddpbench.record.errors import BenchError
+from ddpbench.record.record import Record, slug
+from ddpbench.record.request import Request
+from ddpbench.report.diagnosis import render_diagnosis
+
+
+def diagnose(request: Request) -> int:
+    """Diagnoses the one training of the request on this rank, or starts the ranks that it asks for; returns the exit code."""
+    try:
+        seat, real = take_seat(), with_a_loader(request.arms[0])
+        cells, left_out = trainings(real, seat.world_size)
+    except BenchError as error:
+        refuse(error)
+    if seat.speaks and not request.output.gpus:
+        note_another_loader(request.arms[0], real)
+    labels = [cell.label for cell in cells]
+    course = Course(real.time_limit, labels)
+
+    def open_journal(asked: Request, records: list[Record]) -> Journal:
+        job = new_job(asked, records)
+        job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", left_out=left_out)
+        return Journal(job, reserve_now(asked, slug(f"diagnose {real.workload} {real.precision} {real.loader}")))
+
+    return carry_out(
+        request_of(cells, {}, request.output, request.command),
+        Recipe(
+            open_journal,
+            render_diagnosis,
+            before_rounds=course.before_rounds,
+            after_rounds=course.after_rounds,
+            opener=course.openers.of,
+            brief=course.brief,
+            rounds_end_s=course.rounds_end_s,
+            answers=the_run,
+        ),
+    )
+
+
+def note_another_loader(asked: Config, real: Config) -> None:
+    """Says that there was no loader to diagnose, and which is looked at in its stead."""
+    if real.loader == "torch" and asked.loader in (None, RESIDENT) and not asked.data_dir:
+        print_note(f"synthetic data need no loader; this is the loader {real.loader}. Yours: --loader NAME, --data-dir DIR")
+
+
+def the_run(records: Sequence[Record]) -> Sequence[Record]:
+    """The training as it was asked for, by which the command succeeds or fails."""
+    return [record for record in records if record.label == REAL]

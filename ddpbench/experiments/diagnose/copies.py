@@ -1,0 +1,24 @@
+"""E6: how fast batches cross to the devices, from page-locked memory and from any."""
+
+from __future__ import annotations
+
+from ddpbench.data.catalogue import find
+from ddpbench.experiments.diagnose.scene import Experiment, LeftOut, Scene
+from ddpbench.machine.copies import copies
+from ddpbench.record.diagnosis import Copies
+
+
+def measure_copies(scene: Scene) -> Copies | None:
+    """All ranks at once, with as many bytes as a batch of the loader has."""
+    if scene.openers.batch_bytes is None:
+        raise LeftOut("there was no time to take a batch, whose size it would be")
+    return copies(scene.ground.world, scene.openers.batch_bytes, scene.config.batch_size or 1)
+
+
+def _no_copies(scene: Scene) -> str:
+    if not scene.ground.world.device.cuda:
+        return "ranks on processors copy no batches"
+    return f"the batches of {scene.config.loader} are made on the device" if find(scene.config.loader or "").on_device else ""
+
+
+COPIES = Experiment("copies", "measuring copies to the device", measure_copies, 2.0, why_not=_no_copies)

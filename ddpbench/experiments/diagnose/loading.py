@@ -1,0 +1,34 @@
+"""E3: the loader with nobody training, on all ranks at once and on one alone."""
+
+from __future__ import annotations
+
+from ddpbench.experiments.alone import loader_alone, of_all_ranks
+from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.record.diagnosis import Alone
+
+WINDOWS = 3
+"""What a loader that is not fast is looked at for: its first batches, the others until it runs evenly, and then."""
+
+
+def measure_on_all_ranks(scene: Scene) -> list[Alone]:
+    """One a rank; notes how long a batch takes on the slowest."""
+    world = scene.ground.world
+    alone = loader_alone(scene.openers.elsewhere(scene.config), world, scene.window_s)
+    scene.batch_s = world.most(alone.seconds / len(alone.intervals_ms))
+    return of_all_ranks(alone, world)
+
+
+def measure_on_one_rank(scene: Scene) -> Alone | None:
+    """Rank 0's, with the others idle: it gives more than with all at once where they take from each other."""
+    world, config = scene.ground.world, scene.openers.elsewhere(scene.config)
+    alone = loader_alone(config, world, scene.window_s) if world.rank == 0 else None
+    world.barrier()
+    return alone
+
+
+def _only_one(scene: Scene) -> str:
+    return "one rank is alone anyway" if scene.ground.world.size == 1 else ""
+
+
+ON_ALL_RANKS = Experiment("alone", "measuring the loader alone", measure_on_all_ranks, 1.0, WINDOWS)
+ON_ONE_RANK = Experiment("alone_single", "measuring the loader on one rank alone", measure_on_one_rank, 1.0, WINDOWS, _only_one)

@@ -1,0 +1,105 @@
+"""What gives each training of a diagnosis its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import msgspec
+import torch
+
+from ddpbench.data.catalogue import find
+from ddpbench.data.delivered import Delivered
+from ddpbench.data.loader import HostBatch, HostLoader, Loader
+from ddpbench.data.open import open_host, open_loader
+from ddpbench.data.replay import MOST_BATCHES, Replay
+from ddpbench.experiments.arms import Opener
+from ddpbench.experiments.diagnose.beside import Beside
+from ddpbench.experiments.diagnose.trainings import RESIDENT
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY
+
+APART = 7919
+"""Seeds lie so far apart: a training takes the seeds next to its own for its rounds."""
+
+
+class Openers:
+    """Opens the loaders of one diagnosis on one rank.
+
+    ``batch_bytes`` is what a batch takes on the wire, once one was replayed; ``batches`` how many are, at most.
+    """
+
+    def __init__(self) -> None:
+        self.batch_bytes: int | None = None
+        self.batches = MOST_BATCHES
+        self._turns = count(1)
+        self._kept: Kept | None = None
+
+    def of(self, label: str) -> Opener:
+        """The opener of a training by its label."""
+        return {REAL: self._real, BESIDE: self._beside, REPLAY: self._replay}.get(label, open_loader)
+
+    def elsewhere(self, config: Config) -> Config:
+        """``config`` with an order of files of its own: what a turn has read lies in the page cache, and would be read again."""
+        return msgspec.structs.replace(config, seed=(config.seed + APART * next(self._turns)) % 2**32)
+
+    def close(self) -> None:
+        """Nothing is opened any more."""
+        if self._kept:
+            self._kept.let_go()
+            self._kept = None
+
+    def _real(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+        return open_loader(self.elsewhere(config), dataset, classes, rank, world_size, device)
+
+    def _beside(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+        where = (dataset, classes, rank, world_size, device)
+        resident = open_loader(msgspec.structs.replace(config, loader=RESIDENT, data_dir=None), *where)
+        if not find(config.loader or "").on_device:
+            host = open_host(self.elsewhere(config), *where)
+            return Beside(resident, host, host.next_batch)
+        other = open_loader(self.elsewhere(config), *where)
+        return Beside(resident, other, _on_a_stream_of_its_own(other, device))
+
+    def _replay(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+        """The same batches in every turn: to read them anew would take longer than to train on them."""
+        if self._kept is None:
+            host = open_host(self.elsewhere(config), dataset, classes, rank, world_size, device)
+            replay = Replay(host, device, self.batches)
+            self.batch_bytes, self._kept = replay.batch_bytes, Kept(replay)
+        return Delivered(self._kept, device)
+
+
+class Kept:
+    """Batches in host memory that several sessions are given, one after the other; what each has of them on the device is its own."""
+
+    def __init__(self, host: HostLoader) -> None:
+        self.data, self.in_flight, self.finish = host.data, host.in_flight, host.finish
+        self._host = host
+
+    def next_batch(self) -> HostBatch:
+        return self._host.next_batch()
+
+    def worker_pids(self) -> list[int]:
+        return self._host.worker_pids()
+
+    def close(self) -> None:
+        """A session is over, and the next one will come."""
+
+    def let_go(self) -> None:
+        """None will come."""
+        self._host.close()
+
+
+def _on_a_stream_of_its_own(loader: Loader, device: torch.device) -> Callable[[], object]:
+    """Takes batches that are made on the device, for which the stream that trains then does not wait."""
+    if device.type != "cuda":
+        return lambda: loader.next_batch(lambda: None)
+    stream = torch.cuda.Stream(device)
+
+    def take() -> None:
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            loader.next_batch(lambda: None)
+        stream.synchronize()
+
+    return take

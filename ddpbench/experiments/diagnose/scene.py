@@ -1,0 +1,49 @@
+"""What the experiments of a diagnosis stand on, and how one of them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpbench.experiments.diagnose.openers import Openers
+from ddpbench.experiments.job import Ground
+from ddpbench.record.config import Config
+
+
+@dataclass
+class Scene:
+    """One diagnosis on one rank."""
+
+    ground: Ground
+    config: Config  # of the run that is diagnosed, settled
+    openers: Openers
+    window_s: float  # how long a loader is looked at
+    batch_s: float = 0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
+
+    @property
+    def turn_s(self) -> float:
+        """What each worker takes for a batch, as far as that is known: the first comes as late, and bursts of them lie so far apart."""
+        return max(1, self.config.workers or 0) * self.batch_s
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: every rank carries it out, and rank 0 has its value.
+
+    ``why_not`` tells every rank alike why it cannot be here, or nothing. ``measure`` may still raise LeftOut, on rank 0 at least.
+    """
+
+    field: str  # of a Diagnosis
+    doing: str  # "measuring the loader alone"
+    measure: Callable[[Scene], object]
+    takes_s: float  # about, and beside it
+    windows: int = 0  # of looking at a loader
+    why_not: Callable[[Scene], str] = lambda scene: ""
+
+    def costs_s(self, scene: Scene) -> float:
+        """How long it lasts, about."""
+        return self.takes_s + self.windows * max(scene.window_s, scene.turn_s)
+
+
+class LeftOut(Exception):
+    """An experiment that came to nothing, and why."""

@@ -1,0 +1,43 @@
+"""E5: how fast the node reads the files of the data set."""
+
+from __future__ import annotations
+
+from ddpbench.data import folder
+from ddpbench.data.catalogue import find
+from ddpbench.experiments.diagnose.scene import Experiment, LeftOut, Scene
+from ddpbench.machine.storage import storage
+from ddpbench.record.diagnosis import Storage
+from ddpbench.record.errors import BenchError
+from ddpbench.workloads import catalogue as workloads
+
+BUDGET_S = 3.0
+
+
+def measure_storage(scene: Scene) -> Storage | None:
+    """Rank 0's node's, while every rank waits. The files that it reads lie in the page cache no longer, or again."""
+    world, directory = scene.ground.world, scene.config.data_dir
+    found, why = None, ""
+    if world.rank == 0 and directory:
+        try:
+            found = storage(directory, folder.read(directory).files, _readers(scene), BUDGET_S)
+        except (BenchError, OSError) as problem:
+            why = str(problem)
+    world.barrier()
+    if why:
+        raise LeftOut(why)
+    return found
+
+
+def _readers(scene: Scene) -> int:
+    """As many as the loaders of a node have workers."""
+    return max(1, (scene.config.workers or 0) * scene.ground.world.seat.local_world_size)
+
+
+def _no_files(scene: Scene) -> str:
+    config = scene.config
+    if workloads.find(config.workload).dataset != "imagenet":
+        return "the data set lies in memory"
+    return "" if find(config.loader or "").reads_files and config.data_dir else f"the loader {config.loader} reads no folder of images"
+
+
+STORAGE = Experiment("storage", "measuring the storage", measure_storage, BUDGET_S + 1.0, why_not=_no_files)

@@ -1,0 +1,39 @@
+"""``--fail-if-data-wait``: a run that waits for data too long fails, as a check before a change goes in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError, WaitsForData
+from ddpbench.record.record import Job, Record
+from ddpbench.report.arms import arm_name
+from ddpbench.report.header import device_word
+
+
+def refuse_idle_gate(arms: Sequence[Config]) -> None:
+    """Raises UsageError where no arm could ever be stopped by the gate: none of them waits for data."""
+    if arms[0].fail_if_data_wait is not None and all(arm.loader == "synthetic" for arm in arms):
+        raise UsageError(
+            "--fail-if-data-wait has nothing to judge: synthetic data lie on the device, and nobody waits for them",
+            "--loader torch, or --data-dir DIR",
+        )
+
+
+def past_the_gate(records: Sequence[Record], job: Job) -> WaitsForData | None:
+    """What is said of the record that waited longest, where that is longer than ``--fail-if-data-wait`` allows."""
+    limit = records[0].config.fail_if_data_wait
+    if limit is None:
+        return None
+    waits = {index: summarise(record).data_wait_share or 0.0 for index, record in enumerate(records)}
+    longest = max(waits, key=lambda index: waits[index])
+    if 100 * waits[longest] <= limit:
+        return None
+    record = records[longest]
+    which = f"{arm_name(record.config, job.swept)}: " if job.swept else ""
+    return WaitsForData(
+        f"{which}the {device_word(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
+        f"and --fail-if-data-wait allows {limit:g}%",
+        "the report tells why" if job.kind == "diagnose" else "'ddpbench diagnose' with the same flags tells why",
+    )
