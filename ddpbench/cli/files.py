@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from ddpbench.analysis.judge import judge
+from ddpbench.analysis.judge import judge_all
 from ddpbench.experiments.journal import close_records
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
@@ -24,24 +24,23 @@ def read(path: Path) -> Job:
     Raises UsageError for a file that is no record.
     """
     job = load(path)
-    unjudged = [record for record in job.records if record.status == "running"]
-    if not unjudged:
+    unclosed = [record for record in job.records if record.status == "running"]
+    if not unclosed:
         return job
-    place = unjudged[0].environment.places[0]
+    place = unclosed[0].environment.places[0]
     if not _runs(place, path):
         elsewhere = "" if _is_here(place.host) else f", or it still runs on {place.host}"
-        close_records(unjudged, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
-    for record in unjudged:
-        judge(record, typed=job.as_a_run)
+        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
+    judge_all(job)
     return job
 
 
 def latest(folder: Path) -> Path:
-    """The newest record in ``folder``, by the time that its name begins with. Raises UsageError where there is none."""
+    """The newest record in ``folder``, by the second that its name begins with. Raises UsageError where there is none."""
     records = list(_finished(folder.glob("*Z-*.json")))
     if not records:
         raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder with -o DIR; 'ddpbench WORKLOAD' writes one")
-    return max(records, key=lambda path: path.stem)
+    return max(records, key=lambda path: (path.name.partition("-")[0], _written(path)))
 
 
 def latest_below(folder: Path) -> Path:
@@ -52,7 +51,7 @@ def latest_below(folder: Path) -> Path:
             started[path] = msgspec.json.decode(path.read_bytes(), type=_Started).started
     if not started:
         raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder that holds some")
-    return max(started, key=lambda path: started[path])
+    return max(started, key=lambda path: (started[path], _written(path)))
 
 
 def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
@@ -102,6 +101,11 @@ def _runs(place: RankPlace, path: Path) -> bool:
 
 def _is_here(host: str) -> bool:
     return host in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+
+
+def _written(path: Path) -> int:
+    """By which records of the same second are told apart: that of several launches is made from the last of them."""
+    return path.stat().st_mtime_ns
 
 
 def _finished(paths: Iterable[Path]) -> Iterator[Path]:

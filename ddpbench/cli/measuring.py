@@ -1,4 +1,4 @@
-"""The commands that train: one run, a sweep, a published experiment, the crossing of two devices."""
+"""The commands that train: one run, a diagnosis, a sweep, a published experiment, the crossing of two devices."""
 
 from __future__ import annotations
 
@@ -53,7 +53,26 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     return carry_out(request)
 
 
-@takes(of_a_training("launches", "profile"), options(Output))
+@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate"), options(Output))
+@click.command(options_metavar="[FLAGS]")
+@click.argument("workload")
+@helped
+@click.pass_context
+def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
+    """Find what the training of WORKLOAD waits for, and what would help.
+
+    The training takes turns with itself under other conditions: on batches that lie on the device, without gradient sync,
+    with the loader working beside it. Then the loader, the storage and the copies are measured with nobody training.
+
+    Two minutes, unless --time-limit says otherwise.
+    """
+    request = words.lone(words.request(workload, given, context.obj))
+    from ddpbench.experiments.diagnose.command import diagnose as carry_out
+
+    return carry_out(request)
+
+
+@takes(of_a_training("launches", "profile", "fail_if_data_wait"), options(Output))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
 @helped

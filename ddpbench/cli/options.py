@@ -94,7 +94,7 @@ class Option:
         if isinstance(self.kind, inspect.StrType):
             return given
         try:
-            value = msgspec.convert(given, self.annotation, strict=False)
+            value = msgspec.convert(_without(field.flag.unit, given), self.annotation, strict=False)
         except msgspec.ValidationError:
             value = None  # as for the word "null", which msgspec reads as None
         if value is None or (self._whole and not given.removeprefix("-").isdecimal()) or not _finite(value):
@@ -113,8 +113,11 @@ class Option:
         if not isinstance(self.kind, inspect.IntType | inspect.FloatType):
             return _one_of(self.field.choices)
         bounds = {"above": self.kind.gt, "of at least": self.kind.ge, "below": self.kind.lt, "of at most": self.kind.le}
-        words = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
-        return f"a whole number {words}, in digits" if self._whole else f"a number {words}"
+        unit = self.field.flag.unit
+        words = " and ".join(f"{word} {bound}{unit}" for word, bound in bounds.items() if bound is not None)
+        if self._whole:
+            return f"a whole number {words}, in digits"
+        return f"a number {words}" + (f", with its {unit}" if unit else "")
 
 
 def options(struct: type[msgspec.Struct]) -> Iterator[Option]:
@@ -139,6 +142,11 @@ def _when_given(kind: inspect.Type) -> inspect.Type:
     if isinstance(kind, inspect.UnionType):
         return next(part for part in kind.types if not isinstance(part, inspect.NoneType))
     return kind
+
+
+def _without(unit: str, given: str) -> str:
+    """The number in front of its unit; empty, which is none, where the unit is not there."""
+    return given.removesuffix(unit) if given.endswith(unit) else ""
 
 
 def _finite(value: Any) -> bool:

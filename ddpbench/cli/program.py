@@ -12,7 +12,8 @@ from rich.text import Text
 
 from ddpbench import __version__
 from ddpbench.cli.flags import helped
-from ddpbench.cli.measuring import crossover, reproduce, run, sweep
+from ddpbench.cli.making import make_data
+from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, sweep
 from ddpbench.cli.options import COLUMNS
 from ddpbench.cli.reading import env, list_, plot, report
 from ddpbench.machine.say import interrupted, print_error, refuse
@@ -40,6 +41,7 @@ Examples:
   ddpbench resnet50 --amp --gpus 4                             one rank a GPU
   torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp       the same
   ddpbench resnet50 --precision fp32,amp-fp16                  two arms
+  ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     what holds it back
   ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four trainings
   ddpbench report                                              the latest run
 """
@@ -57,7 +59,7 @@ class Program(click.RichGroup):
 
 @click.group(
     cls=Program,
-    commands=[run, sweep, reproduce, crossover, report, plot, list_, env],
+    commands=[run, diagnose, sweep, reproduce, crossover, make_data, report, plot, list_, env],
     context_settings=SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",
@@ -74,6 +76,8 @@ def program() -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
     words = list(sys.argv[1:] if words is None else words)
+    if not sys.flags.safe_path and "" not in sys.path:
+        sys.path.append("")  # as 'python -m' looks there: loaders and workloads of one's own lie where one works
     try:
         command, *_ = full = _with_command(words)
         return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=words) or Exit.OK)
@@ -83,7 +87,8 @@ def main(words: Sequence[str] | None = None) -> int:
         refuse(_as_usage_error(problem, command))
     except click.Abort:  # a Ctrl-C before anything of a run listens for one
         if "RANK" not in os.environ:
-            print_error(interrupted(signal.SIGINT, " before the ranks were at work"))
+            trains = "--gpus" in _spellings(program.commands[command])
+            print_error(interrupted(signal.SIGINT, " before the ranks were at work" if trains else ""))
         return Exit.INTERRUPTED
 
 

@@ -55,6 +55,15 @@ def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Re
     )
 
 
+def lone(asked: Request) -> Request:
+    """``asked``, which has one arm; raises UsageError where it has several."""
+    if len(asked.arms) > 1:
+        several = " and ".join(f"--{name.replace('_', '-')}" for name in asked.swept)
+        asks = "asks" if len(asked.swept) == 1 else "ask"
+        raise UsageError(f"one training is looked at, and {several} {asks} for {len(asked.arms)}", "one value for each flag")
+    return asked
+
+
 def settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of Config that were given, where each has one value; raises UsageError for one out of range, and for a list."""
     return {option.field.name: option.value(text) for option, text in given_options(Config, given)}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ddpbench.record.record import Record
+from ddpbench.record.verdict import Verdict
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, advice, command, sentence
 
@@ -18,10 +19,16 @@ def findings(record: Record, page: Page) -> Iterator[Text]:
     verdict = record.verdict
     if verdict is None:
         return
-    kind = verdict.kind.upper()
+    kind = _kind(verdict)
     yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind == "compute-bound" else CAUTION, len(kind))
     yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
     if verdict.next:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
     if record.config.loader == "synthetic":
         yield from inked(advice("  data  ", NO_LOADER, page), LABEL, len("  data"))
+
+
+def _kind(verdict: Verdict) -> str:
+    """``DATA-BOUND, TOO FEW CORES``: with its cause, where there is one that the limit does not name already."""
+    cause = verdict.cause if verdict.kind == "data-bound" else ""
+    return ", ".join(filter(None, [verdict.kind, cause.replace("-", " ")])).upper()

@@ -38,7 +38,7 @@ def header(record: Record, page: Page) -> Iterator[Text]:
     machine = [("", place(record.environment)), *_frame(record)]
     yield from inked(flow("ddpbench  ", _texts(title), page, gap="  "), LABEL, len("ddpbench"))
     yield from inked(flow("", _texts(machine), page, gap="     "))
-    yield from labelled("data", _texts([("", _description(record)), *_data(record)]), page)
+    yield from labelled("data", _texts([("", _description(record)), *loader_items(record)]), page)
     yield from labelled("set", _texts([*_settings(record), *_measuring(record)]), page)
 
 
@@ -50,7 +50,7 @@ def shared_header(records: Sequence[Record], page: Page) -> Iterator[Text]:
     yield from inked(sentence("", ", ".join(_texts(title, differing)), page), LABEL)
     yield from inked(flow("", _texts([*_training(record), *_wrapping(records), *_frame(record)], differing), page))
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
-    yield from labelled("data", [*descriptions, *_texts(_data(record), differing)], page)
+    yield from labelled("data", [*descriptions, *_texts(loader_items(record), differing)], page)
     yield from labelled("set", _texts(_settings(record), differing), page)
 
 
@@ -83,7 +83,8 @@ def place(environment: Environment) -> str:
 
 def wraps(record: Record) -> bool:
     """Whether DDP wraps the model: it needs a process group, and Accelerate wants more than one rank in it."""
-    return record.environment.backend != "none" and (record.config.engine != "accelerate" or record.world_size > 1)
+    engine = record.config.engine
+    return record.environment.backend != "none" and engine != "none" and (engine != "accelerate" or record.world_size > 1)
 
 
 def device_word(environment: Environment) -> str:
@@ -132,7 +133,10 @@ def _wrapping(records: Sequence[Record]) -> Iterator[Item]:
     engines = {each.config.engine for each in records}
     without = {each.config.engine for each in records if not wraps(each)}
     if without and len(engines) > 1:
-        yield "", f"no DDP{'' if without == engines else f' in {min(without)}'}: {_alone(records[0])}"
+        yield (
+            "",
+            f"no DDP{'' if without == engines else f' in {min(without)}'}: {_alone(next(each for each in records if not wraps(each)))}",
+        )
 
 
 def _frame(record: Record) -> Iterator[Item]:
@@ -161,7 +165,8 @@ def _description(record: Record) -> str:
     return record.data.description if record.data else record.config.data_dir or MISSING
 
 
-def _data(record: Record) -> Iterator[Item]:
+def loader_items(record: Record) -> Iterator[Item]:
+    """Which loader gave the batches, and with how many workers."""
     config = record.config
     yield "loader", f"loader {config.loader or MISSING}"
     if config.loader != "synthetic":
@@ -170,6 +175,8 @@ def _data(record: Record) -> Iterator[Item]:
 
 
 def _alone(record: Record) -> str:
+    if record.config.engine == "none" and record.world_size > 1:
+        return "every rank for itself"
     return "one process" if record.environment.backend == "none" else "one rank"
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ddpbench.record.record import Job
 from ddpbench.report.crossover import render_crossover
+from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.reproduction import render_reproduction
 from ddpbench.report.sweep import render_sweep
 from ddpbench.report.terminal import render
@@ -22,7 +23,7 @@ class Render(Protocol):
     def __call__(self, job: Job, console: Console, path: Path | None, *, verbose: bool, quiet: bool) -> None: ...
 
 
-PAGES: Mapping[str, Render] = {"run": render, "sweep": render_sweep, "crossover": render_crossover}
+PAGES: Mapping[str, Render] = {"run": render, "sweep": render_sweep, "crossover": render_crossover, "diagnose": render_diagnosis}
 
 
 def page(job: Job) -> Render:

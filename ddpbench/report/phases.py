@@ -47,7 +47,8 @@ def bar(share: float, room: int, page: Page) -> str:
 def _spans(record: Record, summary: Summary) -> dict[str, float]:
     """Name on the page -> ms. What a rank waits for others is one line: a broadcast that waits for rank 0 and a late all-reduce."""
     each = summary.phases_ms
-    spans = {"data wait": each["data"], "host to device": each["host_to_device"], "forward": each["forward"], "backward": each["backward"]}
+    copied = "host to device" if record.environment.device_type == "cuda" else "finish batches"
+    spans = {"data wait": each["data"], copied: each["host_to_device"], "forward": each["forward"], "backward": each["backward"]}
     if record.world_size > 1:
         spans[WAIT_FOR_RANKS] = each["sync"] + each["broadcast"]
     return {**spans, "optimizer": each["optimizer"], "unexplained": each["unexplained"]}

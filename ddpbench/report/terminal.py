@@ -19,6 +19,7 @@ from ddpbench.report.header import details, header, shared_header
 from ddpbench.report.headline import figure, figures
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, advice, columns
+from ddpbench.report.loading import loaders, loading
 from ddpbench.report.phases import phases
 from ddpbench.report.ranks import ranks
 from ddpbench.report.references import published
@@ -54,7 +55,7 @@ def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
     yield [*findings(record, page)]
     yield [*figures(record, summary, page, verbose)]
     if record.headline or verbose:  # the time of a step that did not train is no evidence for anything
-        yield [*phases(record, summary, page)]
+        yield [*phases(record, summary, page), *loading(record, page)]
         yield [*ranks(record, summary, page, verbose)]
     yield [*published(record, page)] if verbose else []
     yield [*warnings({"": record}, page, verbose)]
@@ -66,6 +67,7 @@ def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
     yield [*conclusion(job, page)]
     synthetic = all(record.config.loader == "synthetic" for record in job.records)
     yield [*arms(job, page), *(inked(advice("data  ", NO_LOADER, page), LABEL, len("data")) if synthetic else ())]
+    yield [*loaders(job, page)]
     yield [*endings(named, page)]
     yield [*warnings(named, page)]
     if verbose:

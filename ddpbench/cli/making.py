@@ -1,0 +1,69 @@
+"""The command that makes a data set."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import rich_click as click
+
+from ddpbench.cli.flags import helped, takes
+from ddpbench.cli.options import given_options, options
+from ddpbench.record.config import DATA, Positive
+from ddpbench.record.errors import Exit
+from ddpbench.record.flags import Flag
+from ddpbench.record.names import lookup
+from ddpbench.record.request import OUTPUT
+
+TRAINED_BY = {"imagenet": "resnet50", "cifar10": "vgg16-cifar10", "mnist": "mnist-cnn"}
+"""The data sets that can be made, and a workload that trains on each."""
+
+
+class Making(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a set is made."""
+
+    images: Annotated[
+        Annotated[int, Positive] | None,
+        Flag(DATA, "images to train on; more are held out", automatic="of imagenet 12,800, of others as the real set", sweep=False),
+    ] = None
+    classes: Annotated[
+        Annotated[int, Positive] | None, Flag(DATA, "classes that they are of", automatic="of imagenet 100, of others 10", sweep=False)
+    ] = None
+    quiet: Annotated[bool, Flag(OUTPUT, "print only the folder", "-q", sweep=False)] = False
+
+
+@takes(options(Making))
+@click.command("make-data", options_metavar="[FLAGS]")
+@click.argument("dataset", metavar="imagenet|cifar10|mnist")
+@click.argument("folder", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
+@helped
+def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
+    """Make images to train on, where the real ones are not at hand.
+
+    They have the real set's files and sizes and cost as much to read and decode, are the same on every machine, and a net can
+    learn them. Without DIR they lie in the cache folder, XDG_CACHE_HOME/ddpbench or ~/.cache/ddpbench, which is where loaders
+    that read images look when no --data-dir is given. What is there already is not made again.
+    """
+    lookup("data set", dataset, TRAINED_BY)
+    asked = Making(**{option.field.name: option.value(text) for option, text in given_options(Making, given)})
+    from ddpbench.data.cache import cache_folder
+    from ddpbench.data.made_folder import make
+    from ddpbench.data.made_sets import made_set
+    from ddpbench.report.console import make_console
+    from ddpbench.report.counting import counting
+
+    made = made_set(dataset, asked.images, asked.classes)
+    folder = folder.absolute() if folder else cache_folder() / made.name
+    with counting(None if asked.quiet else sys.stderr, f"making {made.title}", made.images + made.held_out, "images") as tell:
+        make(folder, made, tell)
+    console = make_console(sys.stdout)
+    if asked.quiet:
+        console.out(str(folder))
+        return Exit.OK
+    console.out(f"{made.title}, and {made.held_out:,} held out")
+    console.out(str(folder))
+    console.out(f"use   ddpbench {TRAINED_BY[dataset]} --data-dir {shlex.quote(str(folder))}")
+    return Exit.OK

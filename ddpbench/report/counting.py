@@ -1,0 +1,54 @@
+"""Many small pieces of work being done: a bar on a terminal, now and then a line in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TextIO
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ddpbench.report.console import make_console
+from ddpbench.report.progress import time_left
+
+EVERY_S = 5.0
+"""Between two lines of a log."""
+
+
+@contextmanager
+def counting(
+    stream: TextIO | None, what: str, total: int, items: str, width: int | None = None, every_s: float = EVERY_S
+) -> Iterator[Callable[[int], None]]:
+    """Within, a function to be told how many of ``total`` are done, first of all 0; until then ``stream`` shows nothing."""
+    console = make_console(stream, width)
+    moving = console.is_interactive and console.file.isatty()  # FORCE_COLOR lets rich take a log for a terminal
+    columns = BarColumn(bar_width=console.width // 5), TextColumn("{task.description}", markup=False)
+    bar = Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+    task = bar.add_task("", total=total)
+    began: float | None = None
+    said = 0.0
+
+    def tell(done: int) -> None:
+        nonlocal began, said
+        now = monotonic()
+        if began is None:
+            began = said = now
+            console.out(f"ddpbench: {what}", highlight=False)
+            if moving:
+                bar.start()
+                console.show_cursor(True)  # a process that is killed could not bring it back
+        left = (now - began) / done * (total - done) if done else None
+        words = ", ".join(filter(None, [f"{done:,} of {total:,} {items}", time_left(left)]))
+        if moving:
+            bar.update(task, completed=done, description=words, refresh=True)
+        elif now - said >= every_s:
+            said = now
+            console.out(f"ddpbench: {words}", highlight=False)
+        console.file.flush()
+
+    try:
+        yield tell
+    finally:
+        if moving:
+            bar.stop()

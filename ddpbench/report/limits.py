@@ -1,0 +1,146 @@
+"""What each part of a data pipeline can give, what an image costs in it, and the cores and workers that would keep up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from rich.text import Text
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.pipeline.ceilings import Ceilings
+from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
+from ddpbench.analysis.pipeline.supply import Supply
+from ddpbench.analysis.ranks import mean
+from ddpbench.record.diagnosis import Diagnosis, Storage
+from ddpbench.record.record import Record
+from ddpbench.report.figures import MISSING, about, fixed, percent, significant
+from ddpbench.report.header import count, device_word, rate
+from ddpbench.report.ink import CAUTION, LABEL, inked
+from ddpbench.report.layout import Page, columns, flow, sentence
+
+INDENT = "  "
+TRAINER = "trainer process"
+
+SHORT = 0.9
+"""A part that gives less than this fraction of the device's rate holds it back."""
+
+
+def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
+    """A row a part that was measured, with how many times the device's rate it gives; then the interference of loader and training."""
+    device = device_word(record.environment)
+    rows: dict[str, tuple[float | None, str]] = {
+        f"{device}, batches on it": (found.device, ""),
+        f"{INDENT}without gradient sync": (found.no_sync, ""),
+        "batches in host memory": (found.replay, "copies and host"),
+        "copies, page-locked": (found.pinned, ""),
+        f"{INDENT}pageable": (found.pageable, "" if record.config.pin_memory else "in use"),
+        "loader alone": (found.alone, "slowest rank"),
+        f"{INDENT}on one rank only": (found.alone_single, "the others idle"),
+        "files in memory": (found.warm, _resident(diagnosis)),
+        "files on storage": (found.cold, _storage(diagnosis)),
+        "workers, all busy": (found.workers, count(record.config.workers or 0, "worker")),
+        "cores": (found.cores, ""),
+        "this run": (found.given, ""),
+    }
+    if record.world_size == 1:
+        rows[f"{INDENT}on one rank only"] = (None, "")
+    heading = ["what each part gives", f"{rate(record)} a {device}", f"of the {device}'s", ""]
+    known = {name: (value, note) for name, (value, note) in rows.items() if value is not None}
+    shown = [[f"{INDENT}{name}", about(value), _of(value, found.device), note] for name, (value, note) in known.items()]
+    lines = _fitting([heading, *shown], page)
+    yield from inked(lines[:1], LABEL)
+    for line, (value, _) in zip(lines[1:], known.values(), strict=True):
+        yield from inked([line], CAUTION if found.device and value < SHORT * found.device else "")
+    if found.interference:
+        ratio = found.interference
+        center, low, high = (percent(max(edge - 1, 0.0), 2) for edge in (ratio.center, ratio.low, ratio.high))
+        reach = f" ({low} to {high}, 95%)" if ratio.has_interval and low != high else ""
+        yield from inked(sentence(INDENT, f"interference: a step takes {center}{reach} longer with the loader beside it", page))
+    if doubt := _doubt(diagnosis.storage):
+        yield from inked(sentence(INDENT, f"files on storage: {doubt}", page))
+
+
+def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:
+    """What an image costs in the workers by stage, in the trainer, and how long it takes to hand a batch over."""
+    if given.cost is None:
+        return
+    cost, item = given.cost, case.record.item
+    rows = [
+        [f"{INDENT}{stage}", _ms(cost.cpu[stage]), _ms(cost.wall[stage]), percent(cost.cpu[stage] / cost.cpu_s, 2)] for stage in cost.cpu
+    ]
+    if given.main_s:
+        rows.append([f"{INDENT}{TRAINER}", _ms(given.main_s), MISSING, MISSING])
+    heading = [f"what an {item} costs, in ms", "of a core", "in a worker", "share"]
+    lines = columns([heading, *rows], "<>>>", page)
+    yield from inked(lines[:1], LABEL)
+    yield from inked(lines[1:])
+    handed = mean(trace.loading.hand_over_ms for timed in case.record.rounds for trace in timed.traces if trace.loading)
+    if handed is not None:
+        yield from inked(sentence(INDENT, f"hand-over: {significant(handed, 2)} ms of the wait for a batch is after it was made", page))
+
+
+def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
+    """Cores and workers that would keep up with the device, against what is there."""
+    device = device_word(record.environment)
+    cores = [f"there are {given.cores / given.ranks:g} a {device}"]
+    if given.cores_wanted is not None:
+        cores = [f"needed {ceil(given.cores_wanted):,} a {device}", f"there are {given.cores / given.ranks:g}"]
+    if given.busy is not None:
+        others = f", {significant(given.busy.others, 2)} with others" if given.busy.others >= LEAST_OTHERS else ""
+        cores.append(f"{given.busy.share:.0%} busy{others}")
+    yield from _row("cores", cores, page)
+    if given.workers_wanted is not None and given.workers_of_use is not None:
+        there = "there is 1" if given.workers == 1 else f"there are {given.workers}"
+        keep = f"these cores can keep {given.workers_of_use} busy"
+        yield from _row("workers", [f"needed {given.workers_wanted:,} a {device}", there, keep], page)
+
+
+def utilised(record: Record, found: Ceilings, page: Page) -> Iterator[Text]:
+    """AU, and what the rest of it comes to in a day."""
+    if found.utilisation is None:
+        return
+    share = min(1.0, found.utilisation)
+    words = [f"{percent(share, 2)} of what the {device_word(record.environment)} could train"]
+    hours = 24 * record.world_size
+    if record.environment.device_type == "cuda" and share < 0.95:
+        words.append(f"{fixed((1 - share) * hours, 0)} of {hours:,} GPU-hours a day are lost")
+    yield from _row("AU", words, page)
+
+
+def _row(label: str, items: Sequence[str], page: Page) -> list[Text]:
+    return inked(flow(f"{label:9}", items, page), LABEL, len(label))
+
+
+def _resident(diagnosis: Diagnosis) -> str:
+    storage = diagnosis.storage
+    return f"{percent(storage.resident, 2)} lie there" if storage and storage.resident is not None else ""
+
+
+def _storage(diagnosis: Diagnosis) -> str:
+    return diagnosis.storage.file_system if diagnosis.storage else ""
+
+
+def _doubt(storage: Storage | None) -> str:
+    """Why there is no rate of them, or what speaks against it; empty where nothing does."""
+    if storage is None or storage.proved:
+        return ""
+    return f"no rate: {storage.cold_why}" if storage.cold is None else "that they came from a device, and no cache, is not proved"
+
+
+def _ms(seconds: float) -> str:
+    return significant(1000 * seconds, 2)
+
+
+def _of(value: float, device: float | None) -> str:
+    """A share of the device's rate, in two digits, or three of what is above it."""
+    if not device:
+        return MISSING
+    share = 100 * value / device
+    return f"{about(share, 3 if share >= 100 else 2)}%"
+
+
+def _fitting(rows: Sequence[Sequence[str]], page: Page) -> list[str]:
+    """The table; without its last column where the page is too narrow for it."""
+    lines = columns(rows, "<>><", page)
+    return lines if max(map(len, lines)) <= page.width else columns([row[:-1] for row in rows], "<>>", page)

@@ -1,0 +1,72 @@
+"""What loaders did: in a run what an image cost, where loaders are compared a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import fsum
+
+from rich.text import Text
+
+from ddpbench.analysis.pipeline.costs import cost_of_run
+from ddpbench.analysis.ranks import mean
+from ddpbench.record.record import Job, Record
+from ddpbench.report.arms import arm_name
+from ddpbench.report.figures import MISSING, about, gib, significant
+from ddpbench.report.header import count, labelled, rate
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, columns, flow
+
+
+def loading(record: Record, page: Page) -> Iterator[Text]:
+    """What an image cost its workers, and how many files were left out. Nothing where the loader does not tell."""
+    cost = cost_of_run(record)
+    told = [trace.loading for timed in record.rounds for trace in timed.traces if trace.loading]
+    skipped = sum(each.skipped for each in told)
+    items = []
+    if cost:
+        stages = ", ".join(f"{stage} {_ms(span)}" for stage, span in cost.cpu.items())
+        items.append(f"{_ms(cost.cpu_s)} ms of a core an {record.item}: {stages}")
+    if skipped:
+        items.append(f"{count(skipped, 'file')} could not be read, and {'was' if skipped == 1 else 'were'} left out")
+    yield from labelled("load", items, page)
+
+
+def loaders(job: Job, page: Page) -> Iterator[Text]:
+    """A row a loader that was measured alone, beside the trainings of the same job. Nothing where none was."""
+    measured = [record for record in job.records if record.alone]
+    if not measured:
+        return
+    unit = rate(*job.records)
+    heading = ["loader", f"alone, {unit}", "training", "core-ms", "GiB", "first batch"]
+    rows = [heading, *([arm_name(record.config, job.swept), *_row(record)] for record in measured)]
+    lines = columns(rows, "<>>>>>", page)
+    if max(map(len, lines)) > page.width:
+        narrow = ["loader", "alone", "training", "core-ms", "GiB", "first"]
+        lines = columns([narrow, *rows[1:]], "<>>>>>", page)
+    yield from inked(lines, LABEL, len(lines[0]))
+    item = measured[0].item
+    explained = [
+        f"alone: all ranks' loaders with nobody training, {unit}",
+        f"core-ms: of a core, to load an {item}",
+        "GiB: workers of a rank",
+    ]
+    yield from inked(flow("  ", explained, page))
+
+
+def _row(record: Record) -> list[str]:
+    """Rates are of all ranks, which wait for the slowest; memory is the most of any rank."""
+    alone = record.alone
+    images = sum(each.images for each in alone)
+    cores_s = fsum(each.cpu_s + each.main_cpu_s for each in alone) / images if images else None
+    memory = max((each.memory_bytes for each in alone if each.memory_bytes is not None), default=None)
+    return [
+        about(len(alone) * min(each.images_per_s for each in alone), 4),
+        about(record.headline.images_per_s, 4) if record.headline else MISSING,
+        MISSING if cores_s is None else _ms(cores_s),
+        gib(memory),
+        f"{significant(mean(each.first_batch_s for each in alone), 2)} s",
+    ]
+
+
+def _ms(seconds: float) -> str:
+    return significant(1000 * seconds, 2)

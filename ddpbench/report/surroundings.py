@@ -1,0 +1,64 @@
+"""The machine as a diagnosis found it: how many cores it may use, by whose leave, and who else is on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
+from ddpbench.analysis.ranks import mean
+from ddpbench.record.diagnosis import Surroundings
+from ddpbench.record.record import Record
+from ddpbench.report.figures import gib, percent, significant
+from ddpbench.report.header import MOST_NAMED, count
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, flow
+
+LABELLED = "machine  "
+CORES, GPU = "cores of rank ", "GPU of rank "
+"""What stands before a rank's number in ``Surroundings.numa``."""
+
+
+def machine(record: Record, nodes: Sequence[Surroundings], page: Page, verbose: bool = False) -> Iterator[Text]:
+    """A line a node, one for all that are alike. ``verbose`` adds memory, NUMA nodes, and how often somebody waited for a core."""
+    told: dict[tuple[str, ...], list[str]] = {}
+    for node in nodes:
+        told.setdefault((*_granted(node), *(_more(record, node) if verbose else ())), []).append(node.host)
+    for items, hosts in told.items():
+        which = [", ".join(hosts) if len(hosts) <= MOST_NAMED else count(len(hosts), "node")] if len(told) > 1 else []
+        yield from inked(flow(LABELLED, [*which, *items], page), LABEL, len(LABELLED.strip()))
+
+
+def _granted(node: Surroundings) -> Iterator[str]:
+    yield f"{count(node.affinity, 'core')} by affinity"
+    yield "no quota" if node.quota is None else f"a quota of {node.quota:g}"
+    if node.slurm is not None:
+        yield f"{node.slurm} by SLURM"
+    if node.others_cores is not None:
+        there = node.others_cores >= LEAST_OTHERS
+        yield f"others kept {significant(node.others_cores, 2)} busy before" if there else "nobody else there before"
+    if far := [rank for rank in _ranks(node) if _far(node, rank)]:
+        yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
+
+
+def _more(record: Record, node: Surroundings) -> Iterator[str]:
+    if node.memory_bytes is not None:
+        yield f"{gib(node.memory_bytes)} GiB of memory"
+    if node.shm_free_bytes is not None:
+        yield f"{gib(node.shm_free_bytes)} GiB free in /dev/shm"
+    there = {place.rank for place in record.environment.places if place.host == node.host}
+    pressed = mean(trace.cores.pressure for timed in record.rounds for trace in timed.traces if trace.rank in there and trace.cores)
+    if pressed is not None:
+        yield f"a thread waited for a core {percent(pressed, 2)} of the time"
+    yield from (f"{what} on NUMA node {', '.join(map(str, where))}" for what, where in node.numa.items())
+
+
+def _ranks(node: Surroundings) -> list[str]:
+    return [what.removeprefix(GPU) for what in node.numa if what.startswith(GPU)]
+
+
+def _far(node: Surroundings, rank: str) -> bool:
+    """Whether none of its cores lies where its GPU hangs."""
+    cores = node.numa.get(CORES + rank, [])
+    return bool(cores) and not set(cores) & set(node.numa[GPU + rank])
