@@ -11,7 +11,7 @@ set -euo pipefail
 # ranks_flags WORD...: how many ranks the words need, as flags; nothing where they start none or say it themselves.
 ranks_flags() {
   case "$*" in '' | reproduce) return ;; esac # without a NAME it tells which there are
-  case "$1" in crossover | report | plot | list | env | help | version | -h | --help | --version) return ;; esac
+  case "$1" in crossover | make-data | report | plot | list | env | help | version | -h | --help | --version) return ;; esac
   case " $* " in *' --gpus'*) return ;; esac
   local gpus
   gpus=$(count_gpus)

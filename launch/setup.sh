@@ -109,7 +109,7 @@ pip_install() {
   "$venv/bin/python" -m pip install "${flags[@]}" "$@" >&2
 }
 
-# install_into_venv EXTRA: everything but DALI must install; without DALI one loader is missing, which the run can say itself.
+# install_into_venv EXTRA: everything but DALI must install; without DALI two loaders are missing, which the run can say itself.
 install_into_venv() {
   local python driver dali facts present_torch='' present_cuda='' present_site=''
   python=$(find_python)
@@ -128,7 +128,7 @@ install_into_venv() {
   show_present_torch "$present_site"
   pip_install --editable "$root${1:+[$1]}"
   if [ -n "$dali" ] && ! pip_install --editable "${root}[$dali]"; then
-    say "NVIDIA DALI did not install; everything but --loader dali-cpu works without it"
+    say "NVIDIA DALI did not install; everything but the dali loaders works without it"
   fi
   if [ "$driver" -gt 0 ] && ! "$venv/bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     say "warning: there is an NVIDIA driver, but this torch cannot use it; install a torch that fits the driver, then remove $venv"

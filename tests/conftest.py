@@ -109,6 +109,12 @@ def _command(process: psutil.Process) -> str:
         return f"process {process.pid}, gone by now"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is made without a folder being named is made once for all tests, and not in the home of who runs them."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """The folder that a run is told to write into; not there yet."""

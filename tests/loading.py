@@ -16,10 +16,16 @@ from ddpbench.record.config import Config
 
 CPU = torch.device("cpu")
 NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")
-OF_FILES = ["torch", pytest.param("dali-cpu", marks=NO_DALI)]
-EVERY = ["synthetic", *OF_FILES]
+OF_FILES = ["torch", "torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)]
+LIKE_TORCH = ["torch", "torch-uint8", *([] if NO_DALI.args[0] else ["dali-cpu"])]
+"""Those that can run here."""
+
+EVERY = ["synthetic", "replay", *OF_FILES]
 IN_MEMORY = ["torch", "tensor"]
 """The loaders of sets that fit in memory."""
+
+OF_PIXELS = ["torch", "torch-uint8", "tensor"]
+"""Those of images among them."""
 
 OWN_SIDE = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
 

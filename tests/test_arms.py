@@ -65,3 +65,33 @@ def test_the_next_round_is_foretold_from_the_rounds(monkeypatch: pytest.MonkeyPa
     clock[0] = 13.0
     pace.round_ended(0)
     assert pace.end_of_next_s(0) == 16.0
+
+
+def test_of_several_arms_the_first_counts_from_where_its_turn_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+    pace = Pace()
+    clock[0] = 30.0
+    pace.rounds_begin()
+    assert pace.end_of_next_s(0) == 0, "the first is always tried"
+    clock[0] = 40.0
+    pace.round_ended(0)
+    assert pace.end_of_next_s(1) == 50.0
+    assert pace.seconds_left([0, 1]) == 20.0
+    assert pace.seconds_left_until(None, [0, 1]) == 20.0
+    assert pace.seconds_left_until(55.0, [0, 1]) == 15.0
+
+
+def test_a_round_in_legs_is_begun_where_there_is_time_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+    pace = Pace()
+    pace.rounds_begin()
+    clock[0] = 60.0
+    pace.leg_ended(0, next_s=50.0)
+    assert pace.end_of_next_s(0) == 110.0, "also before the first round has ended"
+    assert pace.end_of_next_s(1) == 110.0, "nobody knows what another arm will take, so it counts as this one does"
+    clock[0] = 530.0
+    pace.round_ended(0)
+    assert pace.end_of_next_s(0) == 580.0
+    assert pace.seconds_left([0]) == 530.0, "of the whole round"

@@ -146,7 +146,7 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("resnet18 -b 64,", "the list '64,' of --batch-size has an empty place", "both sides of every comma"),
         ("resnet18 -b 64,8,64", "the list '64,8,64' of --batch-size has a value twice", "a value of its own"),
         ("resnet18 --lr 0.1,1e-1", "the list '0.1,1e-1' of --lr has a value twice", "a value of its own"),
-        ("resnet18 --data-dir ''", "--data-dir cannot be empty", "leave the flag out (none)"),
+        ("resnet18 --data-dir ''", "--data-dir cannot be empty", "leave the flag out (a made set, where"),
         ("resnet18 -j 2 --data-dir here --loader synthetic", "synthetic reads no files", "one of them"),
         ("resnet18 --seed 4294967296", "--seed cannot be '4294967296'", "of at least 0 and below 4294967296, in digits"),
         ("resnet18 -b 64,x", "--batch-size cannot be 'x'", "a whole number"),
@@ -169,7 +169,14 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("reproduse", "unknown command or workload 'reproduse'", "did you mean 'reproduce'?"),
         ("crosover disc-mlp", "unknown command or workload 'crosover'", "did you mean 'crossover'?"),
         ("plott", "unknown command or workload 'plott'", "did you mean 'plot'?"),
+        ("diagnos", "unknown command or workload 'diagnos'", "did you mean 'diagnose'?"),
+        ("diagnose", "missing argument 'WORKLOAD'", "'ddpbench diagnose --help'"),
+        ("diagnose vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
+        ("diagnose resnet18 --epochs 1", "'ddpbench diagnose' takes no --epochs", "'ddpbench diagnose --help' shows every flag"),
+        ("diagnose resnet18 -b 2,4", "one training is looked at, and --batch-size asks for 2", "one value for each flag"),
+        ("diagnose gemm-mlp", "gemm-mlp trains on made numbers, which no loader loads", "ddpbench run gemm-mlp"),
         ("sweep", "missing argument 'WORKLOAD'", "'ddpbench sweep --help'"),
+        ("sweep resnet18 --fail-if-data-wait 5%", "'ddpbench sweep' takes no --fail-if-data-wait", "'ddpbench sweep --help'"),
         ("sweep vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
         ("sweep disc-mlp-13", "there is no 'disc-mlp-13': 13 is out of the range of layers", "layers 2 to 12"),
         ("sweep resnet18 --launches 3", "'ddpbench sweep' takes no --launches", "'ddpbench sweep --help' shows every flag"),
@@ -293,3 +300,11 @@ def test_the_console_script_is_the_same_program(launch: Callable[..., Any]) -> N
     script = launch([str(Path(sys.executable).with_name("ddpbench")), "list"])
     module = launch([*PROGRAM, "list"])
     assert (script.returncode, script.stdout) == (module.returncode, module.stdout) == (0, module.stdout)
+
+
+@pytest.mark.parametrize("program", [[str(Path(sys.executable).with_name("ddpbench"))], PROGRAM], ids=["script", "module"])
+def test_names_of_ones_own_are_found_where_one_works(program: list[str], launch: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from ddpbench.workloads.catalogue import WORKLOADS\nsmall = WORKLOADS['resnet18']\nloader = 3\n")
+    done = launch([*program, "mine:small", "--loader", "mine:loader"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ddpbench: error: 'mine:loader' is no loader\nhint: ")

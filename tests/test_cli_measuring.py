@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddpbench.cli import main
-from ddpbench.cli.measuring import reproduce, run, sweep
+from ddpbench.cli.measuring import diagnose, reproduce, run, sweep
 from ddpbench.cli.options import options
 from ddpbench.cli.program import program
 from ddpbench.cli.sides import Sides
@@ -32,8 +32,9 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append(arguments)
         return 0
 
-    for name in ("run", "sweep", "reproduce", "crossover"):
-        monkeypatch.setitem(sys.modules, f"ddpbench.experiments.{name}", SimpleNamespace(**{name: take}))
+    for name in ("run", "sweep", "reproduce", "crossover", "diagnose"):
+        place = "diagnose.command" if name == "diagnose" else name
+        monkeypatch.setitem(sys.modules, f"ddpbench.experiments.{place}", SimpleNamespace(**{name: take}))
     return calls
 
 
@@ -41,9 +42,16 @@ def spellings(name: str) -> set[str]:
     return {spelling for option in program.commands[name].params for spelling in option.opts if spelling.startswith("--")}
 
 
-def test_a_sweep_takes_the_flags_of_a_run_but_two() -> None:
-    assert spellings("run") - spellings("sweep") == {"--launches", "--profile", "--version"}
-    assert spellings("sweep") < spellings("run")
+@pytest.mark.parametrize(
+    ("name", "lacks"),
+    [
+        ("sweep", {"--launches", "--profile", "--fail-if-data-wait"}),
+        ("diagnose", {"--launches", "--profile", "--epochs", "--fresh", "--validate"}),
+    ],
+)
+def test_what_trains_like_a_run_takes_its_flags_but_some(name: str, lacks: set[str]) -> None:
+    assert spellings("run") - spellings(name) == {*lacks, "--version"}
+    assert spellings(name) < spellings("run")
 
 
 def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
@@ -59,6 +67,20 @@ def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
     assert (swept.arms, swept.swept, swept.output) == (ran.arms, ["precision", "batch_size"], Output(output_dir="there"))
     assert [arm.precision for arm in swept.arms] == ["fp32", "fp32", "o2", "o2"]
     assert swept.command == as_typed(["sweep", *words.split()])
+
+
+def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
+    words = "resnet50 --data-dir there -j 4 --fail-if-data-wait 5% --time-limit 60 --gpus 4"
+    assert main(["run", *words.split()]) == main(["diagnose", *words.split()]) == 0
+    [[ran], [diagnosed]] = handed
+    assert (diagnosed.arms, diagnosed.swept, diagnosed.output) == (ran.arms, [], Output(gpus=4))
+    assert diagnosed.arms[0].fail_if_data_wait == 5.0
+    assert diagnosed.command == as_typed(["diagnose", *words.split()])
+    with pytest.raises(SystemExit) as end:
+        main(["diagnose", "resnet50", "--loader", "torch,dali-cpu", "-j", "2,4"])
+    assert end.value.code == 2
+    told = "ddpbench: error: one training is looked at, and --loader and --workers ask for 4\nhint: one value for each flag\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...]]) -> None:
@@ -103,7 +125,7 @@ def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
     assert told == str(ROUNDS)
 
 
-@pytest.mark.parametrize("command", [run, sweep, reproduce], ids=lambda command: command.name)
+@pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
 def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
     fields = {option.field.spelling for struct in (Config, Output) for option in options(struct)}
     assert spellings(command.name) - fields <= {"--amp", "--quick", "--help", "--version"}

@@ -118,6 +118,8 @@ def test_an_arm_on_a_resident_batch_takes_no_files() -> None:
     typed = f"{TORCHRUN} resnet50 --data-dir /data --loader torch,synthetic"
     assert again(typed, arm) == f"{TORCHRUN} resnet50 --loader synthetic"
     assert again(typed, arm, loader=("torch", "synthetic")) == typed
+    of_an_experiment = Rerun(arm)  # whose folder is for those of its trainings that read
+    assert of_an_experiment.command() == f"{TORCHRUN} resnet50 --precision amp-fp16 --loader synthetic"
 
 
 @pytest.mark.parametrize("typed", ["", "mpirun -n 4 something", f"{TORCHRUN} resnet50 --unheard-of 3", f"{TORCHRUN} resnet50 -b"])

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import imagery
@@ -19,6 +20,7 @@ from ddpbench.data.open import check
 from ddpbench.record.errors import UsageError
 
 ABSENT = LoaderSpec(name="absent", help="", open="nowhere:at_all", reads_files=True, needs="dali-cuda13", module="nowhere.at_all")
+AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy"), oldest=99)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,7 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("loader", OF_FILES)
 def test_what_can_run_is_not_refused(loader: str, tree: Path) -> None:
     check(config(loader, tree), "imagenet", 4, 8)
+    check(config(loader), "imagenet", 1000, 512)
     check(config("synthetic"), "cifar10", 10, 512)
 
 
@@ -64,12 +67,13 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
 @pytest.mark.parametrize(
     ("loader", "dataset", "where", "classes", "says"),
     [
-        ("torch", "imagenet", "", 1000, "reads files, and no folder was named"),
         ("torch", "imagenet", "missing", 1000, "there is no folder"),
         ("torch", "cifar10", "missing", 10, "there is no folder"),
         ("torch", "imagenet", "file", 1000, "is no folder"),
         ("torch", "imagenet", "empty", 1000, "no class folders"),
-        ("torch", "imagenet", "hollow", 1000, "0 found, 2 needed"),
+        ("torch", "imagenet", "unsplit", 1000, "no class folders in '.*unsplit/train'"),
+        ("torch", "imagenet", "untrained", 1000, "no class folders in '.*untrained/train'"),
+        ("torch", "imagenet", "hollow", 1000, "no images in the class folder '.*hollow/train/class'"),
         ("torch", "imagenet", "tree", 3, "has 4 class folders and the model 3 outputs"),
         ("torch", "imagenet", "cifar", 1000, "holds CIFAR-10"),
         ("torch", "imagenet", "mnist", 1000, "holds MNIST, and this workload trains on image folders"),
@@ -90,11 +94,15 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
         ("torch", "cifar10", "cifar", 5, "has 10 classes and the model 5"),
         ("torch", "cifar10", "damaged", 10, "data_batch_1' is no CIFAR-10 batch"),
         ("dali-cpu", "cifar10", "cifar", 10, "does not read cifar10"),
+        ("torch-uint8", "disc", "", 2, "does not read disc"),
         ("test_data_refusals:ABSENT", "imagenet", "tree", 1000, "needs nowhere.at_all, which is not installed"),
+        ("test_data_refusals:AGED", "imagenet", "tree", 1000, r"needs numpy 99.0 or newer, and .* is installed"),
         ("tortch", "imagenet", "tree", 1000, "unknown loader 'tortch'"),
     ],
 )
 def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str, tree: Path, cifar: Path, tmp_path: Path) -> None:
+    for name in ("unsplit/val/class", "untrained/train", "untrained/val/class"):
+        (tmp_path / name).mkdir(parents=True)
     for name in ("empty", "hollow/train/class", "damaged", "cifar100/cifar-100-python", "renamed"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "file").touch()
@@ -110,10 +118,17 @@ def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str
         check(config(loader, data_dir), dataset, classes, 1)
 
 
+def test_a_loader_that_needs_a_gpu_is_refused_without_one(tree: Path) -> None:
+    with pytest.raises(UsageError, match="loader 'dali-gpu' works on a GPU, and this run is on the CPU"):
+        check(config("dali-gpu", tree, device="cpu"), "imagenet", 1000, 1)
+
+
 def test_the_loaders_that_could_are_offered() -> None:
     with pytest.raises(UsageError) as refused:
         check(of_memory("dali-cpu", "mnist"), "mnist", 10, 1)
-    assert refused.value.hint == "use --loader synthetic or --loader torch or --loader tensor"
+    assert refused.value.hint == "use " + " or ".join(
+        f"--loader {name}" for name in ("synthetic", "replay", "torch", "torch-uint8", "tensor")
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,9 +188,10 @@ from ddpbench.data.open import check
 from ddpbench.record.config import Config
 from ddpbench.workloads import catalogue
 catalogue.find("resnet50")
-check(Config(workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2), "imagenet", 1000, 2)
-check(Config(workload="vgg16-cifar10", loader="torch", data_dir=sys.argv[2], batch_size=2), "cifar10", 10, 2)
-check(Config(workload="mnist-cnn", loader="tensor", batch_size=2), "mnist", 10, 2)
+asked = {"batch_size": 2, "image_size": 32, "workers": 1}
+check(Config(workload="resnet18", loader="torch", data_dir=sys.argv[1], **asked), "imagenet", 1000, 2)
+check(Config(workload="vgg16-cifar10", loader="torch", data_dir=sys.argv[2], **asked), "cifar10", 10, 2)
+check(Config(workload="mnist-cnn", loader="tensor", **asked), "mnist", 10, 2)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", script, str(tree), str(cifar)], check=False).returncode == 0

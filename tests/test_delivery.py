@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import imagery
@@ -9,7 +10,7 @@ import pytest
 import torch
 from loading import CPU, EVERY, config, opened, take
 
-from ddpbench.data.delivery import delivery
+from ddpbench.data.delivery import SideStreamCopy, delivery
 from ddpbench.data.loader import Batch
 
 
@@ -18,23 +19,49 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return imagery.image_tree(tmp_path_factory.mktemp("tree"))
 
 
-def host_batches(count: int) -> list[Batch]:
+def host_batches(*sizes: int) -> list[Batch]:
     generator = torch.Generator().manual_seed(0)
-    return [(torch.randn(4, 3, 8, 8, generator=generator), torch.randint(10, (4,), generator=generator)) for _ in range(count)]
+    return [(torch.randn(size, 3, 8, 8, generator=generator), torch.randint(10, (size,), generator=generator)) for size in sizes]
 
 
 def test_on_the_cpu_nothing_is_copied_but_the_layout() -> None:
-    images, labels = host_batches(1)[0]
+    images, labels = host_batches(4)[0]
     kept, kept_labels = delivery(CPU, lambda images: images)(images, labels)
     assert kept is images
     assert kept_labels is labels
+
+
+class Marked:
+    """A processor's stand-in for an event: there, all is done as soon as it is asked for."""
+
+    def record(self, stream: object) -> None:
+        pass
+
+
+def check_that_batches_of_any_size_arrive_whole(deliver: SideStreamCopy) -> None:
+    for images, labels in host_batches(4, 4, 2, 4, 1, 1, 1):
+        delivered, delivered_labels = deliver(images, labels)
+        assert torch.equal(delivered.cpu(), images)
+        assert torch.equal(delivered_labels.cpu(), labels)
+
+
+def test_batches_of_any_size_arrive_whole_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_ins = {"Stream": torch.cpu.Stream, "current_stream": torch.cpu.Stream, "Event": Marked, "stream": nullcontext}
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    check_that_batches_of_any_size_arrive_whole(SideStreamCopy(CPU, lambda images: images))
+
+
+@pytest.mark.cuda
+def test_batches_of_any_size_arrive_whole() -> None:
+    check_that_batches_of_any_size_arrive_whole(SideStreamCopy(torch.device("cuda", 0), lambda images: images))
 
 
 @pytest.mark.cuda
 def test_a_batch_in_use_is_not_overwritten() -> None:
     device = torch.device("cuda", 0)
     deliver = delivery(device, lambda images: images)
-    batches = [(images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(12)]
+    batches = [(images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(*[4] * 12)]
     torch.cuda.synchronize()
     kept = []
     for images, labels in batches:
@@ -53,7 +80,7 @@ def test_a_batch_in_use_is_not_overwritten() -> None:
 def test_a_copy_runs_beside_the_step_before_it() -> None:
     device = torch.device("cuda", 0)
     deliver = delivery(device, lambda images: images)
-    (first, labels), (second, _) = ((images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(2))
+    (first, labels), (second, _) = ((images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(4, 4))
     for images in (first, second):  # both slots are made, which waits for the step that may have held their memory
         deliver(images, labels)
     torch.cuda.synchronize()

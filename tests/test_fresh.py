@@ -20,9 +20,9 @@ def weights(seed: int) -> dict[str, torch.Tensor]:
 
 def trained(live: Session, seed: int, steps: int = 5) -> tuple[float | None, int]:
     """The last loss and the parameters' checksum of a training from the weights of ``seed``."""
-    live.start_over(weights(seed), InMemory(torch.device("cpu")))
+    live.start_over(weights(seed), lambda: InMemory(torch.device("cpu")))
     live.plan(steps, steps)
-    trace = live.round(steps, drain=False)
+    trace = live.round(steps, drain_s=0.0)
     return trace.numerics.last_loss, trace.numerics.parameters_after
 
 

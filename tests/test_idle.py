@@ -42,6 +42,11 @@ def test_one_flag_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("ddpbench: note: --comm-hook does nothing without DDP; ")
 
 
+def test_an_engine_that_ties_no_ranks_together_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
+    note_idle_flags([Config(workload="resnet18", comm_hook="bf16", engine="none")], world("gloo"))
+    assert capsys.readouterr().err == "ddpbench: note: --comm-hook does nothing without DDP; leave --engine none out\n"
+
+
 @pytest.mark.parametrize(
     ("asked", "where"),
     [([PLAIN], world("none")), ([TUNED], world("gloo")), ([TUNED], world("none", rank=1))],

@@ -15,11 +15,12 @@ import imagery
 import psutil
 import pytest
 import torch
-from loading import CPU, NO_DALI, config, opened, take
+from loading import NO_DALI, config, opened, take
 from torch.utils.data import DataLoader, Dataset
 
-from ddpbench.data.samples import Sample
-from ddpbench.data.workers import Workers
+from ddpbench.data.samples import Collate, Sample
+from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.data.workers import Workers, starting_workers
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
@@ -49,8 +50,9 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_damaged_image_is_named_by_torch(workers: int, tmp_path: Path) -> None:
-    check_that_a_damaged_image_is_named(config("torch", tmp_path, workers=workers), tmp_path)
+@pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
+def test_a_damaged_image_is_named_by_torch(loader: str, workers: int, tmp_path: Path) -> None:
+    check_that_a_damaged_image_is_named(config(loader, tmp_path, workers=workers), tmp_path)
 
 
 @NO_DALI
@@ -64,6 +66,17 @@ def check_that_a_damaged_image_is_named(settled: Config, root: Path) -> None:
     with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
         take(live, 9)
     assert "\n" not in told.value.message
+
+
+def test_workers_that_do_not_start_leave_the_signal_of_a_childs_end_as_it_was() -> None:
+    def start() -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # as torch does, with one of its own
+        raise OSError("no more processes")
+
+    before = signal.getsignal(signal.SIGCHLD)
+    with pytest.raises(OSError, match="no more processes"), starting_workers():
+        start()
+    assert signal.signal(signal.SIGCHLD, before) is before
 
 
 def test_a_worker_that_dies_is_named(tree: Path) -> None:
@@ -105,11 +118,12 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
     try:
         with opened(config("dali-cpu", tree)) as live:
             take(live, 1)
-            garbage = [live._pipeline]  # type: ignore[attr-defined]
+            garbage = [live._host._supply._pipeline]  # type: ignore[attr-defined]
             garbage.append(garbage)
         del live, garbage
-        workers = Workers(DataLoader(Collecting(), num_workers=1), Data(loader="collecting", description=""), True, CPU)
-        workers.next_batch(lambda: None)
+        collate = Collate(Stopwatch())
+        workers = Workers(DataLoader(Collecting(), num_workers=1, collate_fn=collate), Data(loader="collecting", description=""), torch.abs)
+        workers.next_batch()
         workers.close()
     finally:
         gc.enable()

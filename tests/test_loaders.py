@@ -8,10 +8,11 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import EVERY, NO_DALI, OF_FILES, config, opened, take
+from loading import EVERY, LIKE_TORCH, OF_FILES, config, opened, take
 from PIL import Image
 
 from ddpbench.data import folder
+from ddpbench.data.open import fingerprint
 from ddpbench.data.pixels import NORMALISATION
 from ddpbench.workloads.catalogue import WORKLOADS
 
@@ -86,17 +87,40 @@ def test_pixels_are_rgb_and_normalised(loader: str, one_a_class: Path) -> None:
     assert (pixels * 255 - expected).abs().max() < 4, "JPEG keeps a plain colour within a few levels"
 
 
-@NO_DALI
-def test_torch_and_dali_draw_crops_of_the_same_statistics(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_loader_gives_the_same_images_in_the_same_order(workers: int, one_a_class: Path) -> None:
+    """Of every rank, over several epochs and their ends."""
+    for rank in range(3):
+        told = {}
+        for loader in LIKE_TORCH:
+            with opened(config(loader, one_a_class, workers=workers, batch_size=4), rank=rank, world_size=3) as live:
+                images, labels = take(live, 5)
+            told[loader] = labels.tolist()
+            nearest = [min(range(13), key=lambda label: distance(image, label)) for image in images]
+            assert nearest == told[loader], "every image bears its own label"
+        assert all(order == told["torch"] for order in told.values())
+
+
+def distance(image: torch.Tensor, label: int) -> float:
+    """How far an image of one colour is from that of a class."""
+    known = NORMALISATION["imagenet"]
+    levels = (image.mean((1, 2)) * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
+    return float((levels - torch.tensor(imagery.colour(label))).abs().sum())
+
+
+@pytest.mark.parametrize("loader", [each for each in OF_FILES if each != "torch"])
+@pytest.mark.parametrize("image_size", [32, 8])
+def test_pixels_are_drawn_with_the_statistics_of_torch(loader: str, image_size: int, tmp_path: Path) -> None:
+    """At 8 some crops of these 80 x 60 images are large enough to be decoded at half their size."""
     tree = imagery.image_tree(tmp_path, grain=2)  # fine, so that the resize filter and the size of the crops show
     statistics = []
-    for loader in ("torch", "dali-cpu"):
-        with opened(config(loader, tree, batch_size=16, workers=2)) as live:
-            images = take(live, 40)[0].double()
+    for each in ("torch", loader):
+        with opened(config(each, tree, batch_size=16, workers=2, image_size=image_size)) as live:
+            images = take(live, 60)[0].double()
         flattened = images.transpose(0, 1).flatten(1)
         across = images.diff(dim=-1).abs().mean()  # how soft the resize is
         statistics.append(torch.cat([flattened.mean(1), flattened.std(1), across.view(1)]))
-    torch.testing.assert_close(*statistics, atol=0.01, rtol=0.01)
+    torch.testing.assert_close(*statistics, atol=0.01, rtol=0.02)
 
 
 @pytest.mark.parametrize("loader", OF_FILES)
@@ -159,6 +183,23 @@ def test_fifty_batches_of_matrices_lie_on_the_device_and_come_in_turn() -> None:
 def test_the_record_says_which_data_it_was(loader: str, tree: Path) -> None:
     with opened(config(loader, tree)) as live:
         assert (live.data.loader, live.data.description, live.data.images) == (loader, "ImageNet folder, 16 JPEGs", 16)
+
+
+def test_a_class_may_be_called_train_where_others_are_beside_it(tmp_path: Path) -> None:
+    for name in ("bus", "train"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").touch()
+    assert folder.read(str(tmp_path)).labels == [0, 1]
+
+
+def test_a_tree_is_listed_once_a_process_and_told_by_the_names_of_its_images(tmp_path: Path) -> None:
+    trees = [imagery.image_tree(tmp_path / name) for name in ("here", "there", "elsewhere")]
+    (trees[2] / "train" / "n00000001" / "2.JPEG").rename(trees[2] / "train" / "n00000001" / "4.JPEG")
+    assert folder.read(str(trees[0])) is folder.read(str(trees[0]))
+    here, there, elsewhere = (fingerprint(config("torch", tree), "imagenet") for tree in trees)
+    assert here.startswith("16 images, ")
+    assert here == there != elsewhere
+    assert fingerprint(config("synthetic"), "imagenet") == fingerprint(config("torch"), "cifar10") == ""
 
 
 def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) -> None:

@@ -144,6 +144,14 @@ def test_cpu_ranks_share_their_processor() -> None:
     refuse_mixed([Notice(place(rank, device="EPYC", device_id=""), SOFTWARE) for rank in range(2)], share_gpu=False)
 
 
+def test_ranks_that_found_other_files_are_refused() -> None:
+    notices = [Notice(place(rank, host=f"n{rank}"), SOFTWARE, f"{8 - rank} images") for rank in range(2)]
+    with pytest.raises(UsageError) as refused:
+        refuse_mixed(notices, share_gpu=False)
+    assert "rank 0 (n0)  data 8 images\n  rank 1 (n1)  data 7 images" in str(refused.value)
+    assert "the same files on every node" in (refused.value.hint or "")
+
+
 @pytest.fixture
 def boards() -> list[Board]:
     """Two ranks' boards over one store."""

@@ -28,6 +28,7 @@ def test_what_one_rank_alone_refuses_is_told(launch: Callable[..., Any], tmp_pat
     assert not (tmp_path / "runs").exists(), "nothing began"
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_joins_is_named(launch: Callable[..., Any], tmp_path: Path) -> None:
     argv = [*TORCHRUN[:-2], str(TESTS / "late_joiner.py"), "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(tmp_path)]
     done = launch(argv, env=HERE, timeout=60)

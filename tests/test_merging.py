@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,10 @@ def test_an_arm_that_did_not_end_well_once_has_no_figure_of_all() -> None:
 
 
 def test_the_next_command_starts_as_many_launches() -> None:
-    bound = [records.data_bound() for _ in range(2)]
-    for record in bound:
+    launched = [records.record() for _ in range(2)]
+    for record in launched:
         judge(record, typed=["torchrun", "--nproc_per_node=4", "-m", "ddpbench", "resnet50", "--amp"])
-    merged = merge(asked(2), [records.job(record) for record in bound])
+    merged = merge(asked(2), [records.job(record) for record in launched])
     (record,) = merged.records
     assert merged.command == asked(2).command
     assert record.config.launches == 2
@@ -98,3 +99,10 @@ def test_the_record_of_all_is_the_latest(tmp_path: Path) -> None:
     assert show(request, merged)
     assert load(latest(tmp_path)) == merged
     assert latest_below(tmp_path) == latest(tmp_path)
+
+
+def test_of_records_of_one_second_the_one_that_was_written_last_is_the_latest(tmp_path: Path) -> None:
+    for when, name in enumerate(("torch-default-synthetic", "torch-default-synthetic-2", "2-launches")):
+        save(launch(), path := tmp_path / f"20200101T000000Z-resnet50-{name}.json")
+        os.utime(path, (when, when))
+    assert latest(tmp_path) == latest_below(tmp_path) == path

@@ -11,7 +11,7 @@ import pytest
 from ddpbench.analysis.command import units
 from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.analysis.judge import judge
-from ddpbench.cli.measuring import run
+from ddpbench.cli.measuring import diagnose, run
 from ddpbench.cli.program import program
 from ddpbench.cli.words import request
 from ddpbench.record.record import load
@@ -36,6 +36,7 @@ def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> No
         words = shlex.split(line)
         words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
         assert "".join(word for _, unit in units(words) for word in unit) == "".join(words)
-        words = words[words[0] == "run" :]
-        context = run.make_context("run", words, parent=program.make_context("ddpbench", ["run"]))
+        command = diagnose if words[0] == "diagnose" else run
+        words = words[words[0] in ("run", "diagnose") :]
+        context = command.make_context(command.name, words, parent=program.make_context("ddpbench", [str(command.name)]))
         assert request(given=context.params, words=words, workload=context.params.pop("workload")).arms

@@ -22,7 +22,8 @@ from ddpbench.report.terminal import render
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")
-PHASE_ROW = r"^  (?:data wait|host to device|forward|backward|sync not hidden|optimizer|unexplained) +(-?[0-9.]+) +(-?[0-9.]+)"
+PHASES = "data wait|host to device|finish batches|forward|backward|sync not hidden|optimizer|unexplained"
+PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 
 PAGES = [
     *((name, 80, "utf-8", "") for name in SCENES),

@@ -32,6 +32,7 @@ def test_a_try_runs_on_two_ranks_and_prints_its_page(launch: Callable[..., Any],
     assert launch([*PLAIN, "report", str(path)]).stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_a_crossover_of_two_thread_counts_fits_or_says_that_there_is_none(launch: Callable[..., Any], results: Path) -> None:
     words = ["crossover", "disc-mlp", "--device", "cpu", "--threads", "1,2", "--layers", "2-4", "--rounds", "2"]
     done = launch([*PLAIN, *words, "-o", str(results)])

@@ -14,7 +14,7 @@ import pytest
 from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, only_job, only_record
 
 from ddpbench.analysis.summary import summarise
-from ddpbench.experiments.arms import schedule
+from ddpbench.experiments.interleaving import schedule
 from ddpbench.record.record import Record
 from ddpbench.record.trace import PHASES
 
@@ -59,6 +59,7 @@ def test_one_process_needs_no_process_group(launch: Callable[..., Any], results:
     assert "--data-dir" in done.stdout, "the report says how to measure one's own loader"
 
 
+@pytest.mark.slow
 def test_accelerate_launch_is_the_same_program(launch: Callable[..., Any], results: Path) -> None:
     starter = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"]
     done = launch([*starter, "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "ddpbench", *RESNET, "-o", str(results)])
@@ -115,7 +116,7 @@ def test_arms_go_on_with_their_own_training(launch: Callable[..., Any], results:
     assert first_alone.images == first_among.images
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 @pytest.mark.parametrize("broadcast", ["--broadcast-buffers", pytest.param("--no-broadcast-buffers", marks=pytest.mark.slow)])
 def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
     late = {"FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08", "PYTHONPATH": str(TESTS)}
@@ -156,6 +157,7 @@ def test_strict_exits_3_when_a_check_warns(launch: Callable[..., Any], results: 
     assert only_record(results).status == "ok"
 
 
+@pytest.mark.slow
 def test_profile_leaves_a_trace_a_rank(launch: Callable[..., Any], results: Path) -> None:
     assert launch([*TORCHRUN, *RESNET, "--profile", "-o", str(results)]).returncode == 0
     traces = sorted(results.glob("*.trace.json"))

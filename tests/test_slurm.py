@@ -136,6 +136,7 @@ def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, t
 # how it ends
 
 
+@pytest.mark.slow
 def test_scancel_keeps_the_rounds(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = under_way()
     cluster.cancel(job)
@@ -188,6 +189,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(
     assert cluster.processes(job) == []
 
 
+@pytest.mark.slow
 def test_a_first_node_that_is_gone_is_named_by_the_second(
     under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
 ) -> None:

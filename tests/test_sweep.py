@@ -86,7 +86,8 @@ def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callabl
     assert "warming up" not in done.stderr, "nothing was left to do"
 
 
-@pytest.mark.parametrize("change", ["command", pytest.param("version", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("change", ["command", "version"])
+@pytest.mark.slow
 def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str) -> None:
     assert launch([*PLAIN, *DISC, "-o", str(results)]).returncode == 0
     if change == "version":

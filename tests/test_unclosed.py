@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import diagnoses
 import pytest
 import records
 from msgspec.structs import replace
@@ -92,3 +93,18 @@ def test_the_csv_of_a_run_that_was_cut_off_has_its_figure(tmp_path: Path, capsys
     assert main(["report", str(path), "--format", "csv"]) == 0
     [row] = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["status"], row["rounds_done"], row["images_per_s"][:2]) == ("interrupted", "2", "57")
+
+
+def test_a_diagnosis_that_was_cut_off_is_judged_by_what_it_measured_around_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(job := diagnoses.loader_steals_gpu(), path := tmp_path / "diagnosis.json")
+    found = [line for line in reported(path, capsys).splitlines() if "LOADER-STEALS-GPU" in line]
+    for record in job.records:
+        record.status, record.checks, record.headline, record.verdict = "running", [], None, None
+        record.rounds.pop()
+    save(job, path)
+    printed = reported(path, capsys)
+    assert "4 of 5 rounds" in " ".join(printed.split())
+    assert len(found) == 1
+    assert found[0] in printed

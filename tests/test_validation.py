@@ -91,6 +91,25 @@ def test_a_class_that_training_has_not_is_named(tmp_path: Path) -> None:
         check(config("torch", tmp_path), "imagenet", 1000, 1)
 
 
+def test_nothing_is_held_out_where_a_folder_of_ones_own_is_laid_out_otherwise(tmp_path: Path) -> None:
+    assert held_out(config("own_loaders:generated", tmp_path), "imagenet", 1000, 0, 1, CPU) is None
+    assert held_out(of_memory("own_loaders:generated", "gemm", tmp_path), "gemm", 8, 0, 1, CPU) is None
+
+
+@pytest.mark.cuda
+def test_the_last_batch_may_be_smaller_on_a_gpu_too(tmp_path: Path) -> None:
+    imagery.image_tree(tmp_path, classes=5, images=2, texture=0)
+    imagery.image_tree(tmp_path, classes=5, images=2, texture=0, part="val")
+    held = held_out(config("torch", tmp_path, batch_size=4), "imagenet", 1000, 0, 1, torch.device("cuda", 0))
+    assert held
+    batches = [(images.cpu(), labels.cpu()) for images, labels in held]
+    (expected,) = shares(config("torch", tmp_path, batch_size=4), "imagenet", 1000, 1)
+    assert [len(labels) for _, labels in batches] == [4, 4, 2]
+    for (images, labels), (same, same_labels) in zip(batches, expected, strict=True):
+        assert torch.equal(images, same)
+        assert torch.equal(labels, same_labels)
+
+
 def test_nothing_is_held_out_of_synthetic_batches_or_where_the_folder_has_none(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path / "tree")
     imagery.cifar10(tmp_path / "cifar")

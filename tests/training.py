@@ -68,6 +68,9 @@ class InMemory:
         in_hand()
         return self.images, self.labels
 
+    def loading(self) -> None:
+        return None
+
     def worker_pids(self) -> list[int]:
         return []
 

@@ -1,0 +1,366 @@
+"""Made-up diagnoses, one for every limit and every cause, whose figures one knows beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import records
+from msgspec.structs import replace
+from records import BUSY, RESNET50, STEADY
+
+from ddpbench.analysis.judge import judge_all
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, Alone, Copies, Diagnosis, Storage, Surroundings
+from ddpbench.record.environment import Environment
+from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.record import Data, Job, LaunchGap, Record
+
+PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
+"""Milliseconds of a core that an image takes in a worker of the loader ``torch``."""
+
+WORK = {phase: span for phase, span in BUSY.items() if phase != "data"}
+IMAGENET = Data(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
+CIFAR = Data(loader="torch", description="CIFAR-10, 50,000 images", images=50_000)
+TORCH = replace(RESNET50, loader="torch", data_dir="/data/imagenet", workers=15)
+UNEVEN = (0.9981, 1.0034, 0.9975, 1.0021, 0.9989)
+STEPS = 20
+XEON = "Intel(R) Xeon(R) CPU @ 2.20GHz"
+
+
+def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, float] | None = None, **more: Any) -> Loading:
+    """Of so many images; ``cpu_ms`` and ``wall_ms`` are milliseconds an image."""
+    wall = {**cpu_ms, **(wall_ms or {})}
+    return Loading(
+        images=images,
+        cpu_s={stage: images * span / 1000 for stage, span in cpu_ms.items()},
+        wall_s={stage: images * span / 1000 for stage, span in wall.items()},
+        **more,
+    )
+
+
+def data_wait(batch: int, images_per_s: float, work: Mapping[str, float] = WORK) -> float:
+    """Milliseconds for which a rank waits in a step where its loader gives so many images/s."""
+    return 1000 * batch / images_per_s - sum(work.values()) - 0.4
+
+
+def diagnosis(
+    given: float | None,
+    *,
+    ranks: int = 4,
+    cores: float = 64.0,
+    config: Config = TORCH,
+    work: Mapping[str, float] = WORK,
+    device: Mapping[str, float] | None = None,
+    no_sync: Mapping[str, float] | None = None,
+    replay: Mapping[str, float] | None = None,
+    beside: Mapping[str, float] | None = None,
+    real: Mapping[int, Mapping[str, float]] | None = None,
+    cpu_ms: Mapping[str, float] = PIL_MS,
+    wall_ms: Mapping[str, float] | None = None,
+    wall_ms_of: Mapping[int, Mapping[str, float]] | None = None,
+    told: Mapping[str, Any] | None = None,
+    busy: float = 0.3,
+    others: float = 0.2,
+    throttled: float | None = None,
+    alone: float | None = None,
+    storage: Storage | None = None,
+    files: Data = IMAGENET,
+    place: Environment | None = None,
+    longer: tuple[float, ...] = UNEVEN,
+    lead_ms: float | None = None,
+    launch_gap: LaunchGap | None = None,
+    pageable: float = 12e9,
+    single: float | None = None,
+) -> Job:
+    """A job that ``diagnose`` would have left, judged.
+
+    ``given`` are the images/s that a rank's loader gives the run, which waits for them; None where it does not wait. ``work`` holds the
+    phases of the run, in ms, and ``device`` and the others those of the trainings around it where they differ. ``cpu_ms`` and
+    ``wall_ms`` are what an image costs in a worker, ``told`` more fields of Loading. ``busy`` is the share of the ``cores`` that the job
+    keeps busy, ``others`` are cores that others do, and ``throttled`` those that a quota kept from the job.
+    """
+    place = place or records.environment(ranks, usable_cores=cores)
+    batch = config.batch_size or 0
+    wait = 0.1 if given is None else data_wait(batch, given, work)
+    phases = [{**work, "data": wait, **(real or {}).get(rank, {})} for rank in range(ranks)]
+    step_s = (max(sum(each.values()) for each in phases) + 0.4) / 1000
+    images, wall_s = batch * STEPS, step_s * STEPS
+
+    def of_rank(rank: int, factor: float) -> dict[str, Any]:
+        return {
+            "loading": loading(images, cpu_ms, (wall_ms_of or {}).get(rank, wall_ms), **(told or {})),
+            "cpu_s": factor * busy * cores * wall_s / ranks,
+            "cores": CoreUse(
+                cores=int(cores) if throttled is None else 4 * int(cores),
+                busy_s=factor * (busy * cores + others) * wall_s,
+                wall_s=factor * wall_s,
+                throttled_s=None if throttled is None else factor * throttled * wall_s,
+                pressure=0.3,
+            ),
+        }
+
+    lead = {} if lead_ms is None else {"lead_ms": [lead_ms] * STEPS}
+    common: dict[str, Any] = {"environment": place, "data": files}
+    if place.device_type == "cpu":
+        common |= {"attestation": records.attested(config.precision), "parameters": 11_689_512}
+    run = records.record(phases, longer=longer, config=config, traces={rank: of_rank(rank, 1.0) | lead for rank in range(ranks)}, **common)
+    resident = replace(config, loader="synthetic", data_dir=None)
+
+    def training(label: str, changed: Mapping[str, float] | None, config: Config = config) -> Record:
+        each = {**work, "data": 0.1, **(device or {}), **(changed or {})}
+        return records.record([each] * ranks, longer=STEADY, config=config, label=label, traces=dict.fromkeys(range(ranks), lead), **common)
+
+    trainings = [
+        training(DEVICE, None, resident),
+        *([training(NO_SYNC, {"sync": 0.0, "broadcast": 0.0, **(no_sync or {})}, replace(resident, engine="none"))] if ranks > 1 else []),
+        training(REPLAY, {"host_to_device": 0.5, **(replay or {})}),
+        training(BESIDE, beside if beside is not None else {"forward": work.get("forward", 0.0) * 1.05}),
+    ]
+    run.label, run.asked = REAL, replace(records.as_asked(config), loader=config.loader, workers=config.workers)
+    trainings[0].launch_gap = launch_gap
+    job = records.job(run, *trainings)
+    job.kind = "diagnose"
+    place_in = next(at for at, word in enumerate(job.command) if word == "ddpbench")
+    job.command.insert(place_in + 1, "diagnose")
+    speed = alone or given or 9000.0
+    job.diagnosis = Diagnosis(
+        loader=config.loader or "",
+        surroundings=[
+            Surroundings(
+                host=host,
+                affinity=int(cores) if throttled is None else 4 * int(cores),
+                quota=None if throttled is None else cores,
+                slurm=None,
+                shm_free_bytes=400 * 10**9,
+                memory_bytes=1500 * 10**9,
+                others_cores=others,
+            )
+            for host in dict.fromkeys(each.host for each in place.places)
+        ],
+        alone=[alone_of(rank, speed, batch, cpu_ms) for rank in range(ranks)],
+        alone_single=alone_of(0, single or 1.4 * speed, batch, cpu_ms) if ranks > 1 else None,
+        storage=storage or Storage(path="/data/imagenet", file_system="ext4", files=1_281_167, bytes_per_file=110e3, resident=1.0, **FAST),
+        copies=None if place.device_type == "cpu" else Copies(pinned=52e9, pageable=pageable, bytes_per_image=602_112.0),
+    )
+    judge_all(job)
+    return job
+
+
+FAST: dict[str, Any] = {"warm": 140_000.0, "cold": 20_000.0, "proved": True}
+
+
+def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -> Alone:
+    images = 40 * batch
+    return Alone(
+        rank=rank,
+        seconds=images / speed,
+        images=images,
+        intervals_ms=[1000 * batch / speed] * 40,
+        first_batch_s=1.8,
+        cpu_s=images * sum(cpu_ms.values()) / 1000,
+        main_cpu_s=images * 0.003 / 1000,
+        memory_bytes=9 * 2**30,
+        loading=loading(images, cpu_ms),
+    )
+
+
+SMALL: dict[str, Any] = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
+"""The phases of a rank that computes on one core: 8 images in 62.4 ms."""
+
+
+def on_processors(given: float | None, **changes: Any) -> Job:
+    """Two ranks of one thread each on two cores."""
+    config = records.cpu_run().config
+    common: dict[str, Any] = {
+        "ranks": 2,
+        "cores": 2.0,
+        "work": SMALL,
+        "config": replace(config, **{"loader": "torch", "data_dir": "/data/imagenet", "workers": 1, **changes.pop("settings", {})}),
+        "place": records.environment(2, device=XEON, usable_cores=changes.get("cores", 2.0), variables={"OMP_NUM_THREADS": "1"}),
+        "busy": 0.95,
+        "others": 0.02,
+    }
+    return diagnosis(given, **{**common, **changes})
+
+
+def too_few_workers() -> Job:
+    return diagnosis(430.0, config=replace(TORCH, workers=2), cpu_ms={"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}, busy=0.2)
+
+
+def too_few_cores() -> Job:
+    return diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96)
+
+
+def oversubscribed() -> Job:
+    wall_ms = {stage: 8 * span for stage, span in PIL_MS.items()}
+    return diagnosis(290.0, cores=16.0, config=replace(TORCH, workers=16), wall_ms=wall_ms, busy=0.97)
+
+
+def quota() -> Job:
+    """Of 64 cores there are 16, and the job asks for 25."""
+    return diagnosis(300.0, cores=16.0, busy=0.95, throttled=9.8)
+
+
+def slow_storage() -> Job:
+    slow = Storage(path="/data/imagenet", file_system="nfs4", files=1_281_167, bytes_per_file=110e3, resident=0.05, warm=90e3, cold=3100.0)
+    return diagnosis(800.0, wall_ms={"read": 30.0}, storage=slow)
+
+
+def slow_decode() -> Job:
+    """Decode alone costs more than these cores have; the rest they would do twice."""
+    return diagnosis(1050.0, cpu_ms={"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}, busy=0.96)
+
+
+def heavy_augmentation() -> Job:
+    return diagnosis(1050.0, cpu_ms={"read": 0.05, "decode": 1.5, "augment": 14.0, "collate": 0.3}, busy=0.96)
+
+
+def slow_collate() -> Job:
+    return diagnosis(1050.0, cpu_ms={"read": 0.05, "decode": 1.2, "augment": 0.5, "collate": 14.0}, busy=0.96)
+
+
+def slow_hand_over() -> Job:
+    cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
+    wait = data_wait(256, 2500.0)
+    return diagnosis(2500.0, cpu_ms=cheap, told={"hand_over_ms": 0.9 * wait, "head_of_line": 0.0}, alone=2600.0)
+
+
+def head_of_line() -> Job:
+    cheap = {"read": 0.05, "decode": 1.2, "augment": 0.6, "collate": 0.1}
+    return diagnosis(4100.0, cpu_ms=cheap, told={"hand_over_ms": 0.4, "head_of_line": 0.85}, alone=4300.0)
+
+
+def far_away(sharing: float = 1.0, **changes: Any) -> Job:
+    """Each of four workers asks something far away for every sample, and hardly works."""
+    wait = {"cpu_ms": {"sample": 0.2, "collate": 0.1}, "wall_ms": {"sample": 12.0}, "told": {"queued_s": 0.1}}
+    return diagnosis(330.0, config=replace(TORCH, workers=4), single=330.0 * sharing, **{**wait, **changes})
+
+
+def storage_of_ones_own() -> Job:
+    """Reading and decoding are one function, which hardly works."""
+    return far_away(cpu_ms={"decode": 0.3, "augment": 0.2, "collate": 0.1}, wall_ms={"decode": 12.0})
+
+
+def storage_on_busy_cores() -> Job:
+    """Others keep all cores busy, and the kernel tells that the workers hardly wait for one."""
+    return diagnosis(700.0, wall_ms={"read": 30.0}, told={"queued_s": 0.1}, busy=0.3, others=44.0)
+
+
+def storage_or_cores() -> Job:
+    """Workers wait for files, and all cores are busy: nothing tells the two apart."""
+    return diagnosis(700.0, wall_ms={"read": 30.0}, busy=0.97)
+
+
+def one_rank() -> Job:
+    cheap = {"read": 0.1, "decode": 1.0, "augment": 0.6, "collate": 0.1}
+    return diagnosis(None, real={2: {"data": 60.0}}, cpu_ms=cheap, wall_ms_of={2: {"read": 8.0}})
+
+
+def last_of_slow_ranks() -> Job:
+    """All loaders are as slow, and the rank that is the last by a hair is waited for by the others."""
+    cheap = {"read": 0.05, "decode": 1.5, "augment": 14.0, "collate": 0.3}
+    return diagnosis(None, real={2: {"data": 200.0}}, cpu_ms=cheap, wall_ms_of={2: {"augment": 14.4}}, busy=0.96)
+
+
+def loader_steals_cpu() -> Job:
+    slowed = {"forward": 31.0, "backward": 61.0}
+    return on_processors(
+        None, work={**SMALL, **slowed}, device=SMALL, beside=slowed, cpu_ms={"decode": 3.0, "augment": 0.9, "collate": 0.1}
+    )
+
+
+def decode_on_the_cores_that_train() -> Job:
+    """Workers for whose decoding two cores would be too few if nobody trained there; beside them a step takes four times as long."""
+    slowed = {"forward": 40.0, "backward": 80.0}
+    cpu_ms = {"read": 0.1, "decode": 24.0, "augment": 0.3, "collate": 0.1}
+    return on_processors(36.0, work={**SMALL, **slowed}, device=SMALL, beside={"forward": 80.0, "backward": 160.0}, cpu_ms=cpu_ms)
+
+
+def loader_steals_gpu() -> Job:
+    slowed = {"forward": 19.0, "backward": 36.0}
+    config = replace(TORCH, loader="dali-gpu", workers=8)
+    return diagnosis(None, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0)
+
+
+def noisy_neighbour() -> Job:
+    wall_ms = {stage: 2.5 * span for stage, span in {"decode": 1.6, "augment": 0.8, "collate": 0.2}.items()}
+    return diagnosis(2000.0, wall_ms=wall_ms, cpu_ms={"read": 0.05, "decode": 1.6, "augment": 0.8, "collate": 0.2}, busy=0.4, others=38.0)
+
+
+def neighbour_on_processors() -> Job:
+    slowed = {**SMALL, "forward": 36.0, "backward": 74.0}
+    return on_processors(None, work=slowed, beside=slowed, busy=0.5, others=0.98, cpu_ms={"decode": 0.2})
+
+
+def host_to_device() -> Job:
+    cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
+    config = replace(TORCH, pin_memory=False)
+    return diagnosis(None, config=config, work={**WORK, "host_to_device": 18.0}, device=WORK, cpu_ms=cheap, pageable=6e9)
+
+
+def replay_bound() -> Job:
+    cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
+    return diagnosis(None, work={**WORK, "forward": 22.0}, device=WORK, replay={"forward": 21.8}, beside={"forward": 14.2}, cpu_ms=cheap)
+
+
+def launch_bound() -> Job:
+    cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
+    return diagnosis(None, cpu_ms=cheap, launch_gap=LaunchGap(step_ms=44.4, kernel_ms=21.0), lead_ms=0.2)
+
+
+def sync_bound() -> Job:
+    cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
+    return diagnosis(None, work={**WORK, "sync": 14.0}, cpu_ms=cheap)
+
+
+def compute_bound() -> Job:
+    return diagnosis(None, cpu_ms={"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1})
+
+
+def too_noisy() -> Job:
+    return diagnosis(None, cpu_ms={"decode": 0.9, "augment": 0.4, "collate": 0.1}, longer=(1.0, 1.08, 0.95, 1.05, 0.97))
+
+
+def cifar_per_sample() -> Job:
+    """Two ranks on two cores that crop and flip a sample at a time, for a model that takes next to nothing."""
+    fast = {"forward": 3.0, "backward": 5.5, "optimizer": 0.5}
+    cpu_ms, wall_ms = {"augment": 0.20, "collate": 0.004}, {"augment": 0.26, "collate": 0.005}
+    settings = {"workload": "wrn10x1-cifar10", "data_dir": "/data/cifar10", "batch_size": 128, "image_size": 32}
+    return on_processors(3600.0, settings=settings, work=fast, cpu_ms=cpu_ms, wall_ms=wall_ms, files=CIFAR, busy=0.98)
+
+
+DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str]] = {
+    scene.__name__.replace("_", "-"): (scene, kind, cause)
+    for scene, kind, cause in (
+        (too_few_workers, "data-bound", "too-few-workers"),
+        (too_few_cores, "data-bound", "too-few-cores"),
+        (oversubscribed, "data-bound", "oversubscribed"),
+        (quota, "data-bound", "quota"),
+        (slow_storage, "data-bound", "storage"),
+        (slow_decode, "data-bound", "decode"),
+        (heavy_augmentation, "data-bound", "augment"),
+        (slow_collate, "data-bound", "collate"),
+        (slow_hand_over, "data-bound", "hand-over"),
+        (head_of_line, "data-bound", "head-of-line"),
+        (far_away, "data-bound", "too-few-workers"),
+        (storage_of_ones_own, "data-bound", "storage"),
+        (storage_on_busy_cores, "data-bound", "storage"),
+        (storage_or_cores, "data-bound", ""),
+        (one_rank, "straggler", "one-rank"),
+        (last_of_slow_ranks, "data-bound", "augment"),
+        (loader_steals_cpu, "loader-steals-cpu", ""),
+        (decode_on_the_cores_that_train, "data-bound", "decode"),
+        (loader_steals_gpu, "loader-steals-gpu", ""),
+        (noisy_neighbour, "noisy-neighbour", ""),
+        (neighbour_on_processors, "noisy-neighbour", ""),
+        (host_to_device, "host-to-device-bound", ""),
+        (replay_bound, "host-to-device-bound", ""),
+        (launch_bound, "launch-bound", ""),
+        (sync_bound, "sync-bound", ""),
+        (compute_bound, "compute-bound", ""),
+        (too_noisy, "inconclusive", ""),
+        (cifar_per_sample, "data-bound", "augment"),
+    )
+}
+"""Name -> how it is made, the limit, and the cause that must be named; none where it cannot be told, or has none."""

@@ -1,0 +1,158 @@
+"""Loaders of somebody's own, as they may come: good ones and bad ones."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+from ddpbench.record.config import Config
+
+NOT_A_LOADER = [1, 2, 3]
+IMAGES = 10
+
+
+def numbered(side: int = 32) -> TensorDataset:
+    """Ten images, each with its number as its label."""
+    return TensorDataset(torch.randn(IMAGES, 3, side, side), torch.arange(IMAGES))
+
+
+def shared_out(config: Config, rank: int, world_size: int) -> DataLoader[Any]:
+    """As a training script has it."""
+    dataset = numbered()
+    sampler = DistributedSampler(dataset, world_size, rank, seed=config.seed)
+    workers, prefetch = config.workers or 0, config.prefetch if config.workers else None
+    return DataLoader(dataset, config.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=prefetch)
+
+
+def folder(config: Config) -> DataLoader[Any]:
+    """torchvision's own way to a tree."""
+    steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
+    images = ImageFolder(f"{config.data_dir}/train", steps)
+    return DataLoader(images, config.batch_size, num_workers=config.workers or 0, drop_last=True)
+
+
+def without_questions() -> DataLoader[Any]:
+    return DataLoader(numbered(), batch_size=2)
+
+
+def generated(config: Config, **others: object) -> Iterator[list[Tensor]]:
+    """Comes to its end, and cannot be started again."""
+    for number in range(3):
+        yield [torch.full((config.batch_size or 0, 3, 32, 32), float(number)), torch.full((config.batch_size or 0,), number)]
+
+
+class Stream(IterableDataset[tuple[Tensor, int]]):
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        return ((torch.zeros(3, 32, 32), number) for number in range(4))
+
+
+def streamed(config: Config) -> DataLoader[Any]:
+    return DataLoader(Stream(), config.batch_size, num_workers=1)
+
+
+class AtOnce(TensorDataset):
+    """Gives a batch faster than its samples one by one."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        raise AssertionError("one by one")
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, ...]]:
+        return [(self.tensors[0][index], self.tensors[1][index]) for index in indices]
+
+
+def at_once(config: Config) -> DataLoader[Any]:
+    return DataLoader(AtOnce(*numbered().tensors), config.batch_size)
+
+
+def demanding(config: Config, mood: str) -> DataLoader[Any]:
+    return without_questions()
+
+
+def nothing() -> None:
+    return None
+
+
+def empty() -> list[Any]:
+    return []
+
+
+def dictionaries() -> list[Any]:
+    return [{"pixels": torch.zeros(2, 3, 32, 32), "labels": torch.zeros(2)}]
+
+
+def of_another_side() -> DataLoader[Any]:
+    return DataLoader(numbered(side=16), batch_size=2)
+
+
+def of_bytes() -> list[Any]:
+    return [(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))]
+
+
+def of_halves() -> list[Any]:
+    return [(torch.zeros(2, 3, 32, 32, dtype=torch.float16), torch.zeros(2, dtype=torch.int64))]
+
+
+def labelled(*labels: Any, dtype: torch.dtype = torch.int64) -> list[Any]:
+    return [(torch.zeros(2, 3, 32, 32), torch.tensor(labels, dtype=dtype))]
+
+
+def with_short_labels() -> list[Any]:
+    return labelled(0, 1, dtype=torch.int32)
+
+
+def with_a_column_of_labels() -> list[Any]:
+    return labelled([0], [1])
+
+
+def with_one_label_for_all() -> list[Any]:
+    return [(torch.zeros(2, 3, 32, 32), torch.tensor(0))]
+
+
+def with_a_class_too_many() -> list[Any]:
+    return labelled(0, 1000)
+
+
+def with_a_class_below_0() -> list[Any]:
+    return labelled(-1, 999)
+
+
+def matrices(config: Config, classes: int) -> list[Any]:
+    """Of gemm, which are trained towards matrices."""
+    return 3 * [(torch.zeros(config.batch_size or 0, classes), torch.ones(config.batch_size or 0, classes))]
+
+
+def matrices_with_labels(config: Config, classes: int) -> list[Any]:
+    return [(samples, torch.zeros(len(samples), dtype=torch.int64)) for samples, _ in matrices(config, classes)]
+
+
+class CollectorStates(Dataset[tuple[Tensor, int]]):
+    """The label of a sample is 1 where the worker that makes it collects garbage, but not what it inherited."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.zeros(3, 32, 32), int(gc.isenabled() and gc.get_freeze_count() > 0)
+
+
+def collector_states(config: Config) -> DataLoader[Any]:
+    return DataLoader(CollectorStates(), config.batch_size, num_workers=1)
+
+
+class Broken(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Tensor:
+        raise ValueError("there is a bug of mine")
+
+
+def broken() -> DataLoader[Any]:
+    return DataLoader(Broken(), batch_size=2)

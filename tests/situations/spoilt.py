@@ -1,0 +1,188 @@
+"""The loader ``torch`` with one thing about it that is slow."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+from ddpbench.data import folder
+from ddpbench.data.catalogue import LoaderSpec
+from ddpbench.data.images import decode
+from ddpbench.data.loader import Finish, HostBatch
+from ddpbench.data.pixels import in_layout
+from ddpbench.data.plan import ShardPlan
+from ddpbench.data.samples import Collate, TreeSamples
+from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.data.workers import Workers, data_loader
+from ddpbench.record.config import Config
+from ddpbench.record.record import Data
+
+TAIL = 64
+"""One image in so many is the one that takes long, where one does."""
+
+
+@dataclass(frozen=True)
+class Spoilt:
+    """What is slow: bytes/s that a reader gets; milliseconds of a core an image by stage, or a batch in the trainer; waits of the tail."""
+
+    bytes_per_s: float | None = None
+    decode_ms: float = 0.0
+    augment_ms: float = 0.0
+    collate_ms: float = 0.0
+    take_over_ms: float = 0.0
+    tail_ms: float = 0.0
+    rank: int | None = None  # the only one that it is slow on
+
+    def on(self, rank: int) -> Spoilt:
+        return self if self.rank in (None, rank) else Spoilt()
+
+
+def work(milliseconds: float) -> None:
+    """Keeps a core busy, for as much of its time whoever else is on it."""
+    end = time.thread_time() + milliseconds / 1000
+    while time.thread_time() < end:
+        pass
+
+
+class Throttled(io.RawIOBase):
+    """The file ``path``, of which so many bytes come a second."""
+
+    def __init__(self, path: str, bytes_per_s: float) -> None:
+        self._file, self._bytes_per_s = open(path, "rb", buffering=0), bytes_per_s  # noqa: SIM115
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer) or 0
+        time.sleep(count / self._bytes_per_s)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def throttled(path: str, bytes_per_s: float | None) -> bytes:
+    """The content of a file, and all of it."""
+    with Throttled(path, bytes_per_s or float("inf")) as file:
+        return file.read()
+
+
+class SpoiltSamples(TreeSamples):
+    """Images of a tree: decoded, made small, and nothing else."""
+
+    def __init__(self, tree: Any, side: int, watch: Stopwatch, spoilt: Spoilt) -> None:
+        super().__init__(tree, self._seen, watch, allowed=0)
+        self._side, self._spoilt = side, spoilt
+
+    def _pixels(self, file: str) -> Tensor:
+        self._watch.start()
+        content = throttled(file, self._spoilt.bytes_per_s)
+        self._watch.lap("read")
+        return self._view(content, file, self._watch)
+
+    def _seen(self, content: bytes, file: str, watch: Stopwatch) -> Tensor:
+        image = decode(content, file)
+        work(self._spoilt.decode_ms)
+        if self._spoilt.tail_ms and crc32(file.encode()) % TAIL == 0:
+            time.sleep(self._spoilt.tail_ms / 1000)
+        watch.lap("decode")
+        pixels = np.asarray(image.resize((self._side, self._side)), dtype=np.float32) / 255
+        work(self._spoilt.augment_ms)
+        watch.lap("augment")
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+class SpoiltCollate(Collate):
+    def __init__(self, watch: Stopwatch, collate_ms: float) -> None:
+        super().__init__(watch)
+        self._collate_ms = collate_ms
+
+    def __call__(self, samples: list[Any]) -> Any:
+        self._watch.start()
+        work(len(samples) * self._collate_ms)
+        self._watch.lap("collate")
+        return super().__call__(samples)
+
+
+class SpoiltWorkers(Workers):
+    """Does something to every batch in the trainer's own process."""
+
+    def __init__(self, batches: DataLoader[Any], data: Data, finish: Finish, take_over_ms: float) -> None:
+        super().__init__(batches, data, finish)
+        self._take_over_ms = take_over_ms
+
+    def next_batch(self) -> HostBatch:
+        batch = super().next_batch()
+        work(self._take_over_ms)
+        return batch
+
+
+def open_spoilt(spoilt: Spoilt, config: Config, rank: int, world_size: int, device: torch.device) -> Workers:
+    assert config.data_dir
+    assert config.batch_size
+    watch, tree, here = Stopwatch(), folder.read(config.data_dir), spoilt.on(rank)
+    samples = SpoiltSamples(tree, config.image_size or 0, watch, here)
+    plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle)
+    batches = data_loader(samples, plan, watch, config, rank, device)
+    batches.collate_fn = SpoiltCollate(watch, here.collate_ms)
+    data = Data(loader="spoilt", description=tree.description, images=len(tree.files))
+    return SpoiltWorkers(batches, data, lambda images: in_layout(images, config.channels_last), here.take_over_ms)
+
+
+def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
+    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Workers:
+        return open_spoilt(spoilt, config, rank, world_size, device)
+
+    globals()[f"open_{name}"] = opened
+    where = f"situations.spoilt:open_{name}"
+    return LoaderSpec(name=name, help=name, open=where, reads_files=True, datasets=("imagenet",), shared_bytes=4)
+
+
+fine = _loader("fine", Spoilt())
+slow_storage = _loader("slow_storage", Spoilt(bytes_per_s=100e3))
+slow_decode = _loader("slow_decode", Spoilt(decode_ms=8.0))
+heavy_augmentation = _loader("heavy_augmentation", Spoilt(augment_ms=8.0))
+slow_collate = _loader("slow_collate", Spoilt(collate_ms=8.0))
+some_decode = _loader("some_decode", Spoilt(decode_ms=3.0))
+slow_take_over = _loader("slow_take_over", Spoilt(take_over_ms=40.0))
+heavy_tail = _loader("heavy_tail", Spoilt(tail_ms=800.0))
+slow_on_one_rank = _loader("slow_on_one_rank", Spoilt(bytes_per_s=100e3, rank=1))
+
+
+class Asked(Dataset[tuple[Tensor, int]]):
+    """Samples that something far away gives, a while after it was asked; as many at a time as one likes."""
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        time.sleep(0.012)
+        return torch.zeros(3, 32, 32), index % 10
+
+
+def far_away(config: Config) -> DataLoader[Any]:
+    return DataLoader(Asked(), config.batch_size, num_workers=config.workers or 0, drop_last=True)
+
+
+def own_folder(config: Config) -> DataLoader[Any]:
+    """A script's own, which tells reading and decoding not apart, on slow storage."""
+    steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
+    images = ImageFolder(f"{config.data_dir}/train", steps, loader=_slowly)
+    return DataLoader(images, config.batch_size, num_workers=config.workers or 0, drop_last=True, shuffle=True)
+
+
+def _slowly(file: str) -> Image.Image:
+    return decode(throttled(file, 100e3), file)

@@ -1,0 +1,189 @@
+"""The situations."""
+
+from __future__ import annotations
+
+from situations.places import busy_neighbours, groups, one_core
+from situations.situation import Situation
+
+CIFAR, TREE = "situations.workloads:light_cifar", "situations.workloads:light"
+SMALL_TREE, HEAVY_TREE = "situations.workloads:small", "situations.workloads:heavy"
+
+
+def spoilt(loader: str, workers: int = 1, workload: str = TREE) -> tuple[str, ...]:
+    return (workload, "--loader", f"situations.spoilt:{loader}", "-j", str(workers))
+
+
+SITUATIONS = (
+    Situation(
+        name="slow-storage",
+        done="a file object that lets 100 kB/s through to every reader",
+        words=spoilt("slow_storage", 2),
+        tree=True,
+        kind="data-bound",
+        causes=("storage",),
+    ),
+    Situation(
+        name="slow-storage-untold",
+        done="the same below somebody's own ImageFolder, in which reading and decoding are one function",
+        words=spoilt("own_folder", 2),
+        tree=True,
+        kind="data-bound",
+        causes=("storage",),
+    ),
+    Situation(
+        name="slow-decode",
+        done="8 ms of a core an image in decoding",
+        words=spoilt("slow_decode"),
+        tree=True,
+        kind="data-bound",
+        causes=("decode",),
+    ),
+    Situation(
+        name="heavy-augmentation",
+        done="8 ms of a core an image in augmentation",
+        words=spoilt("heavy_augmentation"),
+        tree=True,
+        kind="data-bound",
+        causes=("augment",),
+    ),
+    Situation(
+        name="slow-collate",
+        done="8 ms of a core an image in putting batches together",
+        steps=15,
+        words=spoilt("slow_collate"),
+        tree=True,
+        kind="data-bound",
+        causes=("collate",),
+    ),
+    Situation(
+        name="too-few-workers",
+        done="one worker a rank for samples that come 12 ms after they are asked for, as many at a time as one likes",
+        words=(CIFAR, "--loader", "situations.spoilt:far_away", "-j", "1"),
+        kind="data-bound",
+        causes=("too-few-workers",),
+    ),
+    Situation(
+        name="too-many-workers",
+        done="8 workers a rank on two cores, with 3 ms of a core an image in decoding",
+        words=spoilt("some_decode", 8, SMALL_TREE),
+        tree=True,
+        kind="data-bound",
+        causes=("oversubscribed",),
+    ),
+    Situation(
+        name="quota",
+        done="a control group of one core on two cores" if groups() else "one core of two, by taskset",
+        words=spoilt("some_decode", 1),
+        tree=True,
+        kind="data-bound",
+        causes=("quota",) if groups() else ("too-few-cores", "decode"),
+        place=one_core,
+    ),
+    Situation(
+        name="one-rank-slow-data",
+        done="the throttled file object on rank 1 alone",
+        words=spoilt("slow_on_one_rank", 1),
+        tree=True,
+        kind="straggler",
+        causes=("one-rank",),
+    ),
+    Situation(
+        name="one-rank-slow-computing",
+        done="a forward that sleeps for 50 ms on rank 1",
+        steps=30,
+        words=("misbehaving:late", "--loader", "tensor"),
+        variables={"FAULT_RANK": "1"},
+        kind="straggler",
+    ),
+    Situation(
+        name="heavy-tail",
+        done="one image in 64 takes 0.8 s, and four workers a rank are enough on the mean",
+        steps=24,
+        words=(*spoilt("heavy_tail", 4, HEAVY_TREE), "--prefetch", "1"),
+        tree=True,
+        kind="data-bound",
+        causes=("head-of-line",),
+    ),
+    Situation(
+        name="hand-over",
+        done="40 ms of work on every batch in the trainer's own process",
+        words=spoilt("slow_take_over", 1),
+        tree=True,
+        kind="data-bound",
+        causes=("hand-over",),
+    ),
+    Situation(
+        name="busy-neighbour",
+        done="a process on every core that computes all the time, beside a training that needs next to no data",
+        words=("situations.workloads:heavy_cifar", "--loader", "tensor"),
+        kind="noisy-neighbour",
+        place=busy_neighbours,
+    ),
+    Situation(
+        name="loader-steals-cpu",
+        done="3 ms of a core an image in decoding, beside ranks that compute on the same cores and hardly wait for it",
+        words=spoilt("some_decode", 1, HEAVY_TREE),
+        tree=True,
+        kind="loader-steals-cpu",
+    ),
+    Situation(
+        name="sync-bound",
+        done="13 million parameters, and two images a step",
+        steps=15,
+        words=("situations.workloads:wide_cifar", "--loader", "tensor"),
+        kind="sync-bound",
+    ),
+    Situation(
+        name="compute-bound",
+        done="convolutions, and data that lie in memory",
+        words=("situations.workloads:heavy_cifar", "--loader", "tensor"),
+        kind="compute-bound",
+    ),
+    Situation(
+        name="well-fed",
+        done="the same convolutions, and a loader of files that costs little and keeps up",
+        words=spoilt("fine", 1, HEAVY_TREE),
+        tree=True,
+        kind="compute-bound",
+    ),
+    Situation(
+        name="cifar-per-sample",
+        done="CIFAR-10's crop and flip a sample at a time, for a net that computes little",
+        steps=40,
+        words=("situations.workloads:small_cifar", "--loader", "torch", "-j", "1"),
+        kind="data-bound",
+        causes=("augment",),
+    ),
+    Situation(
+        name="pageable-copies",
+        done="batches of 256 large images that are copied from pageable memory",
+        words=("alexnet", "--loader", "replay", "--no-pin-memory", "-b", "256", "--amp"),
+        kind="host-to-device-bound",
+        cuda=True,
+    ),
+    Situation(
+        name="slow-pin-path",
+        done="batches that the trainer's own process takes 40 ms to make ready for their copy",
+        words=spoilt("slow_take_over", 8),
+        tree=True,
+        kind="data-bound",
+        causes=("hand-over",),
+        cuda=True,
+    ),
+    Situation(
+        name="launch-bound",
+        done="four hundred kernels with next to nothing in them",
+        steps=100,
+        words=("situations.workloads:deep_cifar", "--loader", "tensor"),
+        kind="launch-bound",
+        cuda=True,
+    ),
+    Situation(
+        name="dali-gpu-steals",
+        done="JPEGs decoded on the GPU that trains",
+        words=("resnet18", "--amp", "--loader", "dali-gpu", "-j", "8"),
+        kind="loader-steals-gpu",
+        cuda=True,
+    ),
+)
+"""Two ranks each, on two cores; those of ``cuda`` on two GPUs and all cores."""

@@ -1,0 +1,144 @@
+"""What the tool says about a situation: the real command, in processes of its own, and the record that it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from imagery import image_tree
+
+from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.record.record import Record, load
+from situations.situation import Situation
+
+LIMITS_S = {"run": 30, "diagnose": 75}
+"""Given to ``--time-limit``."""
+
+GRACE_S = 100
+"""To start and to end, on a machine that others use too."""
+
+IMAGES = 96
+"""Of each of four classes."""
+
+Score = Literal["right", "inconclusive", "WRONG", "no verdict"]
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command said."""
+
+    command: str
+    score: Score
+    kind: str = ""
+    cause: str = ""
+    says: str = ""
+    why: str = ""
+    images_per_s: float | None = None
+    round_cv: float | None = None
+    checks: list[str] = []
+    problem: str = ""  # why there is no verdict
+
+    @property
+    def told(self) -> str:
+        return self.cause or self.kind or "no verdict"
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """One situation tried; ``skipped`` says why it was not."""
+
+    name: str
+    done: str
+    right: str
+    said: dict[str, Said] = {}  # by command: "run", "diagnose"
+    cores: int = 0
+    load_before: float | None = None  # processes that ran or waited, the mean of the minute before
+    skipped: str = ""
+
+
+def score(situation: Situation, kind: str, cause: str) -> Score:
+    """A limit that is named wrongly with confidence is wrong; one that is not named, or whose cause is not, is not told."""
+    if kind == "inconclusive":
+        return "inconclusive"
+    if kind != situation.kind:
+        return "WRONG"
+    if cause in situation.causes or cause == "" == "".join(situation.causes):
+        return "right"
+    return "inconclusive" if cause == "" else "WRONG"
+
+
+def why_not(situation: Situation) -> str:
+    """Why it cannot be tried here; empty where it can."""
+    if not situation.cuda:
+        return ""
+    import torch
+
+    return "" if torch.cuda.is_available() else "needs a GPU"
+
+
+def try_out(situation: Situation, folder: Path, commands: Sequence[str] = tuple(LIMITS_S)) -> Trial:
+    """What each of ``commands`` says about it; ``folder`` is where its files go, and is a new one."""
+    trial = Trial(name=situation.name, done=situation.done, right=situation.right, skipped=why_not(situation))
+    if trial.skipped:
+        return trial
+    trial.cores, trial.load_before = len(os.sched_getaffinity(0)), round(os.getloadavg()[0], 2)
+    tree = ["--data-dir", str(image_tree(folder / "tree", images=IMAGES))] if situation.tree else []
+    for name in commands:
+        with situation.place() as before:
+            trial.said[name] = _said(situation, name, [*situation.words, *tree], before, folder / name)
+    return trial
+
+
+def _said(situation: Situation, name: str, words: Sequence[str], before: Sequence[str], folder: Path) -> Said:
+    ranks = ["--gpus", "2", "--device", "cuda" if situation.cuda else "cpu"]
+    shown = ["ddpbench", name, *situation.words, *ranks]
+    bounds = ["--time-limit", str(LIMITS_S[name]), *(["--steps", str(situation.steps)] if name == "run" else []), "-o", str(folder)]
+    program = [*before, sys.executable, "-m", "ddpbench", name, *words, *ranks, *bounds]
+    ended = _finished(program, situation.variables, LIMITS_S[name] + GRACE_S)
+    record = _record(folder)
+    if record is None or record.verdict is None:
+        return Said(command=" ".join(shown), score="no verdict", problem=ended)
+    found, figure = record.verdict, record.headline
+    return Said(
+        command=" ".join(shown),
+        score=score(situation, found.kind, found.cause),
+        kind=found.kind,
+        cause=found.cause,
+        says=found.says,
+        why=found.why,
+        images_per_s=figure.images_per_s if figure else None,
+        round_cv=figure.round_cv if figure else None,
+        checks=[check.name for check in record.checks],
+    )
+
+
+def _finished(argv: Sequence[str], variables: Mapping[str, str], limit_s: float) -> str:
+    """Runs a program to its end, and ends it with all that it started where it takes longer; returns the last that it said."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    ) as program:
+        try:
+            _, errors = program.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGTERM)
+            _, errors = program.communicate()
+    return "\n".join(errors.strip().splitlines()[-3:])
+
+
+def _record(folder: Path) -> Record | None:
+    """That of the run which was asked for."""
+    paths: list[Any] = sorted(folder.glob("*.json"))
+    job = load(paths[-1]) if paths else None
+    return (diagnosed(job) or job.records[0]) if job else None

@@ -1,0 +1,62 @@
+"""Nets whose cost on a processor is known: how much they compute, and how many gradients they share."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ddpbench.workloads.catalogue import WorkloadSpec
+
+SIDE = 32
+
+
+def build_light(image_size: int, classes: int) -> nn.Module:
+    """About 2 ms of a core an image."""
+    return _convolutional(16, 5, classes)
+
+
+def build_heavy(image_size: int, classes: int) -> nn.Module:
+    """Several times that."""
+    return _convolutional(32, 5, classes)
+
+
+def build_small(image_size: int, classes: int) -> nn.Module:
+    """About 0.1 ms."""
+    layers = [nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, classes))
+
+
+def build_wide(image_size: int, classes: int) -> nn.Module:
+    """Many parameters and little to compute."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, 4096), nn.ReLU(), nn.Linear(4096, classes))
+
+
+def build_deep(image_size: int, classes: int) -> nn.Module:
+    """Many kernels and nothing in them."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, 16), *(nn.Tanh() for _ in range(400)), nn.Linear(16, classes))
+
+
+def _convolutional(width: int, depth: int, classes: int) -> nn.Module:
+    layers = [layer for _ in range(depth) for layer in (nn.Conv2d(width, width, 3, padding=1), nn.ReLU())]
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
+    )
+
+
+def _spec(name: str, dataset: str, batch: int) -> WorkloadSpec:
+    return WorkloadSpec(
+        name=name,
+        help=name,
+        dataset=dataset,  # type: ignore[arg-type]
+        image_size=SIDE,
+        classes=10,
+        model=f"situations.workloads:build_{name.split('_')[0]}",
+        batch_cuda=batch,
+        batch_cpu=batch,
+    )
+
+
+light, light_cifar = _spec("light", "imagenet", 8), _spec("light_cifar", "cifar10", 8)
+heavy, heavy_cifar = _spec("heavy", "imagenet", 8), _spec("heavy_cifar", "cifar10", 8)
+small, small_cifar = _spec("small", "imagenet", 8), _spec("small_cifar", "cifar10", 128)
+wide_cifar = _spec("wide_cifar", "cifar10", 2)
+deep_cifar = _spec("deep_cifar", "cifar10", 8)

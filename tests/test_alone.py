@@ -1,0 +1,113 @@
+"""Loaders with nobody training: what is counted, whose CPU time it is, and that a comparison of loaders has it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_faults import SMALL, TESTS, TORCHRUN, only_job
+from training import InMemory, world_of_one
+
+from ddpbench.experiments import alone
+from ddpbench.experiments.alone import loader_alone
+from ddpbench.record.config import Config
+
+pytestmark = pytest.mark.timeout(110)
+
+HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
+
+
+def config(**asked: Any) -> Config:
+    """A settled Config on made CIFAR-10."""
+    settled = {"batch_size": 16, "image_size": 32, "channels_last": False, "workers": 0, "loader": "torch"}
+    return Config(workload="vgg16-cifar10", **{**settled, **asked})
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bursts]]:
+    """Puts loaders that are known in the place of those that are opened; gives those that were."""
+    loaders: list[Bursts] = []
+
+    def open_bursts(*_: object) -> Bursts:
+        loaders.append(Bursts())
+        return loaders[-1]
+
+    monkeypatch.setattr(alone, "open_loader", open_bursts)
+    yield loaders
+    assert all(loader.closed for loader in loaders)
+
+
+class Bursts(InMemory):
+    """Three workers' loader: three batches at once, then a wait; the first three take longer."""
+
+    in_flight = 6
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.given, self.closed = 0, False
+        self.asked_about: list[int] = []
+
+    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.given % 3 == 0:
+            time.sleep(0.03 if self.given else 0.3)
+        self.given += 1
+        return super().next_batch(in_hand)
+
+    def loading(self) -> None:
+        self.asked_about.append(self.given)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_first_window_is_dropped_and_whole_turns_are_counted(opened: list[Bursts]) -> None:
+    told = loader_alone(config(workers=3), world_of_one(), window_s=0.1)
+    (loader,) = opened
+    batches = len(told.intervals_ms)
+    assert loader.asked_about == [loader.in_flight, loader.given], "what was dropped is told of no one"
+    assert loader.given == loader.in_flight + batches
+    assert batches % 3 == 0
+    assert told.images == 16 * batches
+    assert told.first_batch_s >= 0.3 > told.seconds / batches, "which is not in the rate"
+    assert told.seconds == pytest.approx(sum(told.intervals_ms) / 1e3, rel=0.01)
+
+
+def test_a_loader_that_takes_long_is_not_waited_for_forever(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "LONGEST", 0)
+    told = loader_alone(config(workers=3), world_of_one(), window_s=0.1)
+    assert opened[0].given == 3 + len(told.intervals_ms)
+    assert len(told.intervals_ms) == 1
+
+
+def test_a_loader_without_workers_loads_in_the_trainers_own_thread() -> None:
+    told = loader_alone(config(), world_of_one(), window_s=0.2)
+    assert told.cpu_s < told.main_cpu_s
+    assert told.memory_bytes is None
+    assert told.loading is not None
+    assert told.loading.images == told.images
+
+
+def test_workers_are_charged_for_what_they_do() -> None:
+    told = loader_alone(config(workers=1), world_of_one(), window_s=0.5)
+    assert told.cpu_s > 0
+    assert told.memory_bytes is not None
+    assert told.images_per_s > 0
+
+
+@pytest.mark.slow
+def test_loaders_that_are_compared_are_measured_alone_too(launch: Callable[..., Any], results: Path) -> None:
+    words = ["misbehaving:fine", *SMALL, "--rounds", "1", "-j", "1", "--loader", "synthetic,torch,tensor"]
+    done = launch([*TORCHRUN, *words, "-o", str(results)], env=HERE)
+    assert done.returncode == 0, done.stderr
+    assert "ddpbench: measuring the loader tensor alone" in done.stderr
+    assert "measuring the loader synthetic alone" not in done.stderr
+    synthetic, *others = only_job(results).records
+    assert synthetic.alone == []
+    for record in others:
+        assert [told.rank for told in record.alone] == [0, 1]
+        assert all(told.images_per_s > 0 for told in record.alone)

@@ -1,0 +1,50 @@
+"""What is made of when batches were asked for, made and there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpbench.data.arrivals import Arrival, head_of_line, told
+from ddpbench.data.loader import Sheet
+from ddpbench.record.errors import BenchError
+
+
+def arrival(asked: float, made: float, arrived: float, worker: int = 0, began: float = 0.0) -> Arrival:
+    return Arrival(asked, arrived, 8, Sheet(worker, began, made, {"read": 0.1, "decode": 0.4}, {"read": 0.3, "decode": 0.5}))
+
+
+def test_stages_batches_and_images_add_up() -> None:
+    left_out = (BenchError("cannot read a"), BenchError("cannot read b"))
+    second = Arrival(2.0, 3.0, 8, Sheet(1, 0.5, 2.9, {"collate": 0.2}, {"collate": 0.2}, left_out))
+    loading = told([arrival(0.0, 1.0, 1.1), second])
+    assert (loading.images, loading.skipped) == (16, 2)
+    assert loading.cpu_s == {"read": 0.1, "decode": 0.4, "collate": 0.2}
+    assert loading.wall_s == {"read": 0.3, "decode": 0.5, "collate": 0.2}
+    assert loading.batch_ms == pytest.approx([1000, 2400])
+    assert loading.thinned(2).batch_ms == pytest.approx([1000])
+
+
+@pytest.mark.parametrize(("queued", "sum_s"), [((0.25, 0.5), 0.75), ((0.25, None), None)])
+def test_the_wait_for_a_core_is_known_where_every_batch_tells(queued: tuple[float | None, ...], sum_s: float | None) -> None:
+    assert told([Arrival(0.0, 1.0, 8, Sheet(0, 0.0, 0.9, queued_s=each)) for each in queued]).queued_s == sum_s
+
+
+def test_hand_over_is_the_part_of_a_wait_after_the_batch_was_made() -> None:
+    made_while_waited_for = arrival(asked=0.0, made=0.9, arrived=1.0)
+    made_before = arrival(asked=2.0, made=1.0, arrived=2.3)
+    ready = arrival(asked=3.0, made=2.0, arrived=3.0001)
+    assert told([made_while_waited_for, made_before, ready]).hand_over_ms == pytest.approx((100 + 300) / 2)
+    assert told([ready]).hand_over_ms is None
+
+
+def test_head_of_line_is_the_wait_while_a_later_batch_was_made() -> None:
+    awaited, early = arrival(asked=0.0, made=0.9, arrived=1.0), arrival(asked=1.0, made=0.3, arrived=1.0001)
+    assert head_of_line([awaited, early]) == pytest.approx(0.6), "from 0.3 to 0.9, of 1.0"
+    assert head_of_line([awaited, arrival(asked=1.0, made=1.5, arrived=2.0)]) == 0, "the later one was made later"
+    assert head_of_line([arrival(asked=0.0, made=-0.5, arrived=1.0), early]) == 0, "it was made: that is a wait for its hand-over"
+    assert head_of_line([early]) is None
+
+
+def test_any_later_batch_counts_and_each_wait_for_itself() -> None:
+    batches = [arrival(0.0, 1.0, 1.0), arrival(1.0, 3.0, 3.0), arrival(3.0, 0.5, 3.0)]
+    assert head_of_line(batches) == pytest.approx((0.5 + 2.0) / 3.0)

@@ -1,0 +1,164 @@
+"""Files that cannot be read: named at the moment they matter, or left out and counted; never a hang, never silence."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import imagery
+import pytest
+import training
+from loading import CPU, config, opened, take
+from torch import nn
+
+from ddpbench.data import shared_memory
+from ddpbench.data.open import check, open_loader
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.training.session import Session
+
+WITH_WORKERS = ["torch", "torch-uint8"]
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (imagery.truncate, "Truncated"),
+    "empty": (lambda file: file.write_bytes(b""), "it is empty"),
+    "text": (lambda file: file.write_text("no image, whatever it is called"), "not an image"),
+    "gone": (Path.unlink, "No such file or directory"),
+    "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
+}
+"""What can happen to a file while a run goes on, and what is said of it."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Twelve images that their labels tell apart."""
+    return imagery.image_tree(tmp_path, classes=12, images=1, texture=0)
+
+
+def spoil(tree: Path, label: int, how: str = "text") -> Path:
+    file = tree / "train" / f"n{label:08d}" / "0.JPEG"
+    DAMAGE[how][0](file)
+    return file
+
+
+@pytest.mark.parametrize("loader", WITH_WORKERS)
+@pytest.mark.parametrize("how", list(DAMAGE))
+def test_a_file_that_cannot_be_read_is_named(loader: str, how: str, tree: Path) -> None:
+    with opened(config(loader, tree, workers=0, shuffle=False)) as live:
+        file = spoil(tree, 7, how)  # while the run goes on
+        take(live, 3)
+        with pytest.raises(BenchError) as told:
+            take(live, 2)
+    assert told.value.message.startswith(f"cannot read the image '{file}': ")
+    assert DAMAGE[how][1] in told.value.message
+    assert "--skip-bad" in told.value.hint
+
+
+@pytest.mark.parametrize("loader", WITH_WORKERS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_as_many_as_allowed_are_left_out_told_once_and_counted(
+    loader: str, workers: int, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [spoil(tree, label) for label in (3, 4)]
+    with opened(config(loader, tree, workers=workers, shuffle=False, skip_bad=2)) as live:
+        labels = take(live, 12)[1].tolist()
+        loading = live.loading()
+    assert labels == 2 * [0, 1, 2, 5, 5, 5, *range(6, 12)], "the file behind takes the place"
+    assert loading
+    assert loading.skipped == 2, "each once, in however many epochs"
+    notes = [f"ddpbench: note: left out: cannot read the image '{file}': not an image" for file in files]
+    assert capsys.readouterr().err.splitlines() == notes
+
+
+@pytest.mark.parametrize("loader", WITH_WORKERS)
+def test_one_more_than_allowed_ends_the_run_by_its_name(loader: str, tree: Path) -> None:
+    for label in (1, 4):
+        spoil(tree, label)
+    last = spoil(tree, 9)
+    with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as told:
+        take(live, 6)
+    assert told.value.message.startswith(f"cannot read the image '{last}': ")
+    assert told.value.message.endswith("not an image, after 2 others that were left out")
+
+
+@pytest.mark.parametrize("allowed", [0, 3, 100])
+def test_nothing_hangs_where_no_file_can_be_read(allowed: int, tree: Path) -> None:
+    for label in range(12):
+        spoil(tree, label)
+    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image"):
+        take(live, 1)
+
+
+@pytest.mark.parametrize("loader", WITH_WORKERS)
+def test_a_folder_that_was_emptied_since_it_was_looked_at(loader: str, tree: Path) -> None:
+    for label in range(12):
+        spoil(tree, label, "gone")
+    with pytest.raises(UsageError, match="no images in"), opened(config(loader, tree)) as live:
+        take(live, 1)
+
+
+def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> None:
+    for label in range(training.CLASSES, 12):
+        shutil.rmtree(tree / "train" / f"n{label:08d}")
+    spoil(tree, 3)
+    world = training.world_of_one()
+    settled = training.config(loader="torch", data_dir=str(tree), workers=1, skip_bad=1)
+    loader = open_loader(settled, "imagenet", 12, 0, 1, CPU)
+    live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
+    try:
+        live.warm_up(0.0)
+        told = [live.round(2).loading for _ in range(2)]
+    finally:
+        live.close()
+    assert [loading and loading.skipped for loading in told] == [1, 0]
+
+
+def test_a_class_without_images_is_named(tree: Path) -> None:
+    (tree / "train" / "n00000005" / "0.JPEG").rename(tree / "train" / "n00000005" / "0.txt")
+    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005'"):
+        check(config("torch", tree), "imagenet", 1000, 1)
+
+
+def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
+    imagery.image_tree(tmp_path, classes=3, images=1)
+    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8"):
+        check(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 5 worker processes:UserWarning")
+@pytest.mark.parametrize("loader", WITH_WORKERS)
+def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
+    imagery.image_tree(tmp_path, classes=3, images=1, texture=0)
+    settled = config(loader, tmp_path, workers=5, batch_size=3)
+    check(settled, "imagenet", 1000, 1)
+    with opened(settled) as live:
+        assert Counter(take(live, 4)[1].tolist()) == {0: 4, 1: 4, 2: 4}
+
+
+def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
+    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, and batches on their way take 252: 1 x 7 of 36 MiB") as told:
+        check(config("torch", tree, **large), "imagenet", 1000, 1)
+    assert "--shm-size" in told.value.hint
+    check(config("torch-uint8", tree, **large), "imagenet", 1000, 1)  # a quarter
+    check(config("torch", tree, **{**large, "workers": 0}), "imagenet", 1000, 1)
+    for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(UsageError, match=r"take 126: 2 x 7 of 9 MiB"):
+        check(config("torch-uint8", tree, **{**large, "batch_size": 3, "image_size": 1024}), "imagenet", 1000, 1)
+
+
+@pytest.mark.parametrize(("loader", "needed"), [("torch-uint8", "315: 1 x 7 of 9 MiB and 36 MiB"), ("dali-cpu", "252: 1 x 7 of 36 MiB")])
+def test_what_validation_needs_beside_the_training_is_counted(
+    loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    monkeypatch.setattr("ddpbench.data.open._importable", lambda module: True)
+    large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
+    check(large, "imagenet", 1000, 1)
+    imagery.image_tree(tree, classes=12, images=1, part="val")
+    with pytest.raises(UsageError, match=f"batches on their way take {needed} of held-out images"):
+        check(large, "imagenet", 1000, 1)

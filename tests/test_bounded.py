@@ -1,0 +1,76 @@
+"""A training whose turn has little time: what comes before its rounds ends in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from training import InMemory, config, session, tiny_net, world_of_one
+
+from ddpbench.machine.pulse import Pulse
+from ddpbench.training.session import Session
+
+CPU = torch.device("cpu")
+
+
+class Opened(InMemory):
+    """A loader that tells how many of its kind are open, and how many batches it gave."""
+
+    live = 0
+    in_flight = 7
+
+    def __init__(self) -> None:
+        super().__init__(CPU)
+        assert Opened.live == 0, "the one before is closed"
+        Opened.live, self.given = 1, 0
+
+    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        self.given += 1
+        return super().next_batch(in_hand)
+
+    def close(self) -> None:
+        Opened.live = 0
+
+
+@pytest.fixture
+def live() -> Session:
+    Opened.live = 0
+    return Session(config(warmup=5), tiny_net(), nn.CrossEntropyLoss(), Opened(), world_of_one(), Pulse(60.0))
+
+
+def given(live: Session) -> int:
+    return live._loader.given  # type: ignore[attr-defined,no-any-return]
+
+
+def test_no_window_of_warm_up_begins_after_its_time(live: Session) -> None:
+    preparation, _, step_s = live.warm_up(0.0, limit_s=1e-9)
+    assert (preparation.warmup_steps, given(live)) == (2, 2)
+    assert step_s > 0, "of the second step"
+    live.settle(1e-9)
+    assert given(live) == 4
+    live.settle()
+    assert given(live) == 4 + 2 + 5
+
+
+def test_without_a_limit_two_windows_are_looked_at() -> None:
+    live = session(world_of_one(), config(warmup=1))
+    preparation, _, _ = live.warm_up(0.0)
+    assert preparation.warmup_steps >= 4
+
+
+def test_no_portion_of_what_was_prefetched_is_trained_away_after_its_time(live: Session) -> None:
+    live.settle()
+    before = given(live)
+    live.round(3, drain_s=1e-9)
+    assert given(live) == before + 2 + 3, "one portion of four, and the round"
+    live.round(3, drain_s=0.0)
+    assert given(live) == before + 2 + 3 + 3
+
+
+def test_a_loader_is_closed_before_the_next_is_opened(live: Session) -> None:
+    live.settle()
+    live.start_over(tiny_net().state_dict(), Opened)
+    live.round(1, drain_s=0.0)
+    assert given(live) == 1

@@ -1,0 +1,266 @@
+"""Causes at their edges: where the evidence names one, and where it must not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import records
+from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, on_processors
+from msgspec.structs import replace
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.judge import judge
+from ddpbench.analysis.pipeline.ceilings import ceilings
+from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
+from ddpbench.analysis.pipeline.neighbours import busiest
+from ddpbench.analysis.pipeline.stealing import stolen
+from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
+from ddpbench.analysis.summary import summarise
+from ddpbench.data.arrivals import STOOD_S
+from ddpbench.record.loading import CoreUse
+from ddpbench.record.record import Job, Record
+from ddpbench.record.trace import Trace
+from ddpbench.record.verdict import Verdict
+
+CHEAP = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
+
+
+def case_of(job: Job) -> Case:
+    real = diagnosed(job)
+    assert real is not None
+    return Case(real, summarise(real), experiments_of(job))
+
+
+def change(record: Record, changes: Callable[[Trace], dict[str, Any]]) -> None:
+    """Every trace of all rounds."""
+    record.rounds = [replace(timed, traces=[replace(trace, **changes(trace)) for trace in timed.traces]) for timed in record.rounds]
+
+
+def found_in(job: Job) -> Verdict:
+    found = case_of(job).record.verdict
+    assert found is not None
+    return found
+
+
+def given_in(job: Job) -> Supply:
+    return supply(case_of(job))
+
+
+@pytest.mark.parametrize("cores", [4.0, 2.0])
+def test_trainers_that_take_all_cores_leave_none_that_could_be_counted(cores: float) -> None:
+    job = diagnosis(300.0, cores=cores, config=replace(TORCH, workers=3), busy=0.97)
+    assert (given_in(job).by_cores, ceilings(case_of(job), given_in(job)).cores) == (None, None)
+    found = found_in(job)
+    assert (found.kind, found.cause) == ("data-bound", "too-few-cores")
+    assert " 0 images/s" not in found.why
+    assert "training alone takes 4; keeping up takes 53.5 cores" in found.why
+    assert found_in(diagnosis(300.0, cores=cores, busy=0.1)).cause == "", "nobody knows what cores that idle could give"
+
+
+def test_a_stage_that_is_all_that_an_image_costs_is_named() -> None:
+    job = diagnosis(900.0, cores=64.0, cpu_ms={"decode": 16.0}, busy=0.97)
+    assert job.diagnosis is not None
+    job.diagnosis.alone = [replace(each, main_cpu_s=0.0) for each in job.diagnosis.alone]
+    judge(job.records[0], (), job.command, experiments_of(job))
+    found = found_in(job)
+    assert (found.cause, found.why[-26:]) == ("decode", "and nothing else costs any")
+
+
+def neighboured(taken: float, **wait: float) -> Job:
+    """Two ranks on two cores that others want, too: computing takes 25% longer than with a whole core, and steps hold other waits."""
+    work = {phase: span / (1 - taken) for phase, span in SMALL.items()}
+    step_ms = sum(work.values()) + sum(wait.values())
+    own = (sum(SMALL.values()) + 2) / step_ms
+    return on_processors(None, settings={"loader": "tensor"}, work={**work, **wait}, beside=work, busy=own, others=2 - 2 * own, cpu_ms={})
+
+
+def test_a_neighbour_is_named_only_where_the_wait_for_a_core_is_the_largest() -> None:
+    assert found_in(neighboured(0.4)).kind == "noisy-neighbour"
+    assert found_in(neighboured(0.4, sync=20.0)).kind == "noisy-neighbour"
+    late = neighboured(0.4, sync=60.0)
+    change(late.records[0], lambda trace: {"phases_ms": {**trace.phases_ms, "sync": [0.0, 120.0][:: 1 - 2 * trace.rank] * 10}})
+    judge(late.records[0], (), late.command, experiments_of(late))
+    assert found_in(late).kind == "noisy-neighbour", "by turns they wait for the other, which is kept from its core"
+    assert found_in(neighboured(0.4, sync=60.0)).kind == "sync-bound"
+
+
+@pytest.mark.parametrize(("sync_ms", "kind"), [(0.0, "loader-steals-cpu"), (80.0, "inconclusive")])
+def test_a_loader_takes_cores_only_where_the_wait_for_them_is_the_largest(sync_ms: float, kind: str) -> None:
+    """A rank that computes gets 0.6 of a core, and its workers use all the rest."""
+    config = replace(records.cpu_run().config, loader="torch", data_dir="/data/imagenet", workers=1)
+    phases = {"data": 0.1, "forward": 34.0, "backward": 66.0, "optimizer": 4.0, "sync": sync_ms}
+    step_s, images = sum(phases.values()) / 1000, 8 * STEPS
+    worked_s = STEPS * (0.97 * step_s - 0.6 * 0.104)
+    trace = {
+        "loading": loading(images, {"decode": 1000 * worked_s / images}),
+        "cpu_s": 0.97 * STEPS * step_s,
+        "cores": CoreUse(cores=2, busy_s=1.97 * STEPS * step_s, wall_s=STEPS * step_s),
+    }
+    record = records.cpu_run(ranks=[phases] * 2, config=config, traces={rank: trace for rank in range(2)})
+    judge(record)
+    assert record.verdict is not None
+    assert record.verdict.kind == kind
+
+
+def test_a_loader_that_tells_no_costs_is_no_neighbours_victim() -> None:
+    found = found_in(diagnosis(2000.0, cpu_ms={}, busy=0.4, others=38.0))
+    assert (found.kind, found.cause) == ("data-bound", "")
+    assert found.why.endswith(
+        "all 64 usable cores are busy, 25.6 with the job itself and 38 with others: which of the two is too much cannot be told"
+    )
+    assert found_in(diagnosis(2000.0, cpu_ms={}, busy=0.97)).cause == "too-few-cores"
+
+
+def test_what_a_hypervisor_took_may_not_be_blamed_on_processes_alone() -> None:
+    """It is counted with what others kept busy."""
+    found = found_in(DIAGNOSES["noisy-neighbour"][0]())
+    assert found.says == "others keep 38 of the 64 cores busy that the job may use, and it waits for them"
+    assert found.why.endswith("; others are other processes or, where this machine is a virtual one, its host")
+
+
+def test_cores_are_watched_by_the_watchs_own_clock() -> None:
+    """Which runs while the ranks wait for each other to begin."""
+    job = diagnosis(None, busy=0.5, others=0.0)
+    change(job.records[0], lambda trace: {"cores": _longer(trace.cores), "cpu_s": 1.5 * (trace.cpu_s or 0.0)})
+    busy = busiest(job.records[0])
+    assert busy is not None
+    assert (busy.own, busy.others) == (pytest.approx(32.0), pytest.approx(0.0, abs=1e-6))
+
+
+def _longer(use: CoreUse | None) -> CoreUse | None:
+    return use and replace(use, wall_s=1.5 * use.wall_s, busy_s=1.5 * use.busy_s)
+
+
+@pytest.mark.parametrize(("throttled", "cause"), [(9.8, "quota"), (16.0, "quota"), (1.0, "too-few-cores")])
+def test_a_quota_is_felt_by_the_core_time_that_it_keeps_back(throttled: float, cause: str) -> None:
+    found = found_in(diagnosis(300.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.95, throttled=throttled))
+    assert found.cause == cause
+    share = {9.8: "39%", 16.0: "51%", 1.0: ""}[throttled]
+    told = f"a quota of 16 of 64 cores kept {share} of the core time from the job that it asked for"
+    assert (told in found.why) == (cause == "quota")
+
+
+def test_one_core_of_two_for_four_processes_is_a_quota() -> None:
+    """Both cores always have somebody who is stopped on them, or works: one core's time is stopped."""
+    cpu_ms = {"read": 0.1, "decode": 3.0, "augment": 0.9, "collate": 0.1}
+    place = records.environment(2, device="Xeon CPU", usable_cores=1.0, variables={"OMP_NUM_THREADS": "1"})
+    job = on_processors(30.0, cores=1.0, place=place, throttled=1.0, busy=0.98, cpu_ms=cpu_ms)
+    assert found_in(job).cause == "quota"
+
+
+@pytest.mark.parametrize(("workers", "cause"), [(8, "decode"), (15, "decode"), (16, "oversubscribed")])
+def test_a_few_more_workers_than_cores_do_not_hide_a_stage_that_is_too_slow(workers: int, cause: str) -> None:
+    cpu_ms = {"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}
+    wall_ms = {stage: workers / 4 * span for stage, span in cpu_ms.items()}
+    job = diagnosis(
+        165.0, cores=16.0, device={"forward": 120.0, "backward": 220.0}, config=replace(TORCH, workers=workers), **_of(cpu_ms, wall_ms)
+    )
+    assert found_in(job).cause == cause
+
+
+def _of(cpu_ms: dict[str, float], wall_ms: dict[str, float]) -> dict[str, Any]:
+    return {"work": {**WORK, "forward": 120.0, "backward": 220.0}, "cpu_ms": cpu_ms, "wall_ms": wall_ms, "busy": 0.97}
+
+
+def test_rounds_that_disagree_on_why_name_no_cause() -> None:
+    longer = (1.0, 1.05, 0.95, 1.02, 0.98)
+    storage = diagnosis(800.0, wall_ms={"read": 30.0}, longer=longer)
+    assert found_in(storage).cause == "storage"
+    decode = diagnosis(800.0, cpu_ms={"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}, busy=0.96, longer=longer)
+    mixed = storage.records[0]
+    mixed.rounds[:2] = decode.records[0].rounds[:2]
+    judge(mixed, (), storage.command, experiments_of(storage))
+    found = found_in(storage)
+    assert (found.kind, found.cause) == ("data-bound", "")
+    assert found.why.endswith("the rounds disagree on why: storage in 3, decode in 2 of 5")
+
+
+def test_a_loader_on_the_device_steals_whatever_the_wait_for_its_data() -> None:
+    slowed = {"forward": 19.0, "backward": 36.0}
+    config = replace(TORCH, loader="dali-gpu", workers=8)
+    job = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0)
+    assert case_of(job).data_wait_ms > 15
+    assert found_in(job).kind == "loader-steals-gpu"
+    slow = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=4000.0)
+    assert found_in(slow).kind == "data-bound", "it could not keep up if it had the device for itself"
+
+
+def test_what_a_step_takes_longer_is_one_figure_everywhere() -> None:
+    job = DIAGNOSES["loader-steals-gpu"][0]()
+    uneven = job.records[-1]
+    uneven.rounds[0] = replace(uneven.rounds[0], wall_s=1.4 * uneven.rounds[0].wall_s)
+    case = case_of(job)
+    found, seen = stolen(case), ceilings(case, given_in(job)).interference
+    assert found is not None
+    assert seen is not None
+    assert found.fraction == pytest.approx(seen.center - 1)
+    alone, beside = re.findall(r"([0-9.]+) ms alone, ([0-9.]+) while", found.why)[0]
+    assert float(beside) / float(alone) == pytest.approx(seen.center, rel=0.005)
+
+
+def on_two_nodes(loading_of: tuple[float, float]) -> Record:
+    """A rank a node, on one core each, whose loader's workers keep so much of it busy."""
+    config = replace(records.cpu_run().config, loader="torch", data_dir="/data/imagenet", workers=1)
+    wall_s = STEPS * 0.1045
+    place = records.environment(2, nodes=2, device="Xeon CPU", usable_cores=1.0, variables={"OMP_NUM_THREADS": "1"})
+
+    def trace(share: float) -> dict[str, Any]:
+        return {
+            "loading": loading(8 * STEPS, {"decode": 1000 * share * wall_s / (8 * STEPS)}),
+            "cpu_s": (0.75 + share) * wall_s,
+            "cores": CoreUse(cores=1, busy_s=wall_s, wall_s=wall_s),
+        }
+
+    phases = {"data": 0.1, "forward": 34.0, "backward": 66.0, "optimizer": 4.0}
+    traces = {rank: trace(share) for rank, share in enumerate(loading_of)}
+    return records.cpu_run(ranks=[phases] * 2, config=config, environment=place, traces=traces)
+
+
+def test_workers_of_another_node_take_no_cores_of_this_one() -> None:
+    little, much = on_two_nodes((0.06, 0.06)), on_two_nodes((0.12, 0.12))
+    assert stolen(Case(little, summarise(little))) is None, "their sum would be more than a tenth of one node's cores"
+    assert stolen(Case(much, summarise(much))) is not None
+
+
+def test_the_share_of_the_hand_over_is_of_the_batches_that_were_stood_for() -> None:
+    """Every second wait is 3 ms, all of it for the hand-over; the others are 30 ms, and none of it."""
+    assert STOOD_MS == 1000 * STOOD_S
+    job = diagnosis(None, told={"hand_over_ms": 1.5}, work={**WORK, "forward": 60.0, "backward": 120.0})
+    change(job.records[0], lambda trace: {"host_data_ms": [3.0, 0.2, 30.0, 0.2] * 5})
+    assert given_in(job).hand_over_share == pytest.approx(1.5 / 16.5)
+
+
+@pytest.mark.parametrize(("given", "named"), [(5100.0, False), (3000.0, True)])
+def test_workers_that_are_enough_on_the_mean_are_not_too_few(given: float, named: bool) -> None:
+    """15 workers that make 5,900 images/s, of a device that trains 5,770 where it is not waiting."""
+    span = 15 / (5900.0 if not named else 3100.0)
+    job = diagnosis(given, cpu_ms={"decode": 0.3, "collate": 0.1}, wall_ms={"decode": 1000 * span - 0.1}, told={"queued_s": None}, busy=0.3)
+    found = found_in(job)
+    assert (found.kind, found.cause) == ("data-bound", "too-few-workers" if named else "")
+    assert found.why.endswith("which on the mean is enough: for what the GPU waits cannot be told") == (not named)
+
+
+def test_what_a_rank_on_processors_does_to_its_batches_is_no_copy() -> None:
+    """Nothing is copied there; its own process makes bytes floats."""
+    job = on_processors(None, work={**SMALL, "host_to_device": 25.0}, device=SMALL, beside=SMALL, cpu_ms=CHEAP, others=0.0)
+    found = found_in(job)
+    assert (found.kind, found.cause) == ("data-bound", "hand-over")
+    assert found.says == "the ranks spend 29% of every step on batches that are not ready to train on"
+    assert found.why == "the trainer process itself finishes each batch for 25 of 87.5 ms, and trains none meanwhile"
+
+
+def test_training_from_memory_of_the_host_says_nothing_of_copies_on_processors() -> None:
+    job = on_processors(None, work=SMALL, replay={"forward": 30.0}, cpu_ms=CHEAP, others=0.0)
+    assert found_in(job).kind == "compute-bound"
+
+
+def test_workers_that_hardly_need_a_core_are_not_offered_by_the_thousand() -> None:
+    job = diagnosis(80.0, cpu_ms={"read": 0.05, "decode": 0.1}, wall_ms={"read": 100.0})
+    given = given_in(job)
+    assert given.worker_s is not None
+    assert given.by_cores is not None
+    assert given.worker_s * given.by_cores > 300
+    assert given.workers_of_use == 256, "16 on each of the 16 cores of a rank"

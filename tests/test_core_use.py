@@ -1,0 +1,161 @@
+"""How busy the cores were, who stopped the job, and who had to wait: by the kernel's own files and real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from ddpbench.machine import cgroup
+from ddpbench.machine.core_use import PRESSURE, SCHEDULE, TICKS_A_S, CoreWatch, busy_s, queued_s
+from ddpbench.record.loading import CoreUse
+from tests.busy import busy_process, printed
+
+BURN = """
+import time, msgspec
+from ddpbench.machine.core_use import CoreWatch
+watch = CoreWatch()
+watch.start()
+end = time.monotonic() + 0.6
+while time.monotonic() < end:
+    pass
+print(msgspec.json.encode(watch.finish()).decode())
+"""
+
+
+def burnt(before: str = "") -> CoreUse:
+    """What a program sees that computes on one core for 0.6 seconds."""
+    return msgspec.json.decode(printed(before + BURN), type=CoreUse)
+
+
+def test_a_core_that_two_processes_want_is_busy_and_waited_for() -> None:
+    with busy_process():
+        use = burnt()
+    assert use.cores == 1, "those of the affinity set alone"
+    assert use.busy_s == pytest.approx(use.wall_s, rel=0.2)
+    if PRESSURE.exists():
+        assert use.pressure is not None
+        assert 0.2 < use.pressure <= 1
+
+
+QUEUE = """
+import time
+from ddpbench.machine.core_use import queued_s
+before, end = queued_s(), time.thread_time() + 0.3
+while time.thread_time() < end:
+    pass
+worked = queued_s()
+time.sleep(0.3)
+print(worked - before, queued_s() - worked)
+"""
+
+
+@pytest.mark.skipif(not SCHEDULE.exists(), reason="this kernel does not count how long a thread waits for a core")
+def test_a_thread_queues_for_a_core_that_another_process_wants_and_not_while_it_sleeps() -> None:
+    with busy_process():
+        working, sleeping = map(float, printed(QUEUE).split())
+    assert working > 0.1
+    assert working > 3 * sleeping
+
+
+def test_a_kernel_that_counts_no_queue_tells_nothing(tmp_path: Path) -> None:
+    counts = tmp_path / "schedstat"
+    assert queued_s(counts) is None
+    counts.write_text("5000000 2500000000 7\n")
+    assert queued_s(counts) == 2.5
+
+
+def test_only_work_counts_as_busy(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text(
+        "cpu  99 99 99 99 99 99 99 99 99 99\n"
+        "cpu0 1 2 4 1000 2000 8 16 32 7000 8000\n"  # user nice system idle iowait irq softirq steal guest guest_nice
+        "cpu2 5 0 0 1000 0 0 0 0 0 0\n"
+        "intr 4 5\n"
+    )
+    assert busy_s({0}, stat) == 63 / TICKS_A_S
+    assert busy_s({0, 2}, stat) == 68 / TICKS_A_S
+    assert busy_s({0, 1}, stat) is None, "a core that is not told of"
+    stat.write_text("cpu0 0 0 0 0 0 0 0 0 0 0\n")
+    assert busy_s({0}, stat) is None, "some containers write zeros"
+    assert busy_s({0}, tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("layout", "own", "seconds"),
+    [
+        ({"job/cpu.max": "50000 100000", "job/cpu.stat": "usage_usec 7\nthrottled_usec 2500000"}, "0::/job", 2.5),
+        (
+            {
+                "job/cpu.max": "50000 100000",
+                "job/cpu.stat": "throttled_usec 2500000",
+                "job/step/cpu.max": "50000 100000",
+                "job/step/cpu.stat": "throttled_usec 1",
+            },
+            "0::/job/step",
+            2.5,
+        ),
+        (
+            {
+                "cpu/cpu.cfs_quota_us": "20000",
+                "cpu/cpu.cfs_period_us": "100000",
+                "cpu/cpu.stat": "nr_periods 3\nthrottled_time 1500000000",
+            },
+            "2:cpu:/",
+            1.5,
+        ),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000", "cpu/cpu.stat": "throttled_time 5"}, "2:cpu:/", None),
+        ({"job/cpu.max": "50000 100000"}, "0::/job", 0.0),
+    ],
+    ids=["v2", "the worst of two", "v1", "no quota", "no counts"],
+)
+def test_throttled_time_is_that_of_a_quota(tmp_path: Path, layout: dict[str, str], own: str, seconds: float | None) -> None:
+    for name, text in layout.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert cgroup.throttled_s(tmp_path, tmp_path / "own") == seconds
+
+
+@pytest.fixture
+def fifth_of_a_core() -> Iterator[Path]:
+    """A real control group with a quota of 0.2 cores. Skips where none may be made."""
+    root = cgroup.ROOT / "cpu" if (cgroup.ROOT / "cpu").is_dir() else cgroup.ROOT
+    group = root / f"ddpbench-test-{uuid4().hex}"
+    try:
+        group.mkdir()
+    except OSError as problem:
+        pytest.skip(f"no control group can be made here: {problem}")
+    try:
+        try:
+            if (group / "cpu.max").exists():
+                (group / "cpu.max").write_text("20000 100000")
+            else:
+                (group / "cpu.cfs_period_us").write_text("100000")
+                (group / "cpu.cfs_quota_us").write_text("20000")
+        except OSError as problem:
+            pytest.skip(f"no quota can be set here: {problem}")
+        yield group
+    finally:
+        with suppress(OSError):
+            group.rmdir()
+
+
+def test_a_real_quota_is_seen_and_what_it_took(fifth_of_a_core: Path) -> None:
+    join = f"import os; open('{fifth_of_a_core}/cgroup.procs', 'w').write(str(os.getpid()))\n"
+    use = burnt(join)
+    assert use.throttled_s is not None
+    assert use.throttled_s > 0
+    usable = printed(f"{join}from ddpbench.machine.host import usable_cores; print(usable_cores({{}}))")
+    assert float(usable) == 0.2
+
+
+def test_without_a_quota_nothing_is_said_of_throttling() -> None:
+    watch = CoreWatch()
+    watch.start()
+    use = watch.finish()
+    assert use is None or (use.throttled_s is None) == (not list(cgroup.cpu_quotas()))

@@ -1,0 +1,284 @@
+"""DALI's loaders read the plan that every loader reads, and outlive the files that DALI dies of."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import imagery
+import pytest
+import torch
+from colours import levels_off
+from loading import CPU, NO_DALI, config, opened, take
+from PIL import Image
+
+from ddpbench.data import folder
+from ddpbench.data.dali.costs import stage_costs
+from ddpbench.data.dali.feed import Feed
+from ddpbench.data.dali.gpu import gpu_graph
+from ddpbench.data.dali.graph import Name
+from ddpbench.data.open import open_host
+from ddpbench.data.plan import ShardPlan
+from ddpbench.record.errors import BenchError, UsageError
+
+CLASSES = 13
+
+Damage = Callable[[Path], object]
+
+
+def as_gif(file: Path) -> None:
+    """What PIL reads under any name, and DALI does not."""
+    Image.open(file).save(file, "GIF")
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "empty": (lambda file: file.write_bytes(b""), "it is empty"),
+    "no image": (lambda file: file.write_bytes(b"hello" * 100), "not an image"),
+    "truncated": (imagery.truncate, "(?i)truncated"),
+    "gone": (lambda file: file.unlink(), "No such file"),
+    "gif": (as_gif, "DALI cannot decode"),
+}
+
+ODD: dict[str, Damage] = {
+    "greyscale": lambda file: Image.open(file).convert("L").save(file, "JPEG"),
+    "cmyk": lambda file: Image.open(file).convert("CMYK").save(file, "JPEG"),
+    "progressive": lambda file: Image.open(file).save(file, "JPEG", progressive=True),
+    "png under the name of a jpeg": lambda file: Image.open(file).save(file, "PNG"),
+    "transparent png": lambda file: Image.open(file).convert("RGBA").save(file, "PNG"),
+    "bytes behind its end": lambda file: file.write_bytes(file.read_bytes() + b"hello" * 20),
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Images that their labels tell apart, each of a single colour."""
+    return imagery.image_tree(tmp_path, classes=CLASSES, images=1, texture=0)
+
+
+def file_of(tree: Path, label: int) -> Path:
+    return Path(folder.read(str(tree)).files[label])
+
+
+def labels_of(names: list[Name]) -> list[int]:
+    """Of the files that Feed's names are of, which are named by their numbers."""
+    return [int(bytes(name)) for name in names]
+
+
+def dali_threads(kind: str = "[DALI]") -> list[str]:
+    """The names of this process's threads that begin so."""
+    names = [task / "comm" for task in Path("/proc/self/task").iterdir()]
+    return [name.read_text().strip() for name in names if name.exists() and name.read_text().startswith(kind)]
+
+
+@NO_DALI
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_the_plan_is_the_one_that_torch_reads(shuffle: bool, tree: Path) -> None:
+    for rank in range(2):
+        drawn = []
+        for loader in ("torch", "dali-cpu"):
+            settled = config(loader, tree, workers=0, batch_size=3, shuffle=shuffle)
+            with opened(settled, rank=rank, world_size=2) as live:
+                drawn.append(take(live, 9)[1].tolist())
+        assert drawn[0] == drawn[1]
+
+
+@NO_DALI
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_middle_of_an_image_looks_as_pil_has_it(channels_last: bool, tmp_path: Path) -> None:
+    tree = imagery.image_tree(tmp_path, grain=5)
+    looks = []
+    for loader in ("torch", "dali-cpu"):
+        settled = config(loader, tree, workers=0, batch_size=16, augment=False, image_size=42, channels_last=channels_last)
+        with opened(settled) as live:
+            looks.append(take(live, 1)[0])
+    assert (looks[0] - looks[1]).abs().mean() < 0.03, "less than two of 255 levels"
+
+
+@NO_DALI
+def test_threads_are_as_many_as_asked_for_and_end_with_the_loader(tree: Path) -> None:
+    before = dali_threads()
+    for workers in (1, 3):
+        with opened(config("dali-cpu", tree, workers=workers)) as live:
+            take(live, 2)
+            assert len(dali_threads("[DALI][TP")) == workers
+            assert (live.worker_pids(), live.in_flight) == ([], 2)
+        assert dali_threads() == before
+
+
+@NO_DALI
+def test_a_loader_may_be_read_by_another_thread_than_its_own(tree: Path) -> None:
+    with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
+        taken: list[list[int]] = []
+        reader = threading.Thread(target=lambda: taken.append(take(live, 1)[1].tolist()))
+        reader.start()
+        reader.join(30)
+    assert sorted(taken[0]) == list(range(CLASSES))
+
+
+@NO_DALI
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_dali_dies_of_is_named(damage: str, tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make, why = DAMAGES[damage]
+    damaged, before = file_of(tree, 7), dali_threads()
+    with opened(config("dali-cpu", tree)) as live:
+        make(damaged)
+        with pytest.raises(BenchError, match=why) as told:
+            take(live, 3 * CLASSES)
+    assert str(damaged) in told.value.message
+    assert "\n" not in told.value.message
+    assert dali_threads() == before, "also of the pipelines that died"
+
+
+@NO_DALI
+def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for label, (make, _) in enumerate(islice(DAMAGES.values(), 3), start=4):
+        make(file_of(tree, label))
+    good, before = set(range(CLASSES)) - {4, 5, 6}, dali_threads()
+    for prefetch in (1, 4):
+        with opened(config("dali-cpu", tree, batch_size=5, workers=2, prefetch=prefetch, skip_bad=3)) as live:
+            drawn = Counter(take(live, 8)[1].tolist())  # four epochs of ten
+            assert drawn == Counter(dict.fromkeys(good, 4)), "each good one as often as the others"
+            told = live.loading()
+            assert told
+            assert (told.images, told.skipped) == (40, 3), "a file is left out once, and every batch is full"
+        assert dali_threads() == before, "nothing is left of the pipelines that died"
+        notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: left out: ")]
+        assert len(notes) == 3
+        assert all(any(str(file_of(tree, label)) in note for note in notes) for label in (4, 5, 6)), "each is told of once"
+    with opened(config("dali-cpu", tree, batch_size=5, skip_bad=2)) as live, pytest.raises(BenchError) as told_of:
+        take(live, 8)
+    assert told_of.value.message.startswith("cannot read the image")
+    assert told_of.value.message.endswith(", after 2 others that were left out")
+
+
+@NO_DALI
+@pytest.mark.parametrize(("shuffle", "ranks", "damaged"), [(True, 1, range(CLASSES)), (False, CLASSES, [3])])
+def test_nothing_hangs_where_all_that_a_rank_reads_is_left_out(
+    shuffle: bool, ranks: int, damaged: list[int], tree: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for label in damaged:
+        file_of(tree, label).write_bytes(b"")
+    settled = config("dali-cpu", tree, batch_size=1, shuffle=shuffle, skip_bad=100)
+    with opened(settled, rank=3 % ranks, world_size=ranks) as live, pytest.raises(BenchError, match=r"cannot read .*: it is empty"):
+        take(live, 1)
+
+
+@NO_DALI
+def test_the_executor_is_asked_for_that_leaves_a_batch_alone_while_it_is_referred_to(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nvidia.dali
+
+    asked = []
+
+    class Noted(nvidia.dali.Pipeline):  # type: ignore[misc]
+        def __init__(self, **how: object) -> None:
+            asked.append(how.get("exec_dynamic"))
+            super().__init__(**how)
+
+    monkeypatch.setattr(nvidia.dali, "Pipeline", Noted)
+    with opened(config("dali-cpu", tree)) as live:
+        take(live, 1)
+    assert asked == [True]
+
+
+@NO_DALI
+def test_images_keep_their_labels_when_dali_was_started_anew(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    imagery.truncate(file_of(tree, 3))
+    with opened(config("dali-cpu", tree, batch_size=4, augment=False, skip_bad=1)) as live:
+        images, labels = take(live, 9)
+    assert levels_off(images, labels) < 4
+
+
+@NO_DALI
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_file_is_an_image_like_any_other(odd: str, tree: Path) -> None:
+    ODD[odd](file_of(tree, 3))
+    with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
+        images, labels = take(live, 2)
+        told = live.loading()
+    assert sorted(labels.tolist()) == sorted([*range(CLASSES), *range(CLASSES)])
+    assert images.isfinite().all()
+    assert told
+    assert told.skipped == 0
+
+
+@NO_DALI
+def test_what_the_batches_cost_is_told_once(tree: Path) -> None:
+    with opened(config("dali-cpu", tree, batch_size=4)) as live:
+        take(live, 3)
+        told = live.loading()
+        assert told
+        assert (told.images, len(told.batch_ms), told.cpu_s, told.wall_s) == (12, 3, {}, {})
+        assert live.loading() is None
+
+
+@NO_DALI
+@pytest.mark.parametrize("augment", [True, False])
+def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None:
+    tree = imagery.image_tree(tmp_path)
+    before = dali_threads()
+    costs = stage_costs(config("dali-cpu", tree, batch_size=8, augment=augment), CPU, seconds=0.2)
+    assert list(costs) == ["read", "decode", "augment"]
+    assert sum(costs.values()) > 0
+    assert min(costs.values()) >= 0
+    assert dali_threads() == before
+
+
+class TestFeed:
+    """Names are numbers here, and batches hold three of eight."""
+
+    @staticmethod
+    def feed() -> tuple[Feed, Iterator[list[Name]]]:
+        feed = Feed([str(number) for number in range(8)], ShardPlan(8, 3, rank=0, world_size=1, seed=0, shuffle=False))
+        return feed, feed.names()
+
+    def test_batches_come_back_in_the_order_of_their_names(self) -> None:
+        feed, names = self.feed()
+        asked = [labels_of(next(names)) for _ in range(3)]
+        assert asked == feed.on_its_way() == [[0, 1, 2], [3, 4, 5], [6, 7, 0]]
+        assert [feed.handed_over(), feed.handed_over()] == asked[:2]
+        assert feed.on_its_way() == asked[2:]
+
+    def test_all_on_its_way_comes_again_with_the_next_of_the_plan_for_what_is_left_out(self) -> None:
+        feed, names = self.feed()
+        list(islice(names, 3))
+        feed.handed_over()
+        assert feed.leave_out({4, 0})
+        feed.once_more()
+        assert feed.on_its_way() == []
+        assert [labels_of(next(names)) for _ in range(3)] == [[3, 1, 5], [6, 7, 2], [3, 5, 6]]
+        assert feed.leave_out({7})
+        feed.once_more()
+        assert [labels_of(next(names)) for _ in range(3)] == [[3, 1, 5], [6, 1, 2], [3, 5, 6]]
+
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_nothing_is_left_when_all_that_a_rank_is_ever_given_is_left_out(self, shuffle: bool) -> None:
+        feed = Feed([str(number) for number in range(8)], ShardPlan(8, 3, rank=1, world_size=2, seed=0, shuffle=shuffle))
+        assert feed.leave_out({1, 3, 5})
+        assert feed.leave_out({7}) == shuffle, "an even number is another rank's, unless they are shuffled"
+        assert not feed.leave_out({0, 2, 4, 6})
+
+
+def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
+    with pytest.raises(UsageError, match="makes its batches on the device"):
+        open_host(config("dali-gpu", tree), "imagenet", 1000, 0, 1, CPU)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("torch-default", "FLOAT"), ("amp-fp16", "FLOAT16"), ("amp-bf16", "FLOAT"), ("o2", "FLOAT16"), ("fp16", "FLOAT16"), ("bf16", "FLOAT")],
+)
+def test_dali_gpu_ends_at_what_the_first_layer_computes_in(precision: str, dtype: str, tree: Path) -> None:
+    graph = gpu_graph(config("dali-gpu", tree, precision=precision), folder.read(str(tree)).files, torch.device("cuda", 3))
+    assert (graph.dtype, graph.layout, graph.gpu) == (dtype, "HWC", 3)
+
+
+def test_the_hardware_decoder_is_told_its_share_and_the_size_of_the_largest_image(tree: Path) -> None:
+    Image.new("RGB", (300, 40)).save(file_of(tree, 2), "JPEG")
+    Image.new("RGB", (40, 200)).save(file_of(tree, 3), "JPEG")
+    file_of(tree, 4).write_bytes(b"")
+    for asked, told in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
+        graph = gpu_graph(config("dali-gpu", tree, hw_decoder_load=asked), folder.read(str(tree)).files, torch.device("cuda", 0))
+        assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **told}

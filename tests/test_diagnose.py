@@ -1,0 +1,278 @@
+"""A diagnosis for real: its trainings in turns, the experiments beside them, in the time that there is."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import loading
+import msgspec
+import pytest
+import torch
+from imagery import image_tree
+from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
+from training import InMemory
+
+from ddpbench.data.delivered import Delivered
+from ddpbench.experiments.diagnose.beside import Beside
+from ddpbench.experiments.diagnose.openers import Openers
+from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.loading import STAGES
+from ddpbench.record.record import Job, load
+
+pytestmark = pytest.mark.timeout(150)
+
+HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
+BRIEF = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1"]
+
+
+def turns(stderr: str) -> list[str]:
+    """The labels of the trainings in the order in which their rounds ended."""
+    return re.findall(r"^ddpbench: round \d+ of \d+: \S+ \((.+?)\): [\d.,]+ images/s", stderr, re.MULTILINE)
+
+
+def by_label(job: Job) -> dict[str, Any]:
+    return {record.label: record for record in job.records}
+
+
+@pytest.mark.slow
+def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*TORCHRUN, *BRIEF, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=HERE)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("synthetic data need no loader; this is the loader torch") == 1
+    job = only_job(results)
+    assert (job.kind, [record.label for record in job.records]) == ("diagnose", [REAL, DEVICE, BESIDE, REPLAY, NO_SYNC])
+    assert all((record.status, len(record.rounds)) == ("ok", 1) for record in job.records)
+
+    records = by_label(job)
+    assert {label: record.config.loader for label, record in records.items()} == {
+        REAL: "torch",
+        DEVICE: "synthetic",
+        BESIDE: "torch",
+        REPLAY: "torch",
+        NO_SYNC: "synthetic",
+    }
+    assert records[REAL].data.loader == "torch"
+    assert records[BESIDE].data.loader == records[DEVICE].data.loader == "synthetic", "what is trained on lies on the device"
+    assert records[BESIDE].rounds[0].traces[0].memory.workers_rss_bytes, "while a worker works"
+    assert records[REPLAY].rounds[0].traces[0].memory.workers_rss_bytes is None
+    last = [trace.numerics.parameters_after for trace in records[NO_SYNC].rounds[-1].traces]
+    assert last[0] != last[1], "every rank for itself"
+    assert records[NO_SYNC].rounds[-1].digests_agree, "which is no fault"
+    assert all(timed.digests_agree for timed in records[DEVICE].rounds)
+
+    found = job.diagnosis
+    assert found is not None
+    assert found.loader == "torch"
+    assert [alone.rank for alone in found.alone] == [0, 1]
+    for alone in (*found.alone, found.alone_single):
+        assert alone is not None
+        assert alone.images == len(alone.intervals_ms) * 8
+        assert sum(alone.intervals_ms) / 1e3 == pytest.approx(alone.seconds, rel=0.01)
+        assert alone.first_batch_s > 0
+        assert alone.cpu_s > 0, "its worker works"
+    assert [each.affinity for each in found.surroundings] == [len(os.sched_getaffinity(0))]
+    assert found.left_out["storage"] == "the data set lies in memory"
+    assert found.left_out["copies"] == "ranks on processors copy no batches"
+    assert set(found.left_out) == {"storage", "copies", "stages"}
+    assert errors(done.stderr) == []
+
+
+@pytest.mark.slow
+def test_a_folder_of_images_is_diagnosed_to_its_storage(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    tree = image_tree(tmp_path / "tree", images=16)
+    words = ["diagnose", "resnet18", "--device", "cpu", "--image-size", "64", "-b", "2", "-j", "1", "--data-dir", str(tree)]
+    done = launch([*TORCHRUN, *words, "--steps", "3", "--rounds", "2", "--warmup", "1", "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    assert "synthetic data need no loader" not in done.stderr
+    assert turns(done.stderr) == [*(labels := [record.label for record in only_job(results).records]), *reversed(labels)]
+    found = only_job(results).diagnosis
+    assert found is not None
+    assert found.storage is not None
+    assert found.storage.files == 64
+    for alone in found.alone:
+        assert alone.loading is not None
+        assert alone.loading.images == alone.images
+        assert {"read", "decode", "augment", "collate"} <= set(alone.loading.cpu_s) <= set(STAGES)
+    loadings = [trace.loading for timed in by_label(only_job(results))[REAL].rounds for trace in timed.traces]
+    assert all(loading is not None and loading.images == 6 for loading in loadings)
+
+
+@pytest.mark.slow
+def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *BRIEF, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=HERE)
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    assert [record.label for record in job.records] == [REAL, DEVICE]
+    assert job.diagnosis is not None
+    assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "alone_single", "copies", "stages", "storage"}
+    assert job.diagnosis.alone[0].images_per_s > 0
+
+
+def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *BRIEF, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    assert job.diagnosis is not None
+    assert len(by_label(job)[REAL].rounds) == 1, "the run itself is always measured"
+    no_time = {what for what, why in job.diagnosis.left_out.items() if why == "no time was left for it"}
+    assert no_time == {"surroundings", "alone", DEVICE, BESIDE, REPLAY}
+    assert job.diagnosis.alone == []
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: Path) -> None:
+    running = start([*TORCHRUN, *BRIEF, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=HERE)
+    running.until(lambda: any(len(load(path).records[1].rounds) >= 1 for path in results.glob("*.json") if path.stat().st_size))
+    os.kill(running.pid, signal.SIGTERM)
+    done = running.wait(20)
+    (said,) = errors(done.stderr)
+    assert said.startswith("interrupted by SIGTERM")
+    job = only_job(results)
+    assert {record.status for record in job.records} == {"interrupted"}
+    assert job.diagnosis is not None
+    assert len(job.diagnosis.alone) == 2
+    assert running.left_behind() == []
+
+
+# the trainings that are laid out
+
+
+@pytest.mark.parametrize(
+    ("asked", "loader"),
+    [
+        (Config(workload="resnet18"), "torch"),
+        (Config(workload="resnet18", loader="synthetic"), "torch"),
+        (Config(workload="resnet18", loader="dali-cpu"), "dali-cpu"),
+        (Config(workload="mnist-cnn", loader="synthetic"), "torch"),
+        (Config(workload="disc-mlp-3"), "tensor"),
+    ],
+    ids=lambda value: value.workload if isinstance(value, Config) else value,
+)
+def test_a_loader_with_nothing_to_do_is_torch(asked: Config, loader: str) -> None:
+    assert with_a_loader(asked) == msgspec.structs.replace(asked, loader=loader)
+
+
+def test_numbers_that_nobody_loads_are_not_diagnosed() -> None:
+    with pytest.raises(UsageError) as refused:
+        with_a_loader(Config(workload="gemm-mlp"))
+    assert refused.value.hint == "ddpbench run gemm-mlp"
+
+
+def test_the_device_alone_reads_no_folder_and_keeps_everything_else() -> None:
+    real = Config(workload="resnet18", loader="torch", data_dir="there", workers=3, precision="fp32", engine="accelerate")
+    cells, left_out = trainings(real, ranks=2)
+    configs = {cell.label: cell.config for cell in cells}
+    real = msgspec.structs.replace(real, warmup=2)
+    resident = msgspec.structs.replace(real, loader="synthetic", data_dir=None)
+    assert configs == {
+        REAL: real,
+        DEVICE: resident,
+        BESIDE: real,
+        REPLAY: real,
+        NO_SYNC: msgspec.structs.replace(resident, engine="none"),
+    }
+    assert left_out == {}
+
+
+def test_who_says_how_long_to_warm_up_is_heard() -> None:
+    cells, _ = trainings(Config(workload="resnet18", loader="torch", warmup=7), ranks=1)
+    assert {cell.config.warmup for cell in cells} == {7}
+
+
+def test_a_loader_in_the_trainers_own_thread_has_nothing_beside() -> None:
+    cells, left_out = trainings(Config(workload="vgg16-cifar10", loader="torch", workers=0), ranks=1)
+    assert [cell.label for cell in cells] == [REAL, DEVICE, REPLAY]
+    assert set(left_out) == {BESIDE}
+
+
+def test_every_turn_reads_another_order_and_all_ranks_the_same() -> None:
+    config = Config(workload="resnet18", seed=2**32 - 1)
+    mine, theirs = Openers(), Openers()
+    seeds = [mine.elsewhere(config).seed for _ in range(3)]
+    assert len({config.seed, *seeds}) == 4
+    assert seeds == [theirs.elsewhere(config).seed for _ in range(3)]
+
+
+# the loader beside
+
+
+class Counted:
+    """A loader beside, which gives a batch whenever it is allowed to."""
+
+    in_flight = 2
+
+    def __init__(self) -> None:
+        self.taken, self.closed = 0, False
+        self.allowed, self.took = threading.Semaphore(0), threading.Semaphore(0)
+
+    def take(self) -> None:
+        self.allowed.acquire()
+        self.taken += 1
+        self.took.release()
+
+    def worker_pids(self) -> list[int]:
+        return [os.getpid()]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Resident(InMemory):
+    data = None
+
+
+def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None:
+    counted, resident = Counted(), Resident(torch.device("cpu"))
+    beside = Beside(resident, counted, counted.take)
+    for _ in range(5):
+        images, _ = beside.next_batch(lambda: None)
+        assert images is resident.images
+    counted.allowed.release(10)
+    while counted.took.acquire(timeout=0.3):
+        pass
+    assert 2 <= counted.taken <= 3, "one was being taken, and no more are owed than can be in flight"
+    assert beside.worker_pids() == [os.getpid()]
+    beside.close()
+    assert counted.closed
+    assert counted.taken <= 3
+
+
+def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
+    counted, failed = Counted(), threading.Event()
+
+    def take() -> None:
+        failed.set()
+        raise BenchError("there is no such file")
+
+    beside = Beside(Resident(torch.device("cpu")), counted, take)
+    beside.next_batch(lambda: None)
+    failed.wait(5)
+    beside._thread.join(5)
+    with pytest.raises(BenchError, match="no such file"):
+        beside.next_batch(lambda: None)
+    beside.close()
+
+
+def test_only_the_host_side_of_replayed_batches_is_kept_and_closed_at_the_end(tmp_path: Path) -> None:
+    settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), Openers()
+    openers.batches = 3
+    first, second = (openers.of(REPLAY)(settled, "imagenet", 1000, 0, 1, torch.device("cpu")) for _ in range(2))
+    assert isinstance(first, Delivered)
+    assert first is not second, "what one has on the device goes with its turn"
+    batches = [first.next_batch(lambda: None) for _ in range(3)]
+    first.close()
+    again = [second.next_batch(lambda: None) for _ in range(3)]
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(batches, again, strict=True)), "they are the same in every turn"
+    assert openers.batch_bytes == batches[0][0].nbytes + batches[0][1].nbytes
+    openers.close()
+    with pytest.raises(ZeroDivisionError):
+        second.next_batch(lambda: None)

@@ -1,0 +1,233 @@
+"""Every limit and every cause, of a diagnosis and of a run alone: what is named, in which words, and what is offered against it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+import records
+from diagnoses import DIAGNOSES, PIL_MS, TORCH, data_wait, diagnosis, far_away, loading, on_processors
+from msgspec.structs import replace
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.cures import offered
+from ddpbench.analysis.judge import judge
+from ddpbench.analysis.pipeline.cures import Cure
+from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
+from ddpbench.analysis.pipeline.supply import supply
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.loading import CoreUse
+from ddpbench.record.record import Job, Record
+from ddpbench.record.verdict import CAUSES, VERDICTS, Verdict
+
+
+def verdict_of(job: Job) -> Verdict:
+    real = diagnosed(job)
+    assert real is not None
+    assert real.verdict is not None
+    return real.verdict
+
+
+def cures_of(job: Job) -> list[Cure]:
+    real = diagnosed(job)
+    assert real is not None
+    return offered(Rerun(real, job.command), Case(real, summarise(real), experiments_of(job)), verdict_of(job))
+
+
+@pytest.mark.parametrize("name", DIAGNOSES)
+def test_a_diagnosis_names_the_limit_and_its_cause(name: str) -> None:
+    make, kind, cause = DIAGNOSES[name]
+    found = verdict_of(make())
+    assert (found.kind, found.cause) == (kind, cause)
+    assert found.says
+    assert found.why
+
+
+def test_every_limit_and_every_cause_is_tried() -> None:
+    assert {kind for _, kind, _ in DIAGNOSES.values()} == VERDICTS.keys()
+    assert {cause for _, _, cause in DIAGNOSES.values()} - {""} == CAUSES.keys()
+
+
+@pytest.mark.parametrize("name", DIAGNOSES)
+def test_what_is_offered_can_be_run_and_is_worth_it(name: str) -> None:
+    job = DIAGNOSES[name][0]()
+    real = diagnosed(job)
+    assert real is not None
+    given = supply(Case(real, summarise(real), experiments_of(job)))
+    for cure in cures_of(job):
+        assert cure.images_per_s is None or given.given_rate < cure.images_per_s <= given.device_rate * 1.0001
+        words = shlex.split(cure.command.split("&& ")[-1])
+        assert not words or words[0] in ("torchrun", "top")
+        assert ("diagnose" in words) == (verdict_of(job).kind == "inconclusive")
+
+
+def test_too_few_cores_say_that_no_number_of_workers_helps_and_what_does() -> None:
+    job = DIAGNOSES["too-few-cores"][0]()
+    found = verdict_of(job)
+    assert "no number of workers can feed 4 GPUs from 16 cores" in found.why
+    assert "read 0.1, decode 5.9, augment 2.1, collate 1" in found.why
+    names = [cure.name for cure in cures_of(job)]
+    assert names == ["--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu", "54 cores a GPU"]
+
+
+def test_workers_are_offered_as_many_as_the_cores_have_work_for() -> None:
+    job = DIAGNOSES["too-few-workers"][0]()
+    assert "15 would give 3,260, and no more can be had from 64 cores" in verdict_of(job).why
+    assert verdict_of(job).next.endswith(" --workers 2,15")
+    enough = diagnosis(800.0, config=replace(TORCH, workers=1), cpu_ms={"read": 0.05, "decode": 0.8, "augment": 0.3}, busy=0.1)
+    assert verdict_of(enough).cause == "too-few-workers"
+    assert "8 would keep up, and there are cores for them" in verdict_of(enough).why
+
+
+def test_fewer_workers_are_offered_where_they_take_turns() -> None:
+    assert verdict_of(DIAGNOSES["oversubscribed"][0]()).next.endswith(" --workers 16,3")
+
+
+def test_data_goes_to_memory_only_where_it_fits() -> None:
+    job = DIAGNOSES["slow-storage"][0]()
+    assert verdict_of(job).next.startswith("cp -r /data/imagenet /dev/shm/ddpbench-data && torchrun ")
+    assert job.diagnosis is not None
+    job.diagnosis.surroundings = [replace(each, shm_free_bytes=200 * 10**9) for each in job.diagnosis.surroundings]
+    [cure] = [cure for cure in cures_of(job) if cure.name == "data in memory"]
+    assert (cure.command, cure.why) == ("", "its 141 GB; of /dev/shm 200 are free"), "workers hand their batches over there, too"
+
+
+def test_a_copy_on_one_node_is_none_on_the_others() -> None:
+    job = diagnosis(800.0, wall_ms={"read": 30.0}, place=records.environment(4, nodes=2, usable_cores=32.0))
+    [cure] = [cure for cure in cures_of(job) if cure.name == "data in memory"]
+    assert (cure.command, cure.why) == ("", "its 141 GB fit in /dev/shm, where every node needs a copy")
+
+
+def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
+    """Its workers idle, so what a cheaper image gives cannot be computed from what one costs."""
+    assert {cure.images_per_s for cure in cures_of(DIAGNOSES["slow-hand-over"][0]()) if cure.command} == {None}
+
+
+def test_a_tensor_loader_is_known_for_small_images() -> None:
+    assert verdict_of(DIAGNOSES["cifar-per-sample"][0]()).next.endswith(" --loader torch,tensor")
+
+
+def test_what_a_run_is_offered_after_a_diagnosis_has_a_loader_by_name() -> None:
+    """A run without one would train on a resident batch."""
+    job = DIAGNOSES["too-few-workers"][0]()
+    start = "torchrun --standalone --nproc_per_node=4 -m ddpbench"
+    assert Rerun(job.records[0], shlex.split(f"{start} diagnose resnet50 --amp")).command() == f"{start} resnet50 --amp --loader torch"
+    assert Rerun(job.records[0], shlex.split(f"{start} diagnose resnet50 --data-dir d")).command() == f"{start} resnet50 --data-dir d"
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.9, "hand-over"), (0.45, "")])
+def test_hand_over_and_making_batches_are_named_only_where_one_is_most_of_the_wait(share: float, cause: str) -> None:
+    given = 900.0
+    told = {"hand_over_ms": share * data_wait(256, given)}
+    found = verdict_of(diagnosis(given, told=told, busy=0.6))
+    assert found.cause == cause
+    assert ("cannot be told apart" in found.why) == (cause == "")
+
+
+def test_a_trainer_that_waits_for_a_core_takes_no_batch_over_slowly() -> None:
+    told = {"hand_over_ms": 0.7 * data_wait(256, 320.0)}
+    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), told=told, busy=0.96)).cause == "too-few-cores"
+
+
+def test_workers_that_idle_on_idle_cores_are_not_called_too_few() -> None:
+    found = verdict_of(diagnosis(900.0, told={"hand_over_ms": 1.0, "head_of_line": 0.0}, busy=0.5))
+    assert (found.kind, found.cause) == ("data-bound", "")
+    assert found.why.endswith("the workers make batches for 55% of their time, and yet the GPU waits: for what cannot be told")
+
+
+def test_workers_that_hardly_need_a_core_are_too_few_on_the_busiest_machine() -> None:
+    assert verdict_of(far_away(cores=8.0, busy=0.2, others=6.4)).cause == "too-few-workers"
+
+
+@pytest.mark.parametrize(("sharing", "cause"), [(1.0, "too-few-workers"), (2.0, "")])
+def test_more_workers_help_only_where_ranks_do_not_share_what_workers_wait_for(sharing: float, cause: str) -> None:
+    found = verdict_of(far_away(sharing))
+    assert (found.kind, found.cause) == ("data-bound", cause)
+    assert found.why.endswith("they share what they wait for") == (cause == "")
+
+
+def test_without_a_rank_alone_nobody_knows_whether_more_workers_would_help() -> None:
+    job = far_away()
+    judge(job.records[0])
+    found = job.records[0].verdict
+    assert found is not None
+    assert (found.kind, found.cause) == ("data-bound", "")
+    assert found.why.endswith("and for no core: whether more workers would help cannot be told")
+
+
+def test_interference_that_the_run_does_not_show_is_no_theft() -> None:
+    """Training on resident batches takes 51% longer beside a loader that never rests; the run is as fast as without one."""
+    slowed = {"forward": 31.0, "backward": 61.0}
+    job = on_processors(None, work={"forward": 20.0, "backward": 40.0, "optimizer": 2.0}, beside=slowed, cpu_ms={"decode": 3.0})
+    assert verdict_of(job).kind == "compute-bound"
+
+
+def test_neighbours_of_a_job_that_lacks_far_more_cores_than_they_take_are_not_the_limit() -> None:
+    wall_ms = {stage: 1.5 * span for stage, span in PIL_MS.items()}
+    found = verdict_of(diagnosis(300.0, cores=16.0, config=replace(TORCH, workers=3), wall_ms=wall_ms, busy=0.8, others=2.5))
+    assert (found.kind, found.cause) == ("data-bound", "too-few-cores")
+
+
+def test_a_diagnosis_in_doubt_is_given_more_time() -> None:
+    assert verdict_of(DIAGNOSES["too-noisy"][0]()).next.endswith(
+        " diagnose resnet50 --amp --loader torch --data-dir /data/imagenet --workers 15 --time-limit 240"
+    )
+
+
+def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
+    job = DIAGNOSES["loader-steals-cpu"][0]()
+    job.records[-1].rounds = []
+    around = experiments_of(job)
+    assert around.device is not None
+    assert around.beside is None
+
+
+def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: float | None = 0.3, **cost: Any) -> Record:
+    """A run by itself, on four GPUs, and judged. Its cores are not watched where ``busy`` is None."""
+    job = diagnosis(given, cores=cores, config=replace(TORCH, workers=workers), busy=busy or 0.0, **cost)
+    record = job.records[0]
+    if busy is None:
+        unwatched = ([replace(trace, cores=None) for trace in timed.traces] for timed in record.rounds)
+        record.rounds = [replace(timed, traces=traces) for timed, traces in zip(record.rounds, unwatched, strict=True)]
+    record.label = ""
+    judge(record, typed=shlex.split("torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp --data-dir /data/imagenet"))
+    return record
+
+
+def told(record: Record) -> tuple[str, str, str]:
+    assert record.verdict is not None
+    return record.verdict.kind, record.verdict.cause, record.verdict.next.rpartition("-m ddpbench ")[2]
+
+
+def test_a_run_alone_names_causes_that_its_workers_tell() -> None:
+    start = "resnet50 --amp --data-dir /data/imagenet"
+    cheap = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
+    assert told(alone(430.0, workers=2, cpu_ms=cheap, busy=0.2)) == ("data-bound", "too-few-workers", f"{start} --workers 2,15")
+    assert told(alone(320.0, cores=16.0, workers=3, busy=0.96)) == ("data-bound", "too-few-cores", f"{start} --loader torch,dali-gpu")
+    assert told(alone(800.0, wall_ms={"read": 30.0}))[:2] == ("data-bound", "storage")
+
+
+def test_a_run_alone_that_tells_no_cause_names_the_diagnosis() -> None:
+    record = alone(320.0, cores=16.0, workers=3, busy=None, cpu_ms={})
+    assert told(record) == ("data-bound", "", "diagnose resnet50 --amp --data-dir /data/imagenet")
+
+
+def test_ranks_on_processors_that_share_their_cores_with_workers_are_robbed() -> None:
+    """Each computes with 0.6 of a core, and its workers use the rest."""
+    config = replace(records.cpu_run().config, loader="torch", data_dir="/data/imagenet", workers=1)
+    step_s, steps = 0.1045, 20
+    images, wall_s = 8 * steps, step_s * steps
+    trace = {
+        "loading": loading(images, {"decode": 4.0, "augment": 1.0}),
+        "cpu_s": 0.98 * wall_s,
+        "cores": CoreUse(cores=2, busy_s=1.97 * wall_s, wall_s=wall_s),
+    }
+    phases = {"data": 0.1, "forward": 34.0, "backward": 66.0, "optimizer": 4.0}
+    record = records.cpu_run(ranks=[phases] * 2, config=config, traces={rank: trace for rank in range(2)})
+    judge(record)
+    assert record.verdict is not None
+    assert record.verdict.kind == "loader-steals-cpu"
+    assert re.search(r"a rank gets 0\.\d+ of 1 cores, and the loader's workers keep 0\.\d+ of 2 busy", record.verdict.why)

@@ -1,0 +1,84 @@
+"""``--fail-if-data-wait``: exit 4 where the ranks wait for data too long, on real runs; what it cannot be."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, errors, only_job, only_record
+
+from ddpbench.cli import main
+from ddpbench.record.config import Config
+
+pytestmark = pytest.mark.timeout(110)
+
+HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
+SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "sluggish:sluggish"]
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_longer_exits_4_and_says_so(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+    assert done.returncode == 4
+    (said,) = errors(done.stderr)
+    assert said.startswith("the ranks wait ")
+    assert said.endswith("% of every step for data, and --fail-if-data-wait allows 5%")
+    assert only_record(results).status == "ok", "the run itself ended well"
+    assert "images/s" in done.stdout, "and its report is there"
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_less_exits_0(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "99.9%", "-o", str(results)], env={**HERE, "DELAY_S": "0"})
+    assert (done.returncode, errors(done.stderr)) == (0, [])
+
+
+@pytest.mark.slow
+def test_ranks_that_a_child_starts_hand_their_4_on_and_any_arm_will_do(launch: Callable[..., Any], results: Path) -> None:
+    both = [*SLOW[:-1], "synthetic,sluggish:sluggish", "--fail-if-data-wait", "5%", "--gpus", "2"]
+    done = launch([*PLAIN, *both, "-o", str(results)], env=HERE)
+    assert done.returncode == 4
+    (said,) = errors(done.stderr)
+    assert said.startswith("sluggish:sluggish: the ranks wait ")
+
+
+@pytest.mark.slow
+def test_under_torchrun_it_fails(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*TORCHRUN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+    assert done.returncode == 1
+    assert len(errors(done.stderr)) == 1
+
+
+@pytest.mark.slow
+def test_a_diagnosis_has_the_gate_of_its_run(launch: Callable[..., Any], results: Path) -> None:
+    done = launch([*PLAIN, "diagnose", *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+    assert done.returncode == 4
+    assert len(errors(done.stderr)) == 1
+    assert only_job(results).kind == "diagnose"
+
+
+@pytest.mark.parametrize("value", ["5", "0%", "100%", "-1%", "5%%", "%", "five%", "nan%", "inf%", "5,6%", "5 %"])
+@pytest.mark.parametrize("command", ["run", "diagnose"])
+def test_what_is_no_share_is_refused(command: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "resnet18", "--fail-if-data-wait", value])
+    assert end.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert "--fail-if-data-wait" in error
+    assert hint in ("hint: it takes a number above 0% and below 100%, with its %", "hint: every arm of a job shares it")
+
+
+@pytest.mark.parametrize("words", ["resnet18 --fail-if-data-wait 5%", "resnet18 --fail-if-data-wait 5% --loader synthetic"])
+def test_a_gate_that_nothing_can_fail_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*shlex.split(words), "--device", "cpu"])
+    assert end.value.code == 2
+    assert "--fail-if-data-wait has nothing to judge: synthetic data" in capsys.readouterr().err
+
+
+def test_it_is_typed_as_it_was_given() -> None:
+    assert Config(workload="resnet18", fail_if_data_wait=5.0).to_argv() == ["resnet18", "--fail-if-data-wait", "5.0%"]

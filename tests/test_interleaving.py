@@ -1,0 +1,148 @@
+"""Turns of several arms: their order, which of them there is time for, and how long their rounds are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
+
+import pytest
+from training import world_of_one
+
+from ddpbench.experiments import pace as pace_module
+from ddpbench.experiments.allowance import Allowance
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.interleaving import interleave, schedule
+from ddpbench.experiments.pace import Pace
+from ddpbench.experiments.since import BEGAN_VARIABLE, began, process_began_s
+from ddpbench.record.config import Config
+
+
+def test_every_second_round_runs_backwards() -> None:
+    assert list(schedule([2, 3])) == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
+
+
+def test_an_arm_may_have_some_rounds_at_once() -> None:
+    order = list(schedule([4, 2], {0: 3}))
+    assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]
+    assert list(schedule([1, 1], {0: 3})) == [(0, 0), (1, 0)], "no more than it has"
+
+
+@dataclass
+class Turns:
+    """An arm that takes ``costs`` seconds on a clock of its own for each round, and one more where another left the device to it."""
+
+    clock: list[float]
+    costs_s: float
+    rounds: int = 5
+    over: bool = False
+    done: frozenset[int] = frozenset()
+    had: list[int] = field(default_factory=list)
+    here: bool = False
+
+    @property
+    def config(self) -> Config:
+        return Config(workload="resnet18", rounds=self.rounds)
+
+    def enter(self) -> None:
+        self.clock[0] += 0 if self.here else 1
+        self.here = True
+
+    def leave(self) -> None:
+        self.here = False
+
+    def round(self, index: int) -> None:
+        self.clock[0] += self.costs_s
+        self.had.append(index)
+
+    def round_is_kept(self, index: int) -> None:
+        pass
+
+
+def take_turns(monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[Brief | None]) -> list[list[int]]:
+    """The rounds that each arm had, and the time when the last was over."""
+    clock = [0.0]
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+    arms, pace = [Turns(clock, cost_s) for cost_s in costs_s], Pace()
+    allowance = Allowance(end_s, pace, world_of_one(), briefs)
+    pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
+    at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
+    for index, _ in interleave(arms, allowance.has, at_once):  # type: ignore[arg-type]
+        pace.round_ended(index)
+    return [*(arm.had for arm in arms), [round(clock[0])]]
+
+
+def test_an_arm_that_does_not_fit_is_passed_over_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fast, end = take_turns(monkeypatch, 42.0, [19.0, 1.0], [None, None])
+    assert slow == [0]
+    assert fast == [0, 1, 2, 3, 4]
+    assert end <= [42]
+
+
+def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [
+        Brief(1.0, 1.0, needed=3, first_s=8.0),
+        Brief(1.0, 1.0, needed=1, first_s=4.0),
+        Brief(1.0, 1.0, first_s=4.0),
+    ]
+    real, device, other, end = take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], briefs)
+    assert real == [0, 1, 2]
+    assert device[0] == 0
+    assert 1 not in other, "though there was time for it when its turn came"
+    assert end <= [35]
+    assert take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], [None] * 3)[0] == [0, 1], "which nobody keeps time for"
+
+
+def test_the_time_of_what_cannot_be_had_any_more_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_s=8.0), Brief(1.0, 1.0, first_s=2.0)]
+    real, other, end = take_turns(monkeypatch, 29.0, [19.0, 1.0], briefs)
+    assert (real, other) == ([0], [0, 1, 2, 3, 4])
+    assert end <= [29]
+
+
+def test_the_first_is_always_tried_and_what_is_not_worth_its_time_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_s=4.0), Brief(1.0, 1.0, first_s=inf)]
+    assert take_turns(monkeypatch, 0.0, [50.0, 1.0], briefs)[:2] == [[0], []]
+    assert take_turns(monkeypatch, 500.0, [5.0, 1.0], briefs)[:2] == [[0, 1, 2, 3, 4], []]
+
+
+def test_a_device_that_is_slower_than_expected_is_so_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_s=5.0), Brief(1.0, 1.0, needed=1, first_s=5.0)]
+    real, device, end = take_turns(monkeypatch, 100.0, [80.0, 80.0], briefs)
+    assert (real, device) == ([0], [])
+    assert end == [81]
+
+
+def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, first_s=2.0), Brief(1.0, 1.0, first_s=2.0, leaving_s=5.0)]
+    assert take_turns(monkeypatch, 8.0, [1.0, 1.0], briefs)[1] == []
+    assert take_turns(monkeypatch, 9.0, [1.0, 1.0], briefs)[1] == [0]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "workers", "longest_s", "steps"),
+    [
+        (0.05, 0, 20.0, 30),
+        (0.05, 8, 20.0, 32),
+        (0.05, 16, 20.0, 64),
+        (0.4, 8, 20.0, 8),
+        (0.4, 1, 20.0, 4),
+        (3.4, 1, 15.0, 4),
+        (3.4, 1, 8.0, 2),
+        (20.0, 8, 15.0, 1),
+    ],
+)
+def test_a_round_spans_some_turns_of_the_workers_where_there_is_time(step_s: float, workers: int, longest_s: float, steps: int) -> None:
+    assert Brief(1.5, 3.0, longest_s=longest_s).steps(step_s, workers) == steps
+    assert Brief(1.5, 3.0, step_s=step_s, longest_s=longest_s).steps(0.0, workers) == steps, "by what is known of its loader"
+
+
+def test_a_command_began_before_its_first_line() -> None:
+    before = perf_counter()
+    assert began({}) < before
+    assert began({"TORCHELASTIC_RUN_ID": "none"}) <= began({}) + 0.1, "its launcher was there first"
+    here_s = process_began_s(os.getpid())
+    assert here_s is not None
+    assert began({BEGAN_VARIABLE: str(here_s - 100)}) == pytest.approx(began({}) - 100, abs=0.1)
+    assert process_began_s(2**30) is None

@@ -1,0 +1,160 @@
+"""A made set is whole or not there, whoever asks for it and however the making ends."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_faults import PLAIN, errors
+
+from ddpbench.data.made_folder import MARKER, make
+from ddpbench.data.made_tree import made_tree
+from ddpbench.record.errors import UsageError
+
+IMAGES, CLASSES = 16, 4
+SMALL = ["--images", str(IMAGES), "--classes", str(CLASSES)]
+
+
+def unheard(done: int) -> None:
+    """Nobody listens."""
+
+
+def made(folder: Path) -> list[Path]:
+    """Every file of the made set in ``folder``."""
+    return sorted(folder.rglob("*.JPEG"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("data") / "whole"
+    make(target, made_tree(IMAGES, CLASSES), unheard)
+    return target
+
+
+def test_a_second_call_makes_nothing(whole: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in made(whole)}
+    make(whole, made_tree(IMAGES, CLASSES), lambda done: pytest.fail("it is there"))
+    assert {file: file.stat().st_mtime_ns for file in made(whole)} == before
+
+
+def test_what_was_done_is_told(tmp_path: Path) -> None:
+    told: list[int] = []
+    make(tmp_path / "made", made_tree(IMAGES, CLASSES), told.append)
+    assert (told[0], told[-1], told) == (0, IMAGES + CLASSES, sorted(told))
+
+
+def test_many_processes_ask_and_one_makes(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from ddpbench.data.made_folder import make; from ddpbench.data.made_tree import made_tree\n"
+        "make(Path(sys.argv[1]), made_tree(16, 4), lambda done: done or print('making', flush=True)); assert 'torch' not in sys.modules"
+    )
+    target = tmp_path / "new" / "made"
+    ranks = [subprocess.Popen([sys.executable, "-c", script, str(target)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(rank.communicate(timeout=120)[0] for rank in ranks) == ["", "", "making\n"]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0]
+    assert [path.name for path in target.parent.iterdir()] == ["made"], "nothing else is left behind"
+    assert len(made(target)) == IMAGES + CLASSES
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [pytest.param(signal.SIGKILL, -9, id="killed"), pytest.param(signal.SIGINT, 130, id="Ctrl-C", marks=pytest.mark.slow)]
+)
+def test_a_half_made_set_is_never_used(start: Callable[..., Any], tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    target = tmp_path / "made"
+    running = start([*PLAIN, "make-data", "imagenet", str(target), "--images", "100000"])
+    running.until(lambda: len(made(tmp_path / ".made.unfinished")) > IMAGES)
+    os.kill(running.pid, sent)
+    done = running.wait(20)
+    assert done.returncode == code
+    assert not target.exists()
+    if sent is signal.SIGINT:
+        assert errors(done.stderr) == ["interrupted by SIGINT"]
+        assert list(tmp_path.iterdir()) == [], "it takes away what it had made"
+    make(target, made_tree(IMAGES, CLASSES), unheard)
+    assert len(made(target)) == IMAGES + CLASSES
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_set_that_has_lost_files_is_made_anew(whole: Path, tmp_path: Path) -> None:
+    make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    made(tmp_path / "made")[3].unlink()
+    make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    assert [file.read_bytes() for file in made(tmp_path / "made")] == [file.read_bytes() for file in made(whole)]
+
+
+def test_another_folder_is_left_alone(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds something else than 17 images of 4 classes in the shape of ImageNet"):
+        make(whole, made_tree(IMAGES + 1, CLASSES), unheard)
+    (tmp_path / "photographs").mkdir()
+    (tmp_path / "photographs" / "mine.jpg").touch()
+    for theirs in (tmp_path / "photographs", tmp_path / "photographs" / "mine.jpg"):
+        with pytest.raises(UsageError, match="holds something else"):
+            make(theirs, made_tree(IMAGES, CLASSES), unheard)
+    assert [path.name for path in (tmp_path / "photographs").iterdir()] == ["mine.jpg"]
+
+
+def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    make(tmp_path / "link", made_tree(IMAGES, CLASSES), unheard)
+    assert len(made(tmp_path / "empty")) == IMAGES + CLASSES
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot make 16 images .* in '.*/file/made': .*: '.*/file'"):
+        make(tmp_path / "file" / "made", made_tree(IMAGES, CLASSES), unheard)
+
+
+def test_a_set_that_is_too_large_is_refused_before_it_is_made(launch: Callable[..., Any], tmp_path: Path) -> None:
+    done = launch([*PLAIN, "make-data", "imagenet", str(tmp_path / "made"), "--images", "10000000000"])
+    assert done.returncode == 2
+    (said,) = errors(done.stderr)
+    assert said.startswith("10,000,000,000 images of 100 classes in the shape of ImageNet take 1,147,120.0 GB, and ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def short_files() -> Iterator[None]:
+    """Files cannot grow past 20 kB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(short_files: None, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot make 16 images .*: File too large"):
+        make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_line(launch: Callable[..., Any], tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a full disk is made by mounting a small one, which needs root")
+    (tmp_path / "disk").mkdir()
+    program = f"{sys.executable} -m ddpbench make-data imagenet disk/made {' '.join(SMALL)}"
+    script = f"mount -t tmpfs -o size=9m,nr_inodes=20 tmpfs disk && {program}; code=$?; ls -A disk; umount disk; exit $code"
+    done = launch(["unshare", "-m", "bash", "-c", script], cwd=tmp_path)
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("this machine does not let root mount")
+    assert done.returncode == 2
+    (said,) = errors(done.stderr)
+    assert "No space left on device" in said
+    assert done.stdout == "", "nothing is left on the disk"
+
+
+def test_the_marker_alone_is_no_set(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / MARKER).write_text(made_tree(IMAGES, CLASSES).name)
+    make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    assert len(made(tmp_path / "made")) == IMAGES + CLASSES

@@ -1,0 +1,148 @@
+"""``make-data``: sets in the files of the real ones, where they lie, and the one that stands for ImageNet where nobody names a folder."""
+
+from __future__ import annotations
+
+import pickle
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loading import config
+from test_faults import TORCHRUN, errors, only_record
+from torchvision import datasets
+
+from ddpbench.cli import main
+from ddpbench.data import made, sets
+from ddpbench.data.cache import cache_folder
+from ddpbench.data.made_sets import FULL, SMALL, made_set, stand_in
+from ddpbench.experiments.stand_in import with_images
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder, of this test alone; not there yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    return tmp_path / "xdg" / "ddpbench"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "workload", "held_out"), [("imagenet", "resnet50", 10), ("cifar10", "vgg16-cifar10", 20), ("mnist", "mnist-cnn", 17)]
+)
+def test_it_says_where_the_set_lies_and_how_to_use_it(
+    cache: Path, capsys: pytest.CaptureFixture[str], dataset: str, workload: str, held_out: int
+) -> None:
+    words = ["make-data", dataset, "--images", "100", "--classes", "10"]
+    assert main(words) == 0
+    first, told = capsys.readouterr(), f"{cache}/{dataset}-100x10-recipe1"
+    title, where, how = first.out.splitlines()
+    assert title.startswith("100 images of 10 classes in the shape of ")
+    assert title.endswith(f", and {held_out} held out")
+    assert where == told
+    assert shlex.split(how) == ["use", "ddpbench", workload, "--data-dir", told]
+    assert first.err.startswith("ddpbench: making 100 images of 10 classes")
+    assert main(words) == 0
+    assert (capsys.readouterr()) == (first.out, ""), "the second call makes nothing"
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr().out == f"{told}\n"
+
+
+@pytest.mark.parametrize("dataset", list(made.MADE))
+def test_a_made_set_is_read_as_the_real_one(dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["make-data", dataset, str(tmp_path / "my set"), "--images", "1000"]) == 0
+    assert "my set'" in capsys.readouterr().out, "a name with a space is quoted"
+    assert sets.check(dataset, str(tmp_path / "my set"), 10) == 1000
+    held_out = sets.held_out(dataset, str(tmp_path / "my set"))
+    assert held_out is not None
+    assert len(held_out.labels) == {"cifar10": 200, "mnist": 167}[dataset]
+    for found, same in (
+        (sets.train(dataset, str(tmp_path / "my set")), made.make(dataset, "train", 1000)),
+        (held_out, made.make(dataset, "held-out", len(held_out.labels))),
+    ):
+        assert np.array_equal(found.samples, same.samples)
+        assert np.array_equal(found.labels, same.labels)
+        assert (found.made, found.description) == (True, same.description)
+
+
+def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision reads them, and takes text for text; the one thing that they cannot have is the digest of the real ones."""
+    main(["make-data", "cifar10", str(tmp_path / "set"), "--images", "50", "--classes", "3", "--quiet"])
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
+    read = datasets.CIFAR10(str(tmp_path / "set"))
+    ours = sets.train("cifar10", str(tmp_path / "set"))
+    assert np.array_equal(read.data, ours.samples)
+    assert read.targets == ours.labels.tolist()
+    assert set(read.targets) == {0, 1, 2}
+    batch = pickle.loads((tmp_path / "set" / "cifar-10-batches-py" / "test_batch").read_bytes(), encoding="bytes")
+    assert set(batch) == {b"batch_label", b"labels", b"data", b"filenames"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["imagnet"], "unknown data set 'imagnet'"),
+        (["cifar10", "--classes", "11"], "CIFAR-10 has 10 classes, and not 11"),
+        (["imagenet", "--images", "5", "--classes", "6"], "5 images are too few for 6 classes"),
+        (["mnist", "--images", "0"], "--images cannot be '0'"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(cache: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["make-data", *words])
+    assert ended.value.code == 2
+    assert says in errors(capsys.readouterr().err)[0]
+    assert not cache.exists()
+
+
+def test_the_set_that_is_made_unasked_is_the_one_that_is_made_asked() -> None:
+    assert stand_in(256, 1000, cuda=True).name == made_set("imagenet").name
+    assert (made_set("imagenet").images, made_set("imagenet").classes) == FULL
+    assert (stand_in(16, 1000, cuda=False).images, stand_in(16, 10, cuda=False).classes) == (SMALL[0], 10)
+    assert stand_in(1024, 1000, cuda=False).images == 1024
+    assert stand_in(12_801, 1000, cuda=True).images == 25_600
+
+
+def test_the_cache_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder({"XDG_CACHE_HOME": "/scratch"}) == Path("/scratch/ddpbench")
+    assert cache_folder({}) == cache_folder({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "ddpbench"
+
+
+def test_arms_without_a_folder_share_one_set(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def arm(loader: str, data_dir: Path | None = None, batch_size: int = 8) -> Config:
+        return config(loader, data_dir, batch_size=batch_size, device="cpu")
+
+    arms = [arm("torch", batch_size=100), arm("synthetic"), arm("torch", batch_size=200), arm("torch", Path("/mine"))]
+    filled = with_images(arms, 2, quiet=False)
+    made_here = str(cache / stand_in(400, 1000, cuda=False).name)
+    assert [each.data_dir for each in filled] == [made_here, None, made_here, "/mine"]
+    assert len(list((cache / made_here / "train").glob("*/*"))) == 512
+    assert f"in '{made_here}'" in capsys.readouterr().err
+    assert with_images(arms, 2, quiet=False) == filled
+    assert capsys.readouterr().err == ""
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="cannot make 512 images") as refused:
+        with_images([config("torch")], 1, quiet=True)
+    assert "XDG_CACHE_HOME" in refused.value.hint
+
+
+@pytest.mark.slow
+def test_two_ranks_without_a_folder_train_on_the_made_set(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    small = ["--device", "cpu", "--image-size", "32", "-b", "2", "--rounds", "2", "--steps", "2", "-w", "1", "-j", "1"]
+    words = [*TORCHRUN, "resnet18", "--loader", "torch", *small, "--validate", "-o", str(results)]
+    done = launch(words, env={"XDG_CACHE_HOME": str(tmp_path / "xdg")})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ddpbench: making") == 1
+    assert "made set in the shape of ImageNet, 512 JPEGs" in done.stdout
+    record = only_record(results)
+    assert record.data is not None
+    assert (record.data.made, record.asked and record.asked.data_dir) == (True, None)
+    assert all(timed.traces[0].numerics.accuracy is not None for timed in record.rounds)

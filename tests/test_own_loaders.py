@@ -1,0 +1,139 @@
+"""``--loader module:name``: somebody's own batches are taken as they come, and what cannot be trained on is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import imagery
+import psutil
+import pytest
+import torch
+from loading import config, opened, take
+
+from ddpbench.data.catalogue import find
+from ddpbench.data.open import check
+from ddpbench.data.validation import held_out
+from ddpbench.record.errors import BenchError, UsageError
+
+
+def own(name: str, **asked: object) -> object:
+    return config(f"own_loaders:{name}", **{"workers": 0, **asked})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None:
+    seen = []
+    for rank in range(2):
+        settled = own("shared_out", workers=workers, batch_size=2)
+        check(settled, "imagenet", 1000, 2)
+        with opened(settled, rank=rank, world_size=2) as live:
+            images, labels = take(live, 6)
+            assert images.shape == (12, 3, 32, 32)
+            assert images.is_contiguous(memory_format=torch.channels_last)
+            assert (live.in_flight, live.data.images, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
+            seen.append(labels.tolist())
+    epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
+    assert all(len(Counter(first + second)) == 8 for first, second in epochs), "five a rank, of which one does not fill a batch"
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_its_workers_are_found_and_end_with_it() -> None:
+    with opened(own("shared_out", workers=2)) as live:
+        take(live, 1)
+        pids = live.worker_pids()
+        assert len(pids) == 2
+        take(live, 8)  # over the epoch's end, where it starts others
+        pids += live.worker_pids()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path: Path) -> None:
+    imagery.image_tree(tmp_path)
+    told = {"sample", "collate"}
+    for name, stages in (("shared_out", told), ("at_once", told), ("folder", {"decode", "augment", "collate"})):
+        with opened(own(name, data_dir=tmp_path, workers=workers)) as live:
+            take(live, 4)
+            loading = live.loading()
+            assert loading
+            assert set(loading.cpu_s) == set(loading.wall_s) == stages
+            assert all(0 < seconds < 30 for seconds in loading.wall_s.values())
+            assert (loading.images, len(loading.batch_ms)) == (8, 4)
+
+
+@pytest.mark.parametrize("name", ["generated", "streamed", "without_questions"])
+def test_whatever_can_be_iterated_over_starts_again_at_its_end(name: str) -> None:
+    with opened(own(name)) as live:
+        images, labels = take(live, 13)
+    assert (images.shape, len(labels)) == ((26, 3, 32, 32), 26)
+    assert len(set(labels.tolist())) > 2
+
+
+def test_nothing_is_held_out_of_what_nobody_knows(tmp_path: Path) -> None:
+    settled = own("without_questions")
+    assert held_out(settled, "imagenet", 1000, 0, 1, torch.device("cpu")) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "says"),
+    [
+        ("nothing", 2, "returned NoneType"),
+        ("empty", 2, "gave no batch"),
+        ("without_questions", 3, "gives batches of 2, and 3 were asked for"),
+        ("without_questions", 1, "gives batches of 2, and 1 were asked for"),
+        ("shared_out", 16, "gives batches of 10, and 16 were asked for"),
+        ("dictionaries", 2, "gives dict"),
+        ("of_another_side", 2, r"gives samples of 3x16x16 in float32, and the model takes 3x32x32 in float32"),
+        ("of_bytes", 2, r"gives samples of 3x32x32 in uint8, and the model takes 3x32x32 in float32"),
+        ("of_halves", 2, r"gives samples of 3x32x32 in float16, and the model takes 3x32x32 in float32"),
+        ("with_short_labels", 2, r"gives labels of shape \(2,\) in int32, and the model takes \(2,\) in int64"),
+        ("with_a_column_of_labels", 2, r"gives labels of shape \(2, 1\) in int64, and the model takes \(2,\) in int64"),
+        ("with_one_label_for_all", 2, r"gives labels of shape \(\) in int64, and the model takes \(2,\) in int64"),
+        ("with_a_class_too_many", 2, "gives labels from 0 to 1,000, and the model takes 0 to 999"),
+        ("with_a_class_below_0", 2, "gives labels from -1 to 999, and the model takes 0 to 999"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_said(name: str, batch_size: int, says: str) -> None:
+    with pytest.raises(BenchError, match=f"'own_loaders:{name}' {says}"), opened(own(name, batch_size=batch_size)) as live:
+        take(live, 2)
+
+
+def test_matrices_are_trained_towards_matrices() -> None:
+    with opened(own("matrices"), "gemm", classes=8) as live:  # type: ignore[arg-type]
+        assert take(live, 1)[1].shape == (2, 8)
+    wrong = opened(own("matrices_with_labels"), "gemm", classes=8)  # type: ignore[arg-type]
+    with pytest.raises(BenchError, match=r"gives targets of shape \(2,\) in int64, and the model takes \(2, 8\) in float32"), wrong as live:
+        take(live, 1)
+
+
+def test_workers_of_every_epoch_leave_inherited_garbage_alone() -> None:
+    with opened(own("collector_states")) as live:  # type: ignore[arg-type]
+        assert take(live, 4)[1].tolist() == [1] * 8, "of two epochs, each with a worker of its own"
+
+
+def test_a_download_and_a_missing_folder_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--download fetches for the loaders of ddpbench, and not for 'own_loaders:generated'"):
+        check(own("generated", data_dir=tmp_path, download=True), "cifar10", 10, 1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"there is no folder '.*absent'"):
+        check(own("generated", data_dir=tmp_path / "absent"), "imagenet", 1000, 1)  # type: ignore[arg-type]
+    (tmp_path / "one-file").touch()
+    check(own("generated", data_dir=tmp_path / "one-file"), "imagenet", 1000, 1)  # type: ignore[arg-type]
+
+
+def test_a_bug_of_its_own_is_shown_as_it_is() -> None:
+    with opened(own("broken")) as live, pytest.raises(ValueError, match="a bug of mine"):
+        take(live, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("own_loaders:NOT_A_LOADER", "is no loader"),
+        ("own_loaders:absent", "cannot load"),
+        ("own_loaders:demanding", "'own_loaders:demanding' asks for mood"),
+    ],
+)
+def test_what_is_no_loader_is_refused_before_anything_is_opened(name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        find(name)

@@ -1,0 +1,78 @@
+"""A long training cut into parts: what they add up to, and what a verdict from a single one is worth."""
+
+from __future__ import annotations
+
+from math import fsum
+
+import msgspec
+import pytest
+from records import BUSY, record
+
+from ddpbench.analysis.bottleneck import verdict
+from ddpbench.analysis.evidence import pieces
+from ddpbench.analysis.parts import PARTS
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.record import Record
+from ddpbench.record.trace import PHASES
+
+
+def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh: bool = True) -> Record:
+    """One round of one rank whose later half takes ``changes_by`` times as long in all phases."""
+    made = record([BUSY], longer=[1.0], steps=steps)
+    trace = made.rounds[0].traces[0]
+    base = {phase: {"data": data_ms, "forward": 10.0, "backward": 20.0}.get(phase, 0.1) for phase in PHASES}
+    pace = [changes_by if step >= steps // 2 else 1.0 for step in range(steps)]
+    phases_ms = {phase: [own * each for each in pace] for phase, own in base.items()}
+    wall_s = fsum(fsum(each) for each in phases_ms.values()) / 1000
+    trace = msgspec.structs.replace(
+        trace, steps=steps, images=8 * steps, wall_s=wall_s, phases_ms=phases_ms, host_data_ms=phases_ms["data"], lead_ms=[], health=None
+    )
+    made.config = msgspec.structs.replace(made.config, fresh=fresh)
+    made.rounds = [msgspec.structs.replace(made.rounds[0], traces=[trace], images=8 * steps, wall_s=wall_s)]
+    return made
+
+
+def test_parts_add_up_to_their_round() -> None:
+    whole = a_training(103, changes_by=2.0)
+    cut = pieces(whole).rounds
+    assert len(cut) == PARTS
+    assert sum(part.traces[0].steps for part in cut) == 103
+    assert sum(part.images for part in cut) == whole.rounds[0].images
+    assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
+    assert [step for part in cut for step in part.traces[0].phases_ms["data"]] == whole.rounds[0].traces[0].phases_ms["data"]
+
+
+def test_thinned_steps_stand_for_those_that_are_not_kept() -> None:
+    whole = a_training(100)
+    whole.rounds = [msgspec.structs.replace(timed, traces=[trace.thinned(4) for trace in timed.traces]) for timed in whole.rounds]
+    cut = pieces(whole).rounds
+    assert [part.traces[0].steps for part in cut] == [20] * PARTS
+    assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
+
+
+@pytest.mark.parametrize(("steps", "fresh"), [(49, True), (100, False)])
+def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fresh: bool) -> None:
+    whole = a_training(steps, fresh=fresh)
+    assert pieces(whole) is whole
+    found = verdict(whole, summarise(whole))
+    assert found is not None
+    assert found.says.startswith("1 round and")
+
+
+def test_a_single_long_training_has_a_verdict_where_its_parts_agree() -> None:
+    steady, computing = a_training(100), a_training(100, data_ms=0.1)
+    for whole, kind in ((steady, "data-bound"), (computing, "compute-bound")):
+        found = verdict(whole, summarise(whole))
+        assert found is not None
+        assert found.kind == kind
+
+
+def test_parts_that_disagree_leave_only_what_explains_it() -> None:
+    waiting, computing = a_training(100, changes_by=1.5), a_training(100, data_ms=0.1, changes_by=1.5)
+    found = verdict(waiting, summarise(waiting))
+    assert found is not None
+    assert found.kind == "data-bound"
+    found = verdict(computing, summarise(computing))
+    assert found is not None
+    assert found.kind == "inconclusive"
+    assert "parts of a round vary" in found.says

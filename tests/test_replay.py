@@ -1,0 +1,85 @@
+"""The same real batches again and again, out of host memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imagery
+import pytest
+import torch
+from loading import CPU, NO_DALI, config, opened, take
+
+from ddpbench.data import replay
+from ddpbench.data.delivered import Delivered
+from ddpbench.data.loader import HostBatch
+from ddpbench.data.open import open_host, open_loader
+from ddpbench.data.replay import LEAST_BATCHES, Replay, room_for
+from ddpbench.data.replay import MOST_BATCHES as BATCHES
+from ddpbench.record.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return imagery.image_tree(tmp_path_factory.mktemp("tree"), classes=4, images=12)
+
+
+def test_it_replays_what_torch_gives(tree: Path) -> None:
+    with opened(config("torch", tree)) as live:
+        images, labels = take(live, BATCHES)
+    with opened(config("replay", tree)) as live:
+        assert live.worker_pids() == []
+        assert (live.in_flight, live.loading(), live.data.images, live.data.loader) == (0, None, 48, "replay")
+        assert live.data.description == "16 batches of torch, in host memory: ImageNet folder, 48 JPEGs"
+        for _ in range(2):
+            again, same = take(live, BATCHES)
+            assert torch.equal(images, again)
+            assert torch.equal(labels, same)
+
+
+@pytest.mark.parametrize("loader", ["torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)])
+def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> None:
+    settled = config(loader, tree)
+    with opened(settled) as live:
+        images, labels = take(live, BATCHES)
+    host = open_host(settled, "imagenet", 1000, 0, 1, CPU)
+    pids = host.worker_pids()
+    live = Delivered(Replay(host, CPU), CPU)
+    assert (host.worker_pids(), live.worker_pids()) == ([], []) or not pids
+    take(live, BATCHES)
+    again, same = take(live, BATCHES)
+    assert torch.equal(images, again)
+    assert torch.equal(labels, same)
+    live.close()
+
+
+def test_batches_that_are_made_on_the_device_have_no_host_side() -> None:
+    with pytest.raises(UsageError, match="makes its batches on the device"):
+        open_host(config("synthetic"), "imagenet", 1000, 0, 1, CPU)
+
+
+def test_it_is_opened_later_without_giving_what_comes_before(tree: Path) -> None:
+    settled = config("replay", tree)
+    with opened(settled) as live:
+        labels = [take(live, 1)[1] for _ in range(BATCHES + 3)]
+    passed: list[object] = []
+    later = open_loader(settled, "imagenet", 1000, 0, 1, CPU, first_batch=BATCHES + 2, passed=lambda: passed.append(1))
+    assert torch.equal(take(later, 1)[1], labels[-1])
+    assert passed == []
+    later.close()
+
+
+def test_no_more_is_kept_than_the_host_has_room_for(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = HostBatch(torch.zeros(2**20 + 1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8))
+    assert room_for(batch, pinned=False, ranks=2, free_bytes=100 * 2**20) == 9
+    assert room_for(batch, pinned=True, ranks=2, free_bytes=100 * 2**20) == 4, "which torch rounds up to twice as much"
+    monkeypatch.setattr(replay, "room_for", lambda batch, pinned: 1)
+    with opened(config("replay", tree)) as live:
+        assert live.data.description.startswith(f"{LEAST_BATCHES} batches of torch")
+
+
+@pytest.mark.cuda
+def test_they_wait_in_pinned_memory(tree: Path) -> None:
+    device = torch.device("cuda", 0)
+    for pin_memory in (True, False):
+        host = open_host(config("replay", tree, pin_memory=pin_memory), "imagenet", 1000, 0, 1, device)
+        assert all(part.is_pinned() for part in (host.next_batch().samples, host.next_batch().labels))

@@ -1,0 +1,209 @@
+"""The page of a diagnosis: golden pages, its sums, its widths, and commands that can be copied. ``DDPBENCH_GOLDEN=write`` draws anew."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import records
+from diagnoses import DIAGNOSES, alone_of, diagnosis
+from msgspec.structs import replace
+from records import BUSY, RESNET50
+from scenes import several
+
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.loading import Loading
+from ddpbench.record.record import Data, Job
+from ddpbench.report.console import make_console
+from ddpbench.report.diagnosis import render_diagnosis
+from ddpbench.report.pages import page as page_for
+from ddpbench.report.terminal import render
+
+GOLDEN = Path(__file__).parent / "golden" / "diagnosis"
+RECORD = Path("results/runs/20261121T012930Z-diagnose-resnet50.json")
+PHASES = "data wait|host to device|finish batches|forward|backward|sync not hidden|optimizer|unexplained"
+PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
+PAGES = [
+    *(
+        (name, width, "utf-8")
+        for name in ("too-few-cores", "slow-storage", "loader-steals-gpu", "cifar-per-sample", "compute-bound")
+        for width in (80, 60)
+    ),
+    ("too-few-cores", 80, "ascii"),
+    ("noisy-neighbour", 80, "utf-8"),
+    ("storage-or-cores", 80, "utf-8"),
+    ("too-noisy", 80, "utf-8"),
+]
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def printed(job: Job, width: int = 80, encoding: str = "utf-8", quiet: bool = False, verbose: bool = False) -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
+    render_diagnosis(job, make_console(stream, None if width == 80 else width), RECORD, quiet=quiet, verbose=verbose)
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "width", "encoding"), PAGES)
+def test_page_is_as_drawn(name: str, width: int, encoding: str) -> None:
+    golden = GOLDEN / f"{name}.{width}{'.ascii' if encoding == 'ascii' else ''}.txt"
+    page = printed(DIAGNOSES[name][0](), width, encoding)
+    if os.environ.get("DDPBENCH_GOLDEN") == "write":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(page, encoding="utf-8")
+    assert page == golden.read_text(encoding="utf-8")
+
+
+def test_no_golden_page_is_left_over() -> None:
+    drawn = {f"{name}.{width}{'.ascii' if encoding == 'ascii' else ''}.txt" for name, width, encoding in PAGES}
+    assert {path.name for path in GOLDEN.iterdir()} == drawn
+
+
+@pytest.mark.parametrize("name", DIAGNOSES)
+def test_a_page_fits_adds_up_and_offers_what_can_be_copied(name: str) -> None:
+    job = DIAGNOSES[name][0]()
+    for width in (60, 80):
+        page = printed(job, width)
+        assert [line for line in page.splitlines() if len(line) > width and not line.endswith(".json")] == []
+        verdict = job.records[0].verdict
+        assert verdict is not None
+        shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page, re.MULTILINE)
+        assert shlex.split(shown[1].replace("\\\n", " ") if shown else "") == shlex.split(verdict.next)
+    rows = re.findall(PHASE_ROW, page, re.MULTILINE)
+    step_ms, decimals = summarise(job.records[0]).step_ms, len(rows[0][0].partition(".")[2])
+    assert step_ms is not None
+    assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
+    assert sum(Decimal(share) for _, share in rows) == 100
+
+
+def test_the_page_belongs_to_its_kind_of_job() -> None:
+    assert page_for(DIAGNOSES["compute-bound"][0]()) is render_diagnosis
+
+
+def test_a_quiet_page_is_its_conclusion() -> None:
+    page = printed(DIAGNOSES["too-few-cores"][0](), quiet=True)
+    assert page.startswith("DATA-BOUND, TOO FEW CORES   the GPUs wait 94% of every step for data\n")
+    assert "where a step goes" not in page
+
+
+def test_it_can_conclude_that_nothing_is_wrong() -> None:
+    page = printed(DIAGNOSES["compute-bound"][0]())
+    assert "nothing to do for the data: the loader keeps up, and costs 0.23% of a step" in page
+    assert "what may help" not in page
+
+
+def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
+    job = DIAGNOSES["too-few-cores"][0]()
+    assert job.diagnosis is not None
+    job.diagnosis.storage, job.diagnosis.alone, job.diagnosis.alone_single, job.diagnosis.copies = None, [], None, None
+    job.diagnosis.left_out = {"storage": "no time was left for it"}
+    job.records = job.records[:1]
+    page = printed(job)
+    assert "not measured  storage: no time was left for it" in page
+    assert "loader alone" not in page
+    assert "AU  " not in page
+    for record in job.records:
+        record.rounds, record.verdict = [], None
+    assert "where a step goes" not in printed(job)
+
+
+def machine_line(job: Job, verbose: bool = False) -> list[str]:
+    lines = printed(job, verbose=verbose).splitlines()
+    [begin] = [at for at, line in enumerate(lines) if line.startswith("machine  ")]
+    end = next(at for at, line in enumerate(lines[begin:], begin) if not line)
+    return [item.strip() for line in lines[begin:end] for item in line.removeprefix("machine").split("   ") if item.strip()]
+
+
+def test_the_machine_is_told_in_a_line() -> None:
+    job = DIAGNOSES["quota"][0]()
+    assert job.diagnosis is not None
+    assert machine_line(job) == ["64 cores by affinity", "a quota of 16", "nobody else there before"]
+    there = {"cores of rank 0": [0], "GPU of rank 0": [0], "cores of rank 1": [0], "GPU of rank 1": [1], "GPU of rank 2": [1]}
+    job.diagnosis.surroundings = [replace(each, slurm=32, others_cores=3.21, numa=there) for each in job.diagnosis.surroundings]
+    short = machine_line(job)
+    assert short[2:] == ["32 by SLURM", "others kept 3.2 busy before", "GPU and cores on different NUMA nodes: rank 1"]
+    more = machine_line(job, verbose=True)
+    assert more[:5] == short
+    assert "a thread waited for a core 30% of the time" in more
+    assert "GPU of rank 1 on NUMA node 1" in more
+    assert len(machine_line(job, verbose=True)) == 5 + 3 + len(there)
+
+
+def test_nodes_that_differ_have_a_line_each() -> None:
+    place = records.environment(4, nodes=2, usable_cores=32.0)
+    job = diagnosis(800.0, cores=32.0, place=place, wall_ms={"read": 30.0})
+    assert job.diagnosis is not None
+    assert machine_line(job)[0] == "32 cores by affinity"
+    first, second = job.diagnosis.surroundings
+    job.diagnosis.surroundings = [first, replace(second, others_cores=None)]
+    starts = [line[:27] for line in printed(job).splitlines() if line.startswith("machine")]
+    assert starts == ["machine  node-01   32 cores", "machine  node-02   32 cores"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"proved": False}, "files on storage: that they came from a device, and no cache, is not proved"),
+        (
+            {"cold": None, "cold_why": "tmpfs keeps its files in memory", "proved": False},
+            "files on storage: no rate: tmpfs keeps its files in memory",
+        ),
+        ({}, ""),
+    ],
+)
+def test_what_speaks_against_the_rate_of_the_storage_is_told(changes: dict[str, Any], told: str) -> None:
+    job = DIAGNOSES["compute-bound"][0]()
+    assert job.diagnosis is not None
+    assert job.diagnosis.storage is not None
+    job.diagnosis.storage = replace(job.diagnosis.storage, **changes)
+    page = printed(job)
+    assert f"  {told}\n" in page if told else "files on storage:" not in page
+
+
+@pytest.mark.parametrize(("others", "shown"), [(0.2, False), (0.4, True)])
+def test_others_are_shown_from_a_quarter_of_a_core_on(others: float, shown: bool) -> None:
+    page = printed(diagnosis(None, cpu_ms={"decode": 0.9}, others=others))
+    assert (", 0.40 with others" in page) == shown
+
+
+def compared() -> Job:
+    """Two loaders and a resident batch; the first two were measured alone before."""
+    arms = []
+    for loader, slower, speed in (("torch", 4.0, 1469.0), ("dali-cpu", 1.6, 4039.0), ("synthetic", 1.0, 0.0)):
+        config = replace(RESNET50, loader=loader, data_dir=None if loader == "synthetic" else "/data/imagenet")
+        phases = {phase: slower * span for phase, span in BUSY.items()}
+        data = Data(loader=loader, description="ImageNet folder, 1,281,167 JPEGs")
+        alone = [alone_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
+        arms.append(records.record([phases] * 4, config=config, data=data, alone=alone))
+    return several(arms, "loader")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_compared_loaders_have_a_row_each_of_what_they_give_and_cost(width: int) -> None:
+    stream = io.StringIO()
+    render(compared(), make_console(stream, width), RECORD)
+    rows = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["torch", "5,876", "5,805", "6.4", "9.0", "1.8", "s"] in rows
+    assert ["dali-cpu", "16,160", "14,460", "6.4", "9.0", "1.8", "s"] in rows
+    assert max(map(len, stream.getvalue().splitlines())) <= max(width, len(str(RECORD)))
+
+
+def test_a_run_says_what_an_image_cost_and_what_was_left_out() -> None:
+    images = 256 * 20  # of a round; there are five
+    told = Loading(images=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0}, skipped=1)
+    stream = io.StringIO()
+    job = several([records.record(traces={0: {"loading": told}})])
+    render(job, make_console(stream), RECORD)
+    words = " ".join(stream.getvalue().split())
+    assert "load 6.0 ms of a core an image: read 0.098, decode 5.9 5 files could not be read, and were left out" in words

@@ -1,0 +1,57 @@
+"""The clearest of the situations whose limit was made on purpose; all of them are tried by results/diagnosis/situations.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from situations.page import page
+from situations.table import SITUATIONS
+from situations.trial import Said, Trial, score, try_out
+
+from ddpbench.record.verdict import CAUSES, VERDICTS
+
+BY_NAME = {situation.name: situation for situation in SITUATIONS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name", ["slow-storage", "hand-over", "one-rank-slow-data"])
+def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path: Path) -> None:
+    """Whatever else runs here, which may leave it untold."""
+    said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]
+    assert said.score in ("right", "inconclusive"), said
+
+
+def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
+    assert len(BY_NAME) == len(SITUATIONS) >= 16
+    assert {situation.kind for situation in SITUATIONS} <= VERDICTS.keys()
+    assert {cause for situation in SITUATIONS for cause in situation.causes} <= CAUSES.keys()
+    assert all(bool(situation.causes) == (situation.kind == "data-bound") for situation in SITUATIONS if situation.kind != "straggler")
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "scored"),
+    [
+        ("data-bound", "storage", "right"),
+        ("data-bound", "", "inconclusive"),
+        ("inconclusive", "", "inconclusive"),
+        ("data-bound", "decode", "WRONG"),
+        ("compute-bound", "", "WRONG"),
+    ],
+)
+def test_only_what_is_named_with_confidence_can_be_wrong(kind: str, cause: str, scored: str) -> None:
+    assert score(BY_NAME["slow-storage"], kind, cause) == scored
+
+
+def test_the_page_shows_what_was_taken_for_what() -> None:
+    told = {"run": Said(command="ddpbench run", score="WRONG", kind="data-bound", cause="decode")}
+    shown = page(
+        [
+            Trial(name="slow-storage", done="slow", right="storage", said=told),
+            Trial(name="launch-bound", done="kernels", right="launch-bound", skipped="needs a GPU"),
+        ]
+    )
+    assert "| slow-storage | slow | storage | **WRONG**: decode | - |" in shown
+    assert "| launch-bound | kernels | launch-bound | skipped: needs a GPU | skipped: needs a GPU |" in shown
+    assert "| `run`: right, below what was said | decode |\n|---|---|\n| storage | 1 |" in shown

@@ -1,0 +1,194 @@
+"""Real files, the kernel's page cache, and what reading them proves."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ddpbench.machine import storage as module
+from ddpbench.machine.mounts import file_system
+from ddpbench.machine.page_cache import evict, resident_bytes
+from ddpbench.machine.reading import Reading, read
+from ddpbench.machine.storage import IN_MEMORY, OWN_CACHE, storage
+from ddpbench.record.diagnosis import Storage
+
+COUNT, SIZE = 48, 100_000
+SHM = Path("/dev/shm")
+
+
+def written(folder: Path) -> list[str]:
+    """Files of slightly different sizes, so that a mean names the sample."""
+    for index in range(COUNT):
+        (folder / f"{index}.jpg").write_bytes(os.urandom(SIZE + index * index))
+    return [str(folder / f"{index}.jpg") for index in range(COUNT)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose files lie on a storage. Skips where temporary files lie in memory."""
+    if file_system(str(tmp_path)) in IN_MEMORY | OWN_CACHE:
+        pytest.skip(f"temporary files lie on {file_system(str(tmp_path))}")
+    return tmp_path
+
+
+@pytest.fixture
+def files(folder: Path) -> list[str]:
+    return written(folder)
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    if not SHM.is_dir() or file_system(str(SHM)) != "tmpfs":
+        pytest.skip("no tmpfs here")
+    with tempfile.TemporaryDirectory(dir=SHM) as folder:
+        yield Path(folder)
+
+
+def test_the_file_system_is_that_of_the_mount_nearest_above(tmp_path: Path) -> None:
+    data, linked = tmp_path / "my data", tmp_path / "link"
+    data.mkdir()
+    linked.symlink_to(data)
+    escaped = str(data.resolve()).replace(" ", "\\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        f"23 22 0:21 / {escaped} rw - tmpfs tmpfs rw\n"
+        f"24 23 0:22 / {escaped} rw,nosuid shared:2 master:1 - nfs4 server:/data rw\n"
+        f"25 22 0:23 / {escaped}2 rw - xfs /dev/vdb rw\n"
+    )
+    assert file_system(str(data / "a.jpg"), mounts) == "nfs4"
+    assert file_system(str(linked / "a.jpg"), mounts) == "nfs4"
+    assert file_system("/", mounts) == "ext4"
+    assert file_system("/", tmp_path / "none") == "-"
+
+
+def test_a_file_is_in_the_page_cache_until_it_is_dropped(files: list[str]) -> None:
+    content = Path(files[7]).read_bytes()
+    assert resident_bytes(files[7]) == len(content), "a file just written is there to its last byte"
+    evict(files[7])
+    assert resident_bytes(files[7]) == 0
+    assert Path(files[7]).read_bytes() == content
+    assert resident_bytes(files[7]) == len(content)
+
+
+def test_an_empty_file_is_nowhere(folder: Path) -> None:
+    (folder / "empty").touch()
+    evict(str(folder / "empty"))
+    assert resident_bytes(str(folder / "empty")) == 0
+
+
+def test_files_just_written_are_read_warm_and_cold(folder: Path, files: list[str]) -> None:
+    before = [Path(file).read_bytes() for file in files]
+    found = storage(str(folder), files, threads=4, budget_s=20)
+    assert (found.path, found.files, found.resident) == (str(folder), COUNT, 1.0)
+    assert found.bytes_per_file == pytest.approx(sum(map(len, before)) / COUNT)
+    assert found.file_system == file_system(str(folder))
+    assert found.warm
+    assert found.cold
+    assert found.cold_why == ""
+    assert found.proved or found.file_system.startswith("fuse"), "the kernel fetched what was read"
+    assert all(resident_bytes(file) == len(content) for file, content in zip(files, before, strict=True)), "left as found"
+    assert [Path(file).read_bytes() for file in files] == before
+
+
+def test_what_lay_on_the_storage_is_left_there(folder: Path, files: list[str]) -> None:
+    for file in files[::2]:
+        evict(file)
+    found = storage(str(folder), files, threads=2, budget_s=20)
+    assert found.resident == pytest.approx(0.5, abs=0.02)
+    assert found.cold
+    assert [resident_bytes(file) > 0 for file in files] == [index % 2 == 1 for index in range(COUNT)]
+
+
+def test_a_file_system_in_memory_has_no_cold_rate(in_memory: Path) -> None:
+    found = storage(str(in_memory), written(in_memory), threads=2, budget_s=20)
+    assert (found.file_system, found.resident, found.cold, found.proved) == ("tmpfs", 1.0, None, False)
+    assert found.cold_why == "tmpfs keeps its files in memory"
+    assert found.warm
+
+
+def test_files_that_are_held_in_memory_have_no_cold_rate(folder: Path, files: list[str]) -> None:
+    held = [_mapped(file) for file in files]
+    assert sum(sum(part[:: mmap.PAGESIZE]) for part in held) > 0, "every page was looked at"
+    found = storage(str(folder), files, threads=2, budget_s=20)
+    assert found.cold is None
+    assert "stayed in memory" in found.cold_why
+    assert not found.proved
+    assert found.warm
+    for part in held:
+        part.close()
+
+
+def _mapped(path: str) -> mmap.mmap:
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+
+def test_to_a_reader_who_does_not_own_the_files_residency_is_unknown_and_cold_reads_still_proved() -> None:
+    if os.geteuid():
+        pytest.skip("only root can be somebody else")
+    with tempfile.TemporaryDirectory() as private:
+        folder = Path(private)
+        folder.chmod(0o755)
+        if file_system(private) in IN_MEMORY | OWN_CACHE:
+            pytest.skip(f"temporary files lie on {file_system(private)}")
+        files = written(folder)
+        script = (
+            "import os, sys, msgspec\nfrom ddpbench.machine.storage import storage\nos.setresuid(65534, 65534, 65534)\n"
+            "import ctypes; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\n"  # PR_SET_DUMPABLE: /proc/self is this user's again
+            "print(msgspec.json.encode(storage(sys.argv[1], sys.argv[2:], 2, 20)).decode())"
+        )
+        done = subprocess.run([sys.executable, "-c", script, private, *files], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout, type=Storage)
+    assert found.resident is None, "the kernel says 'all' to strangers"
+    assert found.cold
+    assert found.proved
+
+
+def test_the_sample_is_the_same_each_time(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = storage(str(folder), files, threads=1, budget_s=20)
+    monkeypatch.setattr(module, "MOST_FILES", 5)
+    once, again = (storage(str(folder), files, threads=1, budget_s=20) for _ in range(2))
+    assert once.bytes_per_file == again.bytes_per_file != whole.bytes_per_file
+    assert once.files == COUNT
+
+
+def test_without_time_there_are_no_rates(folder: Path, files: list[str]) -> None:
+    found = storage(str(folder), files, threads=2, budget_s=0)
+    assert (found.warm, found.cold) == (None, None)
+    assert found.cold_why == "no file of the sample could be read in time"
+
+
+def test_files_that_are_gone_are_left_out(folder: Path, files: list[str]) -> None:
+    for file in files[:3]:
+        Path(file).unlink()
+    found = storage(str(folder), files, threads=0, budget_s=20)
+    assert found.bytes_per_file == pytest.approx(sum(os.path.getsize(file) for file in files[3:]) / (COUNT - 3))
+    assert found.cold
+    gone = storage(str(folder), files[:3], threads=1, budget_s=20)
+    assert (gone.bytes_per_file, gone.resident, gone.warm, gone.cold) == (0.0, None, None, None)
+    assert gone.cold_why == "no file of the sample can be read"
+
+
+def test_what_does_not_stay_in_memory_has_no_warm_rate(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def short_of_memory(portion: Sequence[str], *how: Any) -> Reading:
+        for file in portion:
+            evict(file)
+        return read(portion, *how)
+
+    monkeypatch.setattr(module, "read", short_of_memory)
+    found = storage(str(folder), files, threads=2, budget_s=20)
+    if not found.proved:
+        pytest.skip(f"on {found.file_system} the kernel does not count what it fetches")
+    assert found.warm is None
+    assert found.cold

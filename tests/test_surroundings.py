@@ -1,0 +1,137 @@
+"""What a node offers to the job, and who else is there."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+
+import psutil
+import pytest
+
+from ddpbench.machine import cgroup
+from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes
+from ddpbench.machine.numa import nodes_of_cores, nodes_of_gpu
+from ddpbench.machine.surroundings import surroundings
+from ddpbench.record.environment import RankPlace
+from tests.busy import busy_process, idle_process
+
+
+def place(pid: int, rank: int = 0, device_id: str = "") -> RankPlace:
+    return RankPlace(rank=rank, host="n1", pid=pid, local_rank=rank, node_rank=0, device="some", device_id=device_id)
+
+
+def test_a_node_as_this_process_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "3")
+    free = shared_memory_free_bytes()
+    monkeypatch.setattr("ddpbench.machine.surroundings.shared_memory_free_bytes", lambda: free)  # others take of it at any time
+    found = surroundings([place(os.getpid())], sample_s=0.05)
+    assert (found.host, found.slurm, found.affinity) == ("n1", 3, len(os.sched_getaffinity(0)))
+    assert found.quota == min(cgroup.cpu_quotas(), default=None)
+    assert found.memory_bytes is not None
+    assert 2**28 < found.memory_bytes <= psutil.virtual_memory().total
+    assert found.shm_free_bytes == free
+
+
+def test_ranks_on_cores_of_their_own_count_together() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core only")
+    with ExitStack() as running:
+        pids = [running.enter_context(idle_process(core)) for core in cores[:2]]
+        found = surroundings([place(pid, rank) for rank, pid in enumerate(pids)], sample_s=0.05)
+        assert found.affinity == 2
+        assert surroundings([place(pids[0])], sample_s=0.05).affinity == 1
+    if Path("/sys/devices/system/node/node0").is_dir():
+        assert found.numa.keys() == {"cores of rank 0", "cores of rank 1"}
+
+
+def test_others_are_those_outside_of_the_job() -> None:
+    with busy_process(), idle_process() as rank:
+        found = surroundings([place(rank)])
+    if found.others_cores is None:
+        pytest.skip("the kernel tells nothing of these cores")
+    assert 0.5 < found.others_cores < 1.2, "one core is all that the rank may use"
+
+
+def test_a_rank_that_cannot_be_seen_is_left_out() -> None:
+    """As in a container beside this one: its pid is none here."""
+    with idle_process() as gone:
+        pass
+    found = surroundings([place(os.getpid()), place(gone, rank=1)], sample_s=0.05)
+    assert (found.affinity, found.others_cores) == (len(os.sched_getaffinity(0)), None), "what it does would pass for somebody else's"
+    assert "cores of rank 1" not in found.numa
+    assert surroundings([place(gone)], sample_s=0.05).affinity == len(os.sched_getaffinity(0))
+
+
+def test_what_the_job_does_itself_is_no_others() -> None:
+    with busy_process() as rank:
+        began, before = perf_counter(), cpu_seconds([rank])
+        found = surroundings([place(rank)])
+        own = (cpu_seconds([rank]) - before) / (perf_counter() - began)
+    if found.others_cores is None:
+        pytest.skip("the kernel tells nothing of these cores")
+    assert own > 0.05
+    assert found.others_cores + own < 1.25, "counted once, not twice"
+
+
+@pytest.mark.parametrize(
+    ("layout", "own", "limits"),
+    [
+        ({"memory.max": "max", "job/memory.max": "4096"}, "0::/job", [4096]),
+        (
+            {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/job/memory.limit_in_bytes": "8192"},
+            "4:memory:/job",
+            [8192, 9223372036854771712],
+        ),
+        ({"job/memory.max": "4096"}, "2:cpu:/job", []),
+    ],
+    ids=["v2", "v1", "another controller"],
+)
+def test_memory_limits_up_the_tree(tmp_path: Path, layout: dict[str, str], own: str, limits: list[int]) -> None:
+    for name, text in layout.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert list(cgroup.memory_limits(tmp_path, tmp_path / "own")) == limits
+
+
+def test_memory_is_never_more_than_the_hosts() -> None:
+    assert 0 < usable_memory_bytes() <= host_memory_bytes()
+
+
+def test_no_shared_memory_is_no_number() -> None:
+    assert shared_memory_free_bytes("/nowhere") is None
+
+
+def test_nodes_of_cores(tmp_path: Path) -> None:
+    for node, cores in {0: "0-3,8", 1: "4-7", 10: "9"}.items():
+        folder = tmp_path / "devices/system/node" / f"node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{cores}\n")
+    assert nodes_of_cores({2, 8}, tmp_path) == [0]
+    assert nodes_of_cores({3, 4, 9}, tmp_path) == [0, 1, 10]
+    assert nodes_of_cores({2}, tmp_path / "none") == []
+
+
+def test_a_gpu_that_is_not_there_has_no_node() -> None:
+    assert nodes_of_gpu("GPU-00000000-0000-0000-0000-000000000000") == []
+
+
+@pytest.mark.cuda
+def test_a_gpus_node_is_told_by_the_kernel() -> None:
+    import torch
+
+    from ddpbench.machine.nvml import Gpu
+
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    gpu, why = Gpu.find(uuid)
+    assert gpu, why
+    address = gpu.pci_address()
+    assert address
+    told = Path("/sys/bus/pci/devices") / address / "numa_node"
+    if not told.exists():
+        pytest.skip("the kernel shows no buses here")
+    assert nodes_of_gpu(uuid) == [int(told.read_text())] * (int(told.read_text()) >= 0)
+    assert surroundings([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa.get("GPU of rank 0", []) == nodes_of_gpu(uuid)

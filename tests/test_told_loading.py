@@ -1,0 +1,115 @@
+"""What a loader tells of its workers: every stage of what was handed over, once, into the trace of the round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imagery
+import pytest
+import torch
+import training
+from loading import CPU, config, of_memory, opened, take
+from torch import nn
+
+from ddpbench.data.delivered import Delivered
+from ddpbench.data.loader import HostBatch, Sheet
+from ddpbench.data.open import open_host, open_loader
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.record import Data
+from ddpbench.training.session import Session
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return imagery.image_tree(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_all_stages_of_what_was_handed_over_are_told_once(loader: str, workers: int, tree: Path) -> None:
+    with opened(config(loader, tree, workers=workers, batch_size=4)) as live:
+        take(live, 2)
+        assert live.loading()
+        take(live, 5)
+        loading = live.loading()
+        assert loading
+        assert (loading.images, len(loading.batch_ms), loading.skipped) == (20, 5, 0)
+        assert list(loading.cpu_s) == list(loading.wall_s) == ["read", "decode", "augment", "collate"]
+        assert all(seconds > 0 for seconds in (*loading.cpu_s.values(), *loading.wall_s.values()))
+        assert sum(loading.wall_s.values()) <= 1e-3 * sum(loading.batch_ms), "stages are parts of the batches"
+        assert loading.queued_s is None or 0 <= loading.queued_s <= sum(loading.wall_s.values()), "a wait for a core is part of it too"
+        assert live.loading() is None
+
+
+def test_a_sheet_is_on_the_clock_of_the_trainer(tree: Path) -> None:
+    from time import perf_counter
+
+    before = perf_counter()
+    host = open_host(config("torch", tree, workers=2), "imagenet", 1000, 0, 1, CPU)
+    sheets = [host.next_batch().sheet for _ in range(4)]
+    host.close()
+    assert all(sheet is not None and before < sheet.began < sheet.ended < perf_counter() for sheet in sheets)
+    assert [sheet.worker for sheet in sheets if sheet] == [0, 1, 0, 1]
+
+
+def test_sets_in_memory_are_augmented_and_collated(tmp_path: Path) -> None:
+    with opened(of_memory("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
+        take(live, 2)
+        loading = live.loading()
+    assert loading
+    assert list(loading.cpu_s) == ["augment", "collate"]
+
+
+@pytest.mark.parametrize("loader", ["synthetic", "tensor"])
+def test_batches_that_lie_on_the_device_have_nothing_to_tell(loader: str) -> None:
+    with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
+        take(live, 2)
+        assert live.loading() is None
+
+
+class Silent:
+    """Tells of every second batch."""
+
+    data, in_flight = Data(loader="silent", description=""), 0
+
+    def __init__(self) -> None:
+        self._batches = 0
+
+    def finish(self, samples: torch.Tensor) -> torch.Tensor:
+        return samples
+
+    def next_batch(self) -> HostBatch:
+        self._batches += 1
+        return HostBatch(torch.zeros(3, 1), torch.zeros(3), Sheet(0, 0.0, 1.0) if self._batches % 2 else None)
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_has_no_sheet_is_not_counted() -> None:
+    delivered = Delivered(Silent(), CPU)
+    for _ in range(4):
+        delivered.next_batch(lambda: None)
+    loading = delivered.loading()
+    assert loading
+    assert (loading.images, loading.cpu_s) == (6, {})
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
+    world = training.world_of_one()
+    settled = training.config(loader="torch", data_dir=str(tree), workers=1, prefetch=1)
+    loader = open_loader(settled, "imagenet", training.CLASSES, 0, 1, CPU)
+    live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
+    try:
+        live.warm_up(0.0)
+        trace = live.round(3, drain)
+    finally:
+        live.close()
+    assert trace.loading
+    assert trace.loading.images == trace.images == 3 * training.BATCH
+    assert len(trace.loading.batch_ms) == 3
+    assert trace.cores is None or trace.cores.cores >= 1
