@@ -1,0 +1,90 @@
+"""Images that one core makes ready in a second, from file to what a model takes: by torch, by torch-uint8, and by that untimed.
+
+ddpbench make-data imagenet jpegs --images 1024
+OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from statistics import median
+from time import process_time
+from unittest import mock
+
+import torch
+
+from ddpbench.analysis.stats import paired_ratio
+from ddpbench.data.loader import Loader
+from ddpbench.data.open import open_loader
+from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.experiments.interleaving import schedule
+from ddpbench.machine.host import cpu_name
+from ddpbench.record.config import Config
+
+STOCK, BYTEWISE, UNTIMED = "torch", "torch-uint8", "torch-uint8, not timed"
+PAIRS = [(STOCK, BYTEWISE), (BYTEWISE, UNTIMED)]
+"""Two at a time: of three in turn, one would always follow the same other, and find the caches as that left them."""
+
+BATCH, SIDE, WARM_UP, BATCHES = 32, 224, 32, 320
+
+
+def main(folder: str, target: str) -> None:
+    """Alternates each pair ABBA, batch by batch of the same files, and writes the rate of every batch beside the ratios."""
+    torch.set_num_threads(1)
+    pairs = []
+    for base, other in PAIRS:
+        loaders = {arm: opened(arm.partition(",")[0], folder) for arm in (base, other)}
+        rates_of(loaders, WARM_UP)
+        rates = rates_of(loaders, BATCHES)
+        ratio = paired_ratio(rates[base], rates[other])
+        print(f"{base}: {median(rates[base]):.0f} images/s a core")
+        print(f"{other}: {median(rates[other]):.0f}, {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
+        pairs.append({"ratio": vars(ratio), "images_a_core_second": {arm: [round(rate) for rate in rates[arm]] for arm in rates}})
+    result = {
+        "command": "OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json",
+        "processor": cpu_name(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "images": len(list(Path(folder).glob("train/*/*"))),
+        "batch": BATCH,
+        "image_size": SIDE,
+        "pairs": pairs,
+    }
+    Path(target).write_text(json.dumps(result) + "\n")
+
+
+def opened(loader: str, folder: str) -> Loader:
+    """It reads, decodes, augments and collates in this process, which also finishes what is left to a device, in one thread."""
+    settled = Config(
+        workload="resnet50", loader=loader, data_dir=folder, batch_size=BATCH, image_size=SIDE, workers=0, channels_last=True, device="cpu"
+    )
+    return open_loader(settled, "imagenet", 1000, 0, 1, torch.device("cpu"))
+
+
+def rates_of(loaders: dict[str, Loader], batches: int) -> dict[str, list[float]]:
+    """Images a second of this process's time, of each of an arm's next batches."""
+    rates: dict[str, list[float]] = {name: [] for name in loaders}
+    for arm, batch in schedule([batches] * len(loaders)):
+        name = list(loaders)[arm]
+        torch.manual_seed(batch)  # the same crops for all that draw alike
+        with standing_still() if name == UNTIMED else nullcontext():
+            begin = process_time()
+            loaders[name].next_batch(lambda: None)
+            rates[name].append(BATCH / (process_time() - begin))
+    return rates
+
+
+@contextmanager
+def standing_still() -> Iterator[None]:
+    """Within, stopwatches do nothing."""
+    with mock.patch.multiple(Stopwatch, start=lambda watch: None, lap=lambda watch, stage: None, sheet=lambda watch: None):
+        yield
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
