@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -52,9 +53,13 @@ class Running:
         inherited = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
         environment = {**inherited, **env, MARK: self._mark}
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment, start_new_session=True
-            )
+            before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a suite in a shell's background ignores Ctrl-C, and its programs would
+            try:
+                self._process = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment, start_new_session=True
+                )
+            finally:
+                signal.signal(signal.SIGINT, before)
         self.pid = self._process.pid
 
     def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from test_faults import TESTS, TORCHRUN
 
@@ -55,10 +56,18 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
     os.kill(running.pid, signal.SIGKILL)
     running.wait(20)
     kept = load(broken / FILE)
+    for record in kept.records:
+        place = msgspec.structs.replace(record.environment.places[0], host="another")
+        record.environment = msgspec.structs.replace(record.environment, places=[place])
+    save(kept, broken / FILE)
     assert 2 <= sum(len(record.rounds) for record in kept.records) < 6
-    done = launch([*PLAIN, *longer, "-o", str(broken)])
+    done = launch([*PLAIN, *longer, "--time-limit", "500", "-o", str(broken)])
     assert done.returncode == 0, done.stderr
     job = load(broken / FILE)
+    for before, after in zip(kept.records, job.records, strict=True):
+        measured = len(before.rounds)
+        assert [move.round for move in after.moves] == ([measured] if 0 < measured < 3 else []), "another host has gone on with it"
+        assert ("moved" in [check.name for check in after.checks]) == bool(after.moves)
     for before, after in zip(kept.records, job.records, strict=True):
         walls = {timed.index: timed.wall_s for timed in after.rounds}
         assert all(walls[timed.index] == timed.wall_s for timed in before.rounds), "what was whole is as it was"

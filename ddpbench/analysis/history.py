@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ddpbench.record.config import measured
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Record, load
 
@@ -41,5 +42,5 @@ def _repeats(other: Record, record: Record) -> bool:
     here, there = record.environment, other.environment
     same_machine = [(place.host, place.device) for place in there.places] == [(place.host, place.device) for place in here.places]
     same_launch = [(place.host, place.pid) for place in there.places] == [(place.host, place.pid) for place in here.places]
-    same_thing = other.config == record.config and other.label == record.label
+    same_thing = measured(other.config) == measured(record.config) and other.label == record.label
     return same_thing and there.software == here.software and same_machine and not same_launch

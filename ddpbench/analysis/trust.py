@@ -150,6 +150,19 @@ def drift(record: Record) -> Check | None:
     )
 
 
+def moved(record: Record) -> Check | None:
+    if not record.moves:
+        return None
+    turns = [f"{move.round + 1}" for move in record.moves]
+    return Check(
+        name="moved",
+        effect="warns",
+        sentence=f"on other GPUs or hosts from round {' and again from round '.join(turns)} on, where the journal was gone on with",
+        numbers={"moves": len(turns)},
+        hint="arms of the same rounds still compare; for the figure of one machine let it run there from the beginning",
+    )
+
+
 def few_rounds(record: Record) -> Check | None:
     rounds, timed = len(record.rounds), steps(record)
     if rounds >= LEAST_ROUNDS and timed >= LEAST_STEPS:
@@ -227,6 +240,7 @@ RULES: tuple[Rule, ...] = (
     diverged,
     noisy,
     drift,
+    moved,
     few_rounds,
     throttled,
     power_cap,

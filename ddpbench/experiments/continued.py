@@ -5,12 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddpbench.experiments.arms import Earlier
 from ddpbench.experiments.journal import Journal, new_job
+from ddpbench.record.config import measured
+from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, Record, load, slug
+from ddpbench.record.record import Job, Move, Record, load, slug
 from ddpbench.record.request import Request
 
 VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
@@ -36,16 +39,27 @@ def continued_journal(request: Request, records: list[Record], stem: str) -> Jou
         return Journal(new_job(request, records), path)
     job = load(path)
     refuse_another(job, records, path)
-    for record in job.records:
+    for record, anew in zip(job.records, records, strict=True):
         if not (Earlier.of(record).over or len(record.rounds) == record.config.rounds):
-            record.status, record.fault = "running", None
+            go_on(record, anew)
     return Journal(job, path)
+
+
+def go_on(record: Record, anew: Record) -> None:
+    """Opens ``record`` for more rounds, as ``anew`` asks for them; where they are measured elsewhere than the last ones, it says so."""
+    record.status, record.fault = "running", None
+    record.config, record.asked = anew.config, anew.asked
+    here = anew.environment.places
+    if not record.rounds:
+        record.environment = anew.environment
+    elif _devices(record.moves[-1].places if record.moves else record.environment.places) != _devices(here):
+        record.moves.append(Move(round=len(record.rounds), places=here))
 
 
 def refuse_another(job: Job, records: list[Record], path: Path) -> None:
     """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``records`` will."""
     elsewhere = "move it away, or choose another folder with -o DIR"
-    if [record.config for record in job.records] != [record.config for record in records]:
+    if [measured(record.config) for record in job.records] != [measured(record.config) for record in records]:
         raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", elsewhere)
     theirs, ours = job.records[0].environment, records[0].environment
     for name in ours.software.__struct_fields__:
@@ -55,6 +69,10 @@ def refuse_another(job: Job, records: list[Record], path: Path) -> None:
             )
     if [place.device for place in theirs.places] != [place.device for place in ours.places]:
         raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.places[0].device}", elsewhere)
+
+
+def _devices(places: Sequence[RankPlace]) -> list[tuple[str, str]]:
+    return [(place.host, place.device_id) for place in places]
 
 
 def _hold(path: Path) -> None:

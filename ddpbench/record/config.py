@@ -18,6 +18,9 @@ Positive = Meta(ge=1)
 Natural = Meta(ge=0)
 Above0 = Meta(gt=0)
 
+OF_THE_COMMAND = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_data_wait")
+"""Fields that say how long one waits, and what is kept or told: whoever changes them measures the same thing."""
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one arm was asked to do. A field that is ``None`` is automatic until ``experiments.settle`` fills it in."""
@@ -161,3 +164,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def to_argv(self) -> list[str]:
         """The words that give this Config again: the workload, then every flag that differs from its default."""
         return [self.workload, *to_argv(self)]
+
+
+def measured(config: Config) -> Config:
+    """What of ``config`` decides what is measured."""
+    plain = Config(workload=config.workload)
+    return msgspec.structs.replace(config, **{name: getattr(plain, name) for name in OF_THE_COMMAND})

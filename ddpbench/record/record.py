@@ -10,7 +10,7 @@ import msgspec
 
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Alone, Diagnosis
-from ddpbench.record.environment import Environment
+from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
 from ddpbench.record.trace import Trace
@@ -92,6 +92,13 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         return self.images / self.wall_s
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A journal was gone on with elsewhere: from this round on its ranks ran on other GPUs or hosts."""
+
+    round: int
+    places: list[RankPlace]
+
+
 class Record(msgspec.Struct, kw_only=True):
     """One arm of a job."""
 
@@ -111,6 +118,7 @@ class Record(msgspec.Struct, kw_only=True):
     launch_gap: LaunchGap | None = None
     alone: list[Alone] = []  # its loader with nobody training, one a rank, where loaders are compared
     rounds: list[Round] = []
+    moves: list[Move] = []
     headline: Headline | None = None
     checks: list[Check] = []
     verdict: Verdict | None = None
