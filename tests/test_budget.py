@@ -11,7 +11,7 @@ import pytest
 from training import world_of_one
 
 from ddpbench.analysis.cures import DIAGNOSIS_S
-from ddpbench.experiments.diagnose.budget import Budget
+from ddpbench.experiments.budget import Budget
 from ddpbench.experiments.diagnose.course import Course, share_of
 from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.record.config import Config

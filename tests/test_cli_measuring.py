@@ -32,8 +32,8 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append(arguments)
         return 0
 
-    for name in ("run", "sweep", "reproduce", "crossover", "diagnose"):
-        place = "diagnose.command" if name == "diagnose" else name
+    for name in ("run", "sweep", "reproduce", "crossover", "diagnose", "scale"):
+        place = f"{name}.command" if name in ("diagnose", "scale") else name
         monkeypatch.setitem(sys.modules, f"ddpbench.experiments.{place}", SimpleNamespace(**{name: take}))
     return calls
 
@@ -145,3 +145,14 @@ def test_the_start_script_adds_ranks_where_a_command_takes_them(name: str) -> No
 @pytest.mark.parametrize("words", ["", "reproduce", "help run", "version", "--help"])
 def test_the_start_script_adds_none_where_words_are_printed(words: str) -> None:
     assert ranks_flags(*words.split()) == ""
+
+
+def test_a_ladder_is_asked_for_as_a_training_is_and_may_keep_its_batch(handed: list[tuple[Any, ...]]) -> None:
+    assert main(["scale", "resnet18", "-b", "8", "--strong"]) == main(["scale", "resnet18"]) == 0
+    (request, strong), (_, weak) = handed
+    assert (request.arms[0].batch_size, strong, weak) == (8, True, False)
+    with pytest.raises(SystemExit, match="2"):
+        main(["scale", "resnet18", "-b", "8,16"])
+    lacks = {"--launches", "--profile", "--epochs", "--fresh", "--validate", "--fail-if-data-wait", "--version"}
+    assert spellings("run") - spellings("scale") == lacks
+    assert spellings("scale") - spellings("run") == {"--strong"}

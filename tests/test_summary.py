@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 import records
+from msgspec.structs import replace
 
 from ddpbench.analysis.summary import Summary, compute_dtype, summarise
 from ddpbench.record.record import Attestation, Ceilings, Round
@@ -115,9 +116,55 @@ def test_of_two_ranks_the_late_one_is_slow_with_broadcast_and_without(rank: int,
     assert slow.excess == pytest.approx(50 / 62.4)
 
 
-def test_less_than_five_percent_is_not_slow() -> None:
-    assert late({"backward": 3.0}).slow is None
-    assert late({"backward": 3.2}).slow is not None
+def test_a_gpu_is_slow_from_two_and_a_half_percent_on() -> None:
+    assert late({"backward": 1.5}).slow is None
+    assert late({"backward": 1.6}).slow is not None
+
+
+def test_a_rank_on_a_processor_is_slow_from_five_percent_on() -> None:
+    ranks = [{**WORK}, {**WORK, "backward": WORK["backward"] + 3.0}]
+    cores = records.environment(2, device="Intel CPU")
+    assert summarise(records.record(ranks, environment=cores)).slow is None
+    ranks[1]["backward"] += 0.2
+    assert summarise(records.record(ranks, environment=cores)).slow is not None
+
+
+@pytest.mark.parametrize(("excesses", "slow"), [((2.0, 6.0, 3.0, 6.0, 3.0), True), ((0.1, 14.0, 0.2, 0.1, 12.0), False)])
+def test_one_that_happens_to_be_the_slowest_is_no_slow_rank(excesses: Sequence[float], slow: bool) -> None:
+    record = records.record([{**WORK, "data": 20.0}, WORK])
+    for timed, more_ms in zip(record.rounds, excesses, strict=True):
+        timed.traces[0].phases_ms["data"][:] = [more_ms] * 20
+        timed.traces[0].phases_ms["sync"][:] = [20.0 - more_ms] * 20
+        timed.traces[1].phases_ms["sync"][:] = [20.0] * 20
+    assert (summarise(record).slow is not None) == slow
+
+
+def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_pause_now_and_then() -> None:
+    record = records.record([{**WORK, "forward": 28.0}, WORK])
+    for timed in record.rounds[:2]:
+        timed.traces[1].phases_ms["forward"][3] += 300.0
+        timed.traces[1].phases_ms["sync"][:] = [sync - 15.0 for sync in timed.traces[1].phases_ms["sync"]]
+    slow = summarise(record).slow
+    assert slow is not None
+    assert (slow.rank, slow.kind) == (0, "compute")
+
+
+@pytest.mark.parametrize(("cpu_ms", "kind"), [(60.0, "compute"), (10.0, "host")])
+def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind: str) -> None:
+    memory = replace(records.CPU_MEMORY, workers_rss_bytes=None)
+    cores = records.environment(2, device="Intel CPU")
+    told = {"memory": memory, "lead_ms": []}
+    traces = {0: {"cpu_s": 0.4, **told}, 1: {"cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
+    slow = summarise(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).slow
+    assert slow is not None
+    assert (slow.rank, slow.kind) == (1, kind)
+
+
+@pytest.mark.parametrize(("lead_ms", "kind"), [(40.0, "compute"), (0.5, "host")])
+def test_a_gpu_that_its_host_is_not_ahead_of_is_held_up_by_it(lead_ms: float, kind: str) -> None:
+    slow = late({"backward": 9.0}, traces={2: {"lead_ms": [lead_ms] * 20}}).slow
+    assert slow is not None
+    assert slow.kind == kind
 
 
 def test_a_rank_no_slower_than_the_others_differ_among_themselves_is_not_slow() -> None:

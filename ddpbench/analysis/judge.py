@@ -10,10 +10,13 @@ import msgspec
 
 from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.pipeline.experiments import NONE, Experiments, diagnosed, experiments_of
+from ddpbench.analysis.scaling.arms import arms_of
+from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import checks
 from ddpbench.record.record import Job, Record
+from ddpbench.record.scaling import COMMUNICATION
 from ddpbench.record.verdict import Headline
 
 ASSUMED_LAUNCH_SD = 0.004
@@ -26,7 +29,7 @@ CONFIDENCE = 0.95
 
 
 def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda record: ()) -> None:
-    """Judges every record of ``job``, and the run that a diagnosis is of by the experiments around it, too.
+    """Judges every record of ``job``, the run that a diagnosis is of by the experiments around it, too, and a ladder as a whole.
 
     ``history`` gives the images/s of earlier runs of the same Config on the same machine.
     """
@@ -36,6 +39,8 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
             judge(record, history(record), job.command, experiments_of(job))
         else:
             judge(record, history(record), job.as_a_run)
+    if arms := arms_of(job):
+        judge_scaling(job, arms)
 
 
 def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = (), around: Experiments = NONE) -> None:
@@ -45,6 +50,9 @@ def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = 
     the images/s of earlier runs of the same Config on the same machine, ``typed`` is the command of the job, in whose words the
     next one is offered, and ``around`` holds what was measured beside the run.
     """
+    if record.label == COMMUNICATION:  # nobody trained: there is a figure, and nothing to say of it
+        record.headline = headline([timed.images_per_s for timed in record.rounds]) if record.rounds else None
+        return
     record.checks = checks(record)
     blocked = any(check.effect == "blocks" for check in record.checks)
     if blocked and record.status == "ok":

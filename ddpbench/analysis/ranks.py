@@ -34,6 +34,8 @@ class RankRow:
     watts: float | None
     celsius: float | None
     throttle_reasons: frozenset[str]
+    lead_ms: float | None = None  # how far its host was ahead of its device; None on the CPU
+    cpu_ms: float | None = None  # CPU time a step; None where it is not known, or loader workers share in it
 
     @property
     def data_ms(self) -> float:
@@ -96,7 +98,14 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
         watts=mean(each.watts for each in health),
         celsius=max(known(each.celsius for each in health), default=None),
         throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
+        lead_ms=mean(lead for trace in traces for lead in trace.lead_ms),
+        cpu_ms=_cpu_ms(traces, steps),
     )
+
+
+def _cpu_ms(traces: list[Trace], steps: int) -> float | None:
+    spent = known(trace.cpu_s for trace in traces if trace.memory.workers_rss_bytes is None)
+    return 1000 * fsum(spent) / steps if len(spent) == len(traces) else None
 
 
 def known(values: Iterable[Value | None]) -> list[Value]:

@@ -55,6 +55,13 @@ def log_t_interval(values: Sequence[float], confidence: float = 0.95) -> Interva
     return Interval(exp(center), exp(center - reach), exp(center + reach))
 
 
+def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean of ``values`` with its t-interval. Needs two values or more."""
+    center = fmean(values)
+    reach = t_quantile((1 + confidence) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return Interval(center, center - reach, center + reach)
+
+
 def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
     """How many times ``base`` the paired ``other`` is, with a paired t-interval on the logs. Needs two pairs or more."""
     return log_t_interval([after / before for before, after in zip(base, other, strict=True)], confidence)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
+from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.ranks import RankRow, known, own_ms
+from ddpbench.analysis.stats import t_interval
 from ddpbench.record.record import Record, Round
+from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Trace
 
-LEAST_EXCESS = 0.05
-"""A rank is slow from this fraction over the median own time of the others."""
+LEAST_EXCESS = {"cuda": 0.025, "cpu": 0.05}
+"""A rank is slow from this fraction over the median own time of the others. Healthy H200s of one node differ by up to 0.6%, the same way
+in every round; cores by more.
+"""
+
+CHANCE = 0.01
+"""The one that happens to be slowest is told from a slow rank by a t-test of its excess over the rounds, at this level."""
+
+AHEAD = 0.1
+"""A host that is less than this fraction of a step ahead of its GPU holds it up."""
+
+OWED = 0.25
+"""Computing takes CPU time: of time that has less than this fraction of it the rank did not compute: it was off its core."""
 
 LOWER_CLOCK = 0.97
 """A slow rank whose SM clock is below this fraction of the others' is slow by its clock."""
@@ -29,7 +43,7 @@ class StragglerNote:
     rank: int
     host: str
     device_index: int
-    kind: Kind  # where its extra own time is spent; "host" is the part that no phase holds
+    kind: Kind  # where its extra own time is spent; "host" where its host keeps its device, or the machine its process, from computing
     excess: float  # own time over the median of the others, a fraction: 0.2 is 20% more
     rounds: int  # it was the slowest in every one of them
     lost_ms: float  # a step, against the next slowest rank: what the job would gain without this one
@@ -39,13 +53,15 @@ class StragglerNote:
 def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | None:
     """The rank that was the slowest of every round by its own time, or None.
 
-    Its excess over the median of the others must reach ``LEAST_EXCESS`` in each round, and it must be further from the next
-    slowest than the others are apart. ``rows`` are those of ``rank_rows``. Needs two ranks and two rounds.
+    Its excess over the median of the others must reach ``LEAST_EXCESS``, and be no chance (of two rounds in both): by the mean of
+    its steps or by their median. And it must be further from the next slowest than the others are apart. ``rows`` are those of
+    ``rank_rows``. Needs two ranks and two rounds.
     """
     if len(rows) < 2 or len(record.rounds) < 2:
         return None
     slow, *others = rows
-    if not all(_stands_out(slow.rank, timed) for timed in record.rounds):
+    least = LEAST_EXCESS[record.environment.device_type]
+    if not any(_stands_out([_excess(slow.rank, timed, own) for timed in record.rounds], least) for own in (own_ms, usual_own_ms)):
         return None
     typical_ms = median(row.own_ms for row in others)
     spread_ms = max(row.own_ms for row in others) - min(row.own_ms for row in others)
@@ -65,10 +81,26 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
     )
 
 
-def _stands_out(rank: int, timed: Round) -> bool:
-    own = {trace.rank: own_ms(trace) for trace in timed.traces}
+def usual_own_ms(trace: Trace) -> float:
+    """A rank's own time of its median step: a pause now and then, which others on the machine are the reason of, leaves it as it is."""
+    own_phases = [trace.phases_ms[phase] for phase in PHASES if phase not in WAITS_FOR_OTHERS]
+    return median(map(sum, zip(*own_phases, strict=True)))
+
+
+def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float | None:
+    """Own time over the median of the others, a fraction; None where another rank was slower in that round."""
+    own = {trace.rank: own_of(trace) for trace in timed.traces}
     slow = own.pop(rank)
-    return slow > max(own.values()) and slow >= (1 + LEAST_EXCESS) * median(own.values())
+    return slow / median(own.values()) - 1 if slow > max(own.values()) else None
+
+
+def _stands_out(excesses: Sequence[float | None], least: float) -> bool:
+    there = known(excesses)
+    if len(there) < len(excesses):
+        return False
+    if len(there) < LEAST_FOR_AN_INTERVAL:
+        return min(there) >= least
+    return fmean(there) >= least and t_interval(there, 1 - 2 * CHANCE).low > 0
 
 
 def _kind(slow: RankRow, others: Sequence[RankRow]) -> Kind:
@@ -79,7 +111,17 @@ def _kind(slow: RankRow, others: Sequence[RankRow]) -> Kind:
         "host": slow.other_ms - median(row.other_ms for row in others),
     }
     kind = max(more_ms, key=more_ms.__getitem__)
-    return "clock" if kind == "compute" and _clocked_down(slow, others) else kind
+    if kind != "compute":
+        return kind
+    return "clock" if _clocked_down(slow, others) else "host" if _held_up(slow, others, more_ms["compute"]) else "compute"
+
+
+def _held_up(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
+    """Whether its device waited for its host: a GPU that its host is not ahead of, as the others' are; a rank that was off its core."""
+    leads, cpus = known(row.lead_ms for row in others), known(row.cpu_ms for row in others)
+    if slow.lead_ms is not None and leads:
+        return slow.lead_ms < AHEAD * slow.own_ms <= median(leads)
+    return slow.cpu_ms is not None and bool(cpus) and slow.cpu_ms - median(cpus) < OWED * more_ms
 
 
 def _clocked_down(slow: RankRow, others: Sequence[RankRow]) -> bool:

@@ -25,6 +25,9 @@ AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed prec
 QUICK = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works")
 
 
+STRONG = click.RichOption(["--strong"], is_flag=True, panel=MEASURING, help="keep the global batch: -b is one rank's, shared among more")
+
+
 def of_a_training(*but: str) -> Iterator[Option | click.RichOption]:
     """The flags of a training, less some; ``--amp`` follows the precision that it names."""
     for option in all_but(Config, *but):
@@ -70,6 +73,25 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     from ddpbench.experiments.diagnose.command import diagnose as carry_out
 
     return carry_out(request)
+
+
+@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"), [STRONG], options(Output))
+@click.command(options_metavar="[FLAGS]")
+@click.argument("workload")
+@helped
+@click.pass_context
+def scale(context: click.RichContext, /, workload: str, strong: bool, **given: Any) -> int:
+    """Find how WORKLOAD scales from one rank to all, and what is lost on the way.
+
+    1, 2, 4 ... ranks take turns in one launch while the others wait, and so do all ranks under other conditions: every rank
+    for itself, DDP without its all-reduce, the all-reduce without a training. The difference has a name for every image.
+
+    Three minutes, unless --time-limit says otherwise.
+    """
+    request = words.lone(words.request(workload, given, context.obj))
+    from ddpbench.experiments.scale.command import scale as carry_out
+
+    return carry_out(request, strong)
 
 
 @takes(of_a_training("launches", "profile", "fail_if_data_wait"), options(Output))

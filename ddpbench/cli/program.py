@@ -13,7 +13,7 @@ from rich.text import Text
 from ddpbench import __version__
 from ddpbench.cli.flags import helped
 from ddpbench.cli.making import make_data
-from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, sweep
+from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, scale, sweep
 from ddpbench.cli.options import COLUMNS
 from ddpbench.cli.reading import env, list_, plot, report
 from ddpbench.machine.say import interrupted, print_error, refuse
@@ -59,7 +59,7 @@ class Program(click.RichGroup):
 
 @click.group(
     cls=Program,
-    commands=[run, diagnose, sweep, reproduce, crossover, make_data, report, plot, list_, env],
+    commands=[run, diagnose, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
     context_settings=SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",

@@ -101,7 +101,7 @@ class Ending:
         """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
         self._board.pin(f"stack/{self._world.rank}", main_thread_stack())
         time.sleep(GRACE_S)
-        marks = {rank: mark for rank, (_, mark) in self._board.marks().items()}
+        marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
         late = min(marks, key=lambda rank: marks[rank].count)
         together = all(mark.count == marks[late].count for mark in marks.values())
         who = "every rank" if together and len(marks) > 1 else f"rank {late} ({self._world.places[late].host})"

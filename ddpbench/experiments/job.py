@@ -65,7 +65,8 @@ class Recipe:
     """What sets one command that measures arms apart from another. Functions of a word are given the label of an arm.
 
     ``rounds_end_s`` is how many seconds after the beginning no round may last any more, and is given those that are over when the
-    first could begin; ``after_s`` is how long ``after_rounds`` takes about; ``answers`` are the records that the exit code is of.
+    first could begin; ``after_s`` is how long ``after_rounds`` takes about; ``among`` gives the ranks that an arm
+    is of, and ``arm`` what it is made as; ``answers`` are the records that the exit code is of.
     ``continued`` where a second call goes on with the journal, and in the midst of a round that is a training of many epochs.
     """
 
@@ -75,6 +76,8 @@ class Recipe:
     after_rounds: Callable[[Ground, Sequence[Arm]], None] = lambda ground, arms: None
     beside: Callable[[str], Callable[[Device], object] | None] = lambda label: None
     opener: Callable[[str], Opener] = lambda label: open_loader
+    arm: Callable[[str], Callable[..., Arm]] = lambda label: Arm
+    among: Callable[[str, World], World] = lambda label, world: world
     brief: Callable[[str], Brief | None] = lambda label: None
     rounds_end_s: Callable[[Config, float], float | None] = lambda config, over_s: config.time_limit
     after_s: float = 0.0
@@ -88,9 +91,10 @@ def carry_out(request: Request, recipe: Recipe) -> int:
         return start_launches(request)
     try:
         arms, world, made_s = prepare(request)
-        records = [new_record(asked, config, world.on(config.device)) for asked, config in zip(request.arms, arms, strict=True)]
-        for record, label in zip(records, request.labels, strict=False):
-            record.label = label
+        records = [
+            new_record(asked, config, recipe.among(label, world.on(config.device)), label)
+            for asked, config, label in zip(request.arms, arms, labels_of(request), strict=True)
+        ]
         journal = recipe.open_journal(request, records) if world.seat.speaks else None
     except BenchError as error:
         refuse(error)
@@ -153,14 +157,14 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
 
     ceilings = measure_ceilings(configs, ground)
     ground.progress.stage("warming up")
-    labels = request.labels or [""] * len(configs)
+    labels = labels_of(request)
     briefs = [recipe.brief(label) for label in labels]
     allowance = Allowance(end_s, pace, world, briefs)
     arms = [
-        Arm(
+        recipe.arm(label)(
             config,
             len(configs),
-            world.on(config.device),
+            recipe.among(label, world.on(config.device)),
             pulse,
             trace_file(request, world, index),
             earlier[index],
@@ -188,11 +192,16 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
         arm.leave()
 
 
+def labels_of(request: Request) -> Sequence[str]:
+    """A label an arm, empty where arms have none."""
+    return request.labels or [""] * len(request.arms)
+
+
 def named(request: Request, configs: Sequence[Config], index: int, text: str) -> str:
     """``text`` after the name of the arm that it is of, where there are several."""
     if len(configs) == 1:
         return text
-    label = request.labels[index] if request.labels else ""
+    label = labels_of(request)[index]
     return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
 
 

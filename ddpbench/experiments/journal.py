@@ -16,6 +16,7 @@ from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.files import write_whole
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
 from ddpbench.record.request import Output, Request
+from ddpbench.record.scaling import Scaling
 from ddpbench.report.console import make_console
 from ddpbench.report.pages import Render
 from ddpbench.report.tables import to_json
@@ -47,7 +48,7 @@ class Journal:
         self.job.records[index].rounds.append(measured)
         self.learn(self.job.records[index], **learned)
 
-    def learn(self, what: Record | Diagnosis, **learned: object) -> None:
+    def learn(self, what: Record | Diagnosis | Scaling, **learned: object) -> None:
         """What is known by now of an arm, or of all of them, on disk at once."""
         if self._sealed:
             return

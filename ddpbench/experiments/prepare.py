@@ -115,7 +115,7 @@ def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
     return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
 
 
-def new_record(asked: Config, config: Config, world: World) -> Record:
+def new_record(asked: Config, config: Config, world: World, label: str = "") -> Record:
     """The record of an arm that has not begun: what was asked for, and what that is on this machine."""
     device_type = world.device.torch.type
     stands = environment(
@@ -126,6 +126,7 @@ def new_record(asked: Config, config: Config, world: World) -> Record:
         config=config,
         environment=stands,
         asked=asked,
+        label=label,
         item=workloads.find(config.workload).item,
         parameters=model.parameters,
         flops_per_image=model.flops_per_image,

@@ -25,7 +25,7 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
         "lr": spec.lr,
         "momentum": spec.momentum,
         "weight_decay": spec.weight_decay,
-        "batch_size": spec.batch_cuda if cuda else spec.batch_cpu,
+        "batch_size": batch_of(spec, cuda),
         "image_size": spec.image_size,
         "optimizer_impl": "fused",
         "channels_last": spec.convolutional,
@@ -48,3 +48,15 @@ def default_loader(config: Config, spec: WorkloadSpec) -> str:
 def default_workers(cores: float) -> int:
     """Loader workers a rank that has ``cores``: those beside its own, between 1 and ``MOST_WORKERS``."""
     return max(1, min(MOST_WORKERS, int(cores - 1)))
+
+
+def batch_of(spec: WorkloadSpec, cuda: bool) -> int:
+    """Samples a rank a step, where nobody says how many."""
+    return spec.batch_cuda if cuda else spec.batch_cpu
+
+
+def default_batch(config: Config) -> int:
+    """The same of a training whose device is not open yet."""
+    import torch  # which no refusal before this one needs
+
+    return batch_of(workloads.find(config.workload), config.device != "cpu" and torch.cuda.is_available())

@@ -17,6 +17,9 @@ from ddpbench.record.trace import PHASES
 NEXT_PHASE = (*PHASES[1:], PHASES[0])
 """What begins when a phase has passed: the step after the last phase begins with the first."""
 
+RESTING = "waiting for its turn"
+"""What a rank does that has no part in what the others do. Its marks stand still meanwhile."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -28,6 +31,11 @@ class Mark:
 
     def encode(self, beat: int) -> str:
         return f"{beat}|{self.count}|{self.step}|{self.doing}"
+
+    @property
+    def resting(self) -> bool:
+        """Whether the rank waits on purpose: nobody waits for it."""
+        return self.doing == RESTING
 
     @classmethod
     def decode(cls, text: str) -> tuple[int, Mark]:
@@ -55,6 +63,14 @@ class Pulse:
         """Something outside the loop begins: building the model, gathering."""
         self.count += 1
         self.doing = doing
+
+    def rest(self) -> None:
+        """This rank has nothing to do until others are done, however long that takes."""
+        self.doing = RESTING
+
+    def rejoin(self, count: int) -> None:
+        """All ranks go on together from ``count`` marks, however many each has passed: they can be compared again."""
+        self.count, self.doing = count, "going on"
 
     @property
     def mark(self) -> Mark:
@@ -91,7 +107,7 @@ class Watchdog:
         last, still_s = -1, 0.0
         while not self._stop.wait(self.TICK_S):
             mark = self._pulse.mark
-            still_s = still_s + self.TICK_S if mark.count == last else 0.0
+            still_s = still_s + self.TICK_S if mark.count == last and not mark.resting else 0.0
             last = mark.count
             self._tick(mark)
             if still_s > self._pulse.patience_s:

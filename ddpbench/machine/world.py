@@ -18,7 +18,7 @@ from ddpbench.record.errors import UsageError
 
 @dataclass(frozen=True)
 class World:
-    """All ranks of a launch, after they have met. Everything here goes over the host's network, never over the GPU's."""
+    """All ranks of a launch that have met, or the first of them. Everything here goes over the host's network, never over the GPU's."""
 
     seat: Seat
     device: Device
@@ -26,6 +26,7 @@ class World:
     notices: list[Notice]
     backend: str  # none, gloo, nccl
     collective_s: float  # how long torch lets one collective take
+    group: dist.ProcessGroup | None = None  # of the first ranks alone; None for all
 
     @property
     def rank(self) -> int:
@@ -33,7 +34,12 @@ class World:
 
     @property
     def size(self) -> int:
-        return self.seat.world_size
+        return len(self.notices)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this rank is one of them."""
+        return self.rank < self.size
 
     @property
     def distributed(self) -> bool:
@@ -53,12 +59,26 @@ class World:
         notices = [Notice(msgspec.structs.replace(notice.place, **place), notice.software) for notice in self.notices]
         return replace(self, device=device, notices=notices)
 
+    def first(self, ranks: int) -> World:
+        """The first ``ranks`` ranks. They need a process group of their own before they can talk."""
+        return replace(self, notices=self.notices[:ranks])
+
+    def apart(self) -> World:
+        """The same with a process group of its own. Every rank of the launch calls this, whether it takes part or not."""
+        ranks, limit = list(range(self.size)), timedelta(seconds=self.collective_s)
+        group = dist.new_group(ranks, timeout=limit, backend=self._backends)
+        return replace(self, group=group if isinstance(group, dist.ProcessGroup) else None)
+
+    @property
+    def _backends(self) -> str:
+        return f"cpu:gloo,cuda:{self.backend}" if self.device.cuda else "gloo"
+
     def join(self) -> None:
         """Makes the process group. Nodes that met may still be unable to talk here, over another interface: to be watched over."""
         if not self.distributed:
             return
         dist.init_process_group(
-            f"cpu:gloo,cuda:{self.backend}" if self.device.cuda else "gloo",
+            self._backends,
             store=dist.PrefixStore("group", open_store(self.seat, self.collective_s)),
             rank=self.rank,
             world_size=self.size,
@@ -70,14 +90,14 @@ class World:
         """Returns when every rank's device is done and every rank is here."""
         self.device.synchronize()
         if self.distributed:
-            dist.all_reduce(torch.zeros(1))
+            dist.all_reduce(torch.zeros(1), group=self.group)
 
     def most(self, value: float) -> float:
         """The greatest ``value`` over the ranks, on every rank."""
         if not self.distributed:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self.group)
         return float(tensor)
 
     def total(self, value: float) -> float:
@@ -85,7 +105,7 @@ class World:
         if not self.distributed:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=self.group)
         return float(tensor)
 
     def gather(self, message: bytes) -> list[bytes]:
@@ -93,13 +113,13 @@ class World:
         if not self.distributed:
             return [message]
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(message)]))
+        dist.all_gather(sizes, torch.tensor([len(message)]), group=self.group)
         longest = max(int(size) for size in sizes)
         padded = torch.zeros(longest, dtype=torch.uint8)
         if message:  # torch makes no tensor of an empty buffer
             padded[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         received = [torch.empty(longest, dtype=torch.uint8) for _ in sizes] if self.rank == 0 else None
-        dist.gather(padded, received)
+        dist.gather(padded, received, group=self.group)
         return [bytes(part[: int(size)].numpy()) for part, size in zip(received or [], sizes, strict=bool(received))]
 
     def close(self) -> None:

@@ -71,5 +71,6 @@ def precision(name: str) -> PrecisionSpec:
 ENGINES: Mapping[str, str] = {
     "ddp": "torch's DistributedDataParallel",
     "accelerate": "Hugging Face Accelerate: Accelerator, autocast and scaler of its own, DDP below",
+    "no-sync": "DDP under its no_sync(): wrapped and hooked, but gradients are never averaged",
     "none": "every rank trains a model of its own: what gradient sync costs is the difference",
 }

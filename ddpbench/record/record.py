@@ -13,6 +13,7 @@ from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
+from ddpbench.record.scaling import Scaling
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check, Headline, Verdict
 
@@ -138,10 +139,11 @@ class Job(msgspec.Struct, kw_only=True):
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
     command: list[str]  # exact, as typed
-    kind: str = "run"  # what measured it: "run", "sweep", "crossover", "diagnose", or "reproduce NAME"
+    kind: str = "run"  # what measured it: "run", "sweep", "crossover", "diagnose", "scale", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
     diagnosis: Diagnosis | None = None
+    scaling: Scaling | None = None
 
     @property
     def as_a_run(self) -> list[str]:

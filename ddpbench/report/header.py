@@ -175,7 +175,7 @@ def loader_items(record: Record) -> Iterator[Item]:
 
 
 def _alone(record: Record) -> str:
-    if record.config.engine == "none" and record.world_size > 1:
+    if record.config.engine in ("none", "no-sync") and record.world_size > 1:
         return "every rank for itself"
     return "one process" if record.environment.backend == "none" else "one rank"
 

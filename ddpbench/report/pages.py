@@ -13,6 +13,7 @@ from ddpbench.record.record import Job
 from ddpbench.report.crossover import render_crossover
 from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.reproduction import render_reproduction
+from ddpbench.report.scaling import render_scaling
 from ddpbench.report.sweep import render_sweep
 from ddpbench.report.terminal import render
 
@@ -23,7 +24,13 @@ class Render(Protocol):
     def __call__(self, job: Job, console: Console, path: Path | None, *, verbose: bool, quiet: bool) -> None: ...
 
 
-PAGES: Mapping[str, Render] = {"run": render, "sweep": render_sweep, "crossover": render_crossover, "diagnose": render_diagnosis}
+PAGES: Mapping[str, Render] = {
+    "run": render,
+    "sweep": render_sweep,
+    "crossover": render_crossover,
+    "diagnose": render_diagnosis,
+    "scale": render_scaling,
+}
 
 
 def page(job: Job) -> Render:

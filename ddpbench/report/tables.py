@@ -24,6 +24,9 @@ from ddpbench.report.header import place, rate
 STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]
 """What a step consists of beside the wait for other ranks."""
 
+LABELLED = ("diagnose", "scale")
+"""Kinds of jobs whose arms differ in what no field tells, but their labels."""
+
 LONE_RUN = ("workload", "precision")
 """What names a run that has no other arm beside it."""
 
@@ -46,10 +49,13 @@ def to_csv(job: Job) -> str:
 def to_markdown(job: Job) -> str:
     """A table with a row an arm, rounded as on the terminal; under it verdicts, endings, checks and the command."""
     names = job.swept or LONE_RUN
-    heading = [*(name.replace("_", "-") for name in names), rate(*job.records), "95% interval", "speed-up", memory_heading(job.records)]
-    rows = [[*arm_values(row.config, names), *_cells(row)] for row in compare(job.records)]
-    table = [heading, ["---"] * len(names) + ["---:"] * 4, *rows]
-    said = [line for record in job.records for line in _said(record, f"{arm_name(record.config, names)}: " if job.swept else "")]
+    labels = [record.label for record in job.records] if job.kind in LABELLED else []
+    naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
+    heading = [*naming, rate(*job.records), "95% interval", "speed-up", memory_heading(job.records)]
+    arms = enumerate(compare(job.records))
+    rows = [[*arm_values(row.config, names), *labels[at : at + 1], *_cells(row)] for at, row in arms]
+    table = [heading, ["---"] * len(naming) + ["---:"] * 4, *rows]
+    said = [line for record in job.records for line in _said(record, _whose(record, job))]
     lines = [
         f"**ddpbench** {job.records[0].config.workload}, {place(job.records[0].environment)}, {job.started}",
         "",
@@ -60,6 +66,13 @@ def to_markdown(job: Job) -> str:
         f"`{shlex.join(job.command)}`",
     ]
     return "\n".join(lines)
+
+
+def _whose(record: Record, job: Job) -> str:
+    """What a line about one of several arms begins with."""
+    if job.kind in LABELLED:
+        return f"{record.label}: "
+    return f"{arm_name(record.config, job.swept)}: " if job.swept else ""
 
 
 def _indented(value: object, indent: str) -> str:

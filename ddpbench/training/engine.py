@@ -69,8 +69,10 @@ class Torch:
                 bucket_cap_mb=config.bucket_cap_mb,
                 gradient_as_bucket_view=config.gradient_as_bucket_view,
                 static_graph=config.static_graph,
+                process_group=world.group,
                 **{BROADCAST_FLAG: config.broadcast_buffers},  # type: ignore[arg-type]
             )
+            self.model.require_backward_grad_sync = config.engine != "no-sync"  # what DDP's no_sync() sets, for good
             self._masters.follow_parameters()
             if config.comm_hook != "none":
                 self.model.register_comm_hook(None, COMM_HOOKS[config.comm_hook])
@@ -145,6 +147,14 @@ class Accelerate:
 
     def start_over(self) -> None:
         self.load_scaler_state(self._first_scale)
+
+
+def bucket_bytes(model: nn.Module) -> list[int]:
+    """The sizes of DDP's buckets in the order of their all-reduces, which it lays out after the first step; none without DDP."""
+    if not isinstance(model, DistributedDataParallel):
+        return []
+    told = model._get_ddp_logging_data()  # there is no public way
+    return [int(size) for size in (told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "").split(", ") if size]
 
 
 def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> Engine:

@@ -17,6 +17,8 @@ STEPS = 5
 SILENT = "99"
 """Above every level of kineto's log."""
 
+COMMUNICATION = re.compile("nccl", re.IGNORECASE)
+
 NO_KERNEL = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
 """What runs on the GPU beside the training: communication, which spins while it waits, and copies that overlap it."""
 
@@ -44,6 +46,21 @@ def kernel_ms(session: Session, keep: Path | None) -> float | None:
         if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not NO_KERNEL.search(event.name)
     )
     return _covered(spans) / 1e3 / STEPS
+
+
+def communication_kernels_ms(session: Session) -> tuple[float, float]:
+    """Milliseconds a step in which a communication kernel of this rank ran, and of those the ones in which no other kernel did.
+
+    Only on CUDA. The first includes what such a kernel spins while it waits for other ranks.
+    """
+    with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
+        session.steps_untimed(STEPS)
+    events = [event for event in window.events() or [] if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
+    spans = [(event.time_range.start, event.time_range.end, COMMUNICATION.search(event.name) is not None) for event in events]
+    sending = _covered(sorted((start, end) for start, end, sends in spans if sends))
+    computing = _covered(sorted((start, end) for start, end, sends in spans if not sends))
+    either = _covered(sorted((start, end) for start, end, _ in spans))
+    return sending / 1e3 / STEPS, (either - computing) / 1e3 / STEPS
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

@@ -27,7 +27,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Attestation, Preparation
 from ddpbench.record.trace import Trace
-from ddpbench.training.engine import make_engine
+from ddpbench.training.engine import bucket_bytes, make_engine
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.loop import Batches, Marked, mark_last_gradient, train
 from ddpbench.training.optimizer import forget, make_optimizer
@@ -257,6 +257,10 @@ class Session:
         """The scaler's factor, or ``None`` without one."""
         scale = self._engine.scaler_state().get("scale")
         return None if scale is None else float(scale)
+
+    def bucket_bytes(self) -> list[int]:
+        """The sizes of DDP's buckets; none without DDP."""
+        return bucket_bytes(self._engine.model)
 
     def steps_untimed(self, steps: int) -> None:
         """Trains off the clock, for a profiler to look at."""

@@ -33,7 +33,7 @@ SLOW_IN = {
     "host to device": "in copying to the device",
     "compute": "in computing",
     "clock": "with a lower clock",
-    "host": "between the phases, on its host",
+    "host": "held up by its host",
 }
 ON_PROCESSORS = {"host to device": "in making its batches ready"}
 """Where nothing is copied."""

@@ -22,7 +22,7 @@ def only_the_last(case: Case, rank: int) -> bool:
     times, given = _times_as_long(case, rank), supply(case)
     if times is None or (given.hand_over_share or 0.0) >= MOST:
         return False
-    return times < max(1 + LEAST_EXCESS, sqrt(given.device_rate / given.given_rate))
+    return times < max(1 + LEAST_EXCESS[case.record.environment.device_type], sqrt(given.device_rate / given.given_rate))
 
 
 def _times_as_long(case: Case, rank: int) -> float | None:

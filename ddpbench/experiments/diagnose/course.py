@@ -10,7 +10,7 @@ from ddpbench.analysis.cures import DIAGNOSIS_S
 from ddpbench.data.replay import LEAST_BATCHES, MOST_BATCHES
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
-from ddpbench.experiments.diagnose.budget import ENDING_S, Budget
+from ddpbench.experiments.budget import ENDING_S, Budget
 from ddpbench.experiments.diagnose.copies import COPIES
 from ddpbench.experiments.diagnose.loading import ON_ALL_RANKS, ON_ONE_RANK
 from ddpbench.experiments.diagnose.openers import Openers

@@ -1,4 +1,4 @@
-"""The time of a diagnosis, on which its ranks agree."""
+"""The time of a job of many experiments, on which its ranks agree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from time import perf_counter
 from ddpbench.machine.world import World
 
 MOST_TO_START = 0.5
-"""The share of the time that counts for starting, at most: a machine that starts slowly is still to be diagnosed."""
+"""The share of the time that counts for starting, at most: a machine that starts slowly is still to be measured."""
 
 ENDING_S = 4.0
 """To judge, to print and to end; in a shorter limit than usual less."""

@@ -1,0 +1,114 @@
+"""The rungs of a ladder: how fast so many ranks are, how much of one rank's speed they keep, and what they lose most to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from ddpbench.analysis.compare import Ratio, figure, ratio
+from ddpbench.analysis.evidence import LEAST_ROUNDS, Reach, reach
+from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.scaling.arms import Arms, step_of
+from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
+from ddpbench.analysis.stats import variation
+from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.trust import MOST_VARIATION
+from ddpbench.record.record import Record
+
+MOST_EFFICIENCY = 1.02
+"""More than this of N times one rank is no success: the one rank was slow."""
+
+SLOWER = 0.97
+"""A clock below this fraction of another's is a lower one."""
+
+WORTH_A_NAME = 0.005
+"""Of the ideal."""
+
+SLOWER_RANKS = "slower ranks"
+"""What a rung loses whose own losses were not taken apart: its ranks compute more slowly."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung. ``efficiency`` is a fraction, None where no round is shared with the first rung."""
+
+    ranks: int
+    images_per_s: float
+    reach: Reach | None
+    efficiency: Ratio | None
+    lost_to: str  # empty where next to nothing is lost
+    doubts: list[str]  # what is wrong with the baseline, where the efficiency is more than can be
+
+
+def ladder(arms: Arms, way: Waterfall | None) -> list[Step]:
+    """The rungs that have a figure, the first first."""
+    return [step for ranks, record in sorted(arms.rungs.items()) if (step := _step(ranks, record, arms, way))]
+
+
+def _step(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Step | None:
+    headline, one = figure(record), arms.one
+    if headline is None:
+        return None
+    times = ratio(record, one) if one else None
+    efficiency = times and Ratio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
+    doubts = doubts_of(arms) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
+    lost_to = "" if one is None or one is record or doubts else _lost_to(record, one, arms, way)
+    return Step(ranks, headline.images_per_s, reach(record), efficiency, lost_to, doubts)
+
+
+def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> str:
+    if record is arms.last and way:
+        worst = way.greatest
+        return worst.name if worst.lost > WORTH_A_NAME else ""
+    base, own = ([step_of(timed) for timed in each.rounds] for each in (one, record))
+    share = record.global_batch / one.global_batch if arms.scaling.strong else 1.0
+    ideal_ms = fmean(step.wall for step in base) * share / (record.world_size if arms.scaling.strong else 1)
+    lost_ms = {
+        ALL_REDUCE: fmean(step.least_wait for step in own) - fmean(step.wait for step in base),
+        STRAGGLER: fmean(step.wait - step.least_wait for step in own),
+    }
+    if not arms.scaling.strong:
+        lost_ms[SLOWER_RANKS] = fmean(step.busy for step in own) - fmean(step.busy for step in base)
+    worst_name = max(lost_ms, key=lambda name: lost_ms[name])
+    return worst_name if lost_ms[worst_name] > WORTH_A_NAME * ideal_ms else ""
+
+
+def doubts_of(arms: Arms) -> list[str]:
+    """What may be wrong with one rank as the measure of all: each thing that was seen, or that nothing was."""
+    one, full = arms.one, arms.full
+    if one is None or full is None:
+        return []
+    found = []
+    spread = variation([timed.images_per_s for timed in one.rounds]) if len(one.rounds) > 1 else 0.0
+    if spread > MOST_VARIATION:
+        found.append(f"its rounds vary by {spread:.1%}")
+    if len(one.rounds) < LEAST_ROUNDS:
+        found.append(f"it has {len(one.rounds)} rounds, and a figure needs {LEAST_ROUNDS}")
+    found += [check.sentence for check in one.checks if check.name in ("throttled", "shared-gpu", "noisy-neighbour", "drift")]
+    if clock := _lower_clock(one, full):
+        found.append(clock)
+    if slow := _slow_first(arms.apart):
+        found.append(slow)
+    if arms.scaling.strong and arms.share and arms.share.headline and one.headline:
+        gain = arms.share.headline.images_per_s / one.headline.images_per_s - 1
+        if gain > MOST_EFFICIENCY - 1:
+            found.append(f"its whole batch runs {gain:.0%} slower an image than the share that a rank of {arms.ranks} has")
+    return found or ["nothing that was measured tells why: measure again, with more --rounds"]
+
+
+def _lower_clock(one: Record, full: Record) -> str:
+    alone, together = (
+        fmean(clocks) if (clocks := [row.sm_mhz for row in summarise(each).ranks if row.sm_mhz]) else None for each in (one, full)
+    )
+    if alone and together and alone < SLOWER * together:
+        return f"its GPU ran at {alone:.0f} MHz, all of them at {together:.0f}"
+    return ""
+
+
+def _slow_first(apart: Record | None) -> str:
+    """Rank 0, on which one rank trains, where it is slower than the others with every rank for itself."""
+    if apart is None:
+        return ""
+    own = {rank: fmean(own_ms(timed.traces[rank]) for timed in apart.rounds) for rank in range(apart.world_size)}
+    others = fmean(ms for rank, ms in own.items() if rank)
+    return f"rank 0, on which it trains, is {own[0] / others - 1:.0%} slower than the others by itself" if own[0] * SLOWER > others else ""

@@ -1,0 +1,234 @@
+"""What a ladder comes to: the one thing that most images are lost to, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.evidence import LEAST_FOR_A_VERDICT
+from ddpbench.analysis.scaling.arms import Arms
+from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Step, ladder
+from ddpbench.analysis.scaling.traffic import Traffic, traffic
+from ddpbench.analysis.scaling.waterfall import (
+    ALL_REDUCE,
+    CONTENTION,
+    DATA,
+    DDP,
+    RESIDUAL,
+    SMALLER_BATCH,
+    STRAGGLER,
+    Term,
+    Waterfall,
+    waterfall,
+)
+from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.words import about, count
+from ddpbench.record.record import Job, Record
+from ddpbench.record.verdict import Check, Verdict
+
+SCALES = 0.03
+"""Losing less than this fraction of the ideal, a training scales."""
+
+SATURATED = 0.7
+"""All-reduce that reaches this fraction of what the links give gets all that there is, about."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that a verdict stands on."""
+
+    arms: Arms
+    way: Waterfall
+    steps: list[Step]
+    traffic: Traffic | None
+    typed: list[str]
+
+    @property
+    def full(self) -> Record:
+        assert self.arms.last is not None, "a way down leads somewhere"
+        return self.arms.last
+
+    @property
+    def hosts(self) -> list[str]:
+        return list(dict.fromkeys(place.host for place in self.full.environment.places))
+
+
+def found_of(job: Job, arms: Arms) -> Found | None:
+    """None where there is no way down from the first rung to the last."""
+    way = waterfall(arms)
+    if way is None:
+        return None
+    typed = [word for word in job.command if word not in ("scale", "--strong")]
+    return Found(arms, way, ladder(arms, way), traffic(arms, way), typed)
+
+
+def verdict(found: Found) -> Verdict:
+    """One of the verdicts on a ladder."""
+    way, worst = found.way, found.way.greatest
+    rounds, _ = LEAST_FOR_A_VERDICT
+    few = min(len(record.rounds) for record in found.arms.there() if record is not found.arms.communication)
+    top = found.steps[-1]
+    if top.doubts:
+        return _in_doubt(found, top)
+    if few < rounds:
+        return Verdict(kind="inconclusive", says=f"{count(few, 'round')} are too few to tell what is lost", why=_account(found))
+    if way.lost < SCALES:
+        return Verdict(
+            kind="scales", says=f"{found.arms.ranks} ranks keep {1 - way.lost:.1%} of {found.arms.ranks} times one", why=_account(found)
+        )
+    if worst.reach is not None and worst.images_per_s + worst.reach >= 0:
+        return Verdict(
+            kind="inconclusive", says=f"the rounds vary too much to tell what takes the {way.lost:.0%} that are lost", why=_account(found)
+        )
+    return OF_TERM[worst.name](found, worst)
+
+
+def judge_scaling(job: Job, arms: Arms) -> None:
+    """Gives ``job`` its verdict, and every rung that is too good to be true the check that says so."""
+    found = found_of(job, arms)
+    if found is None or job.scaling is None:
+        return
+    job.scaling.verdict = verdict(found)
+    for step in found.steps:
+        record = arms.rungs[step.ranks]
+        if step.doubts and step.efficiency and not any(check.numbers.get("efficiency") for check in record.checks):
+            record.checks.append(
+                Check(
+                    name="implausible",
+                    effect="warns",
+                    sentence=f"{step.efficiency.center:.1%} of {step.ranks} times one rank; of the one rank: {'; '.join(step.doubts)}",
+                    numbers={"efficiency": step.efficiency.center},
+                    hint="one rank is no measure before it runs as fast as any other: nothing else on the machine, more --rounds",
+                )
+            )
+
+
+def _in_doubt(found: Found, top: Step) -> Verdict:
+    assert top.efficiency is not None, "doubts come from an efficiency"
+    return Verdict(
+        kind="baseline-in-doubt",
+        says=f"{top.efficiency.center:.1%} of {top.ranks} times one rank cannot be (above {MOST_EFFICIENCY:.0%}): the one rank was slow",
+        why="; ".join(top.doubts),
+    )
+
+
+def _of_all_reduce(found: Found, term: Term) -> Verdict:
+    several = len(found.hosts) > 1
+    links = f"the network between {_named(found.hosts)}" if several else _links(found.full)
+    return Verdict(
+        kind="network-bound" if several else "link-bound",
+        says=f"{links} is the limit: {term.lost:.0%} of the ideal is lost to gradients on their way",
+        why=_of_links(found),
+        next=_fewer_bytes(found),
+    )
+
+
+def _of_links(found: Found) -> str:
+    sent = found.traffic
+    if sent is None or sent.alone_ms is None:
+        return _account(found)
+    text = f"a step sends {about(sent.total / 1e6)} MB in {count(len(sent.buckets), 'bucket')}, which takes {about(sent.alone_ms)} ms alone"
+    if sent.reached and sent.ceiling:
+        share = sent.reached / sent.ceiling
+        ends = "all that it gives" if share >= SATURATED else "larger buckets may get more of it"
+        text += f"; that is {about(sent.reached / 1e6)} of {about(sent.ceiling / 1e6)} MB/s measured on it: {ends}"
+    if sent.hidden is not None:
+        text += f"; backward hides {sent.hidden:.0%}"
+    return text
+
+
+def _of_contention(found: Found, term: Term) -> Verdict:
+    record = found.full
+    what = "host, power and bus" if record.environment.device_type == "cuda" else "cores, caches and memory"
+    return Verdict(
+        kind="contention-bound",
+        says=f"ranks take {what} from each other: {term.lost:.0%} of the ideal is lost with every rank for itself",
+        why=f"a step without any communication takes {about(term.ms)} ms more on all ranks at once than on one alone{_others(found)}",
+    )
+
+
+def _of_data(found: Found, term: Term) -> Verdict:
+    return Verdict(
+        kind="data-bound",
+        says=f"the ranks wait for data: {term.lost:.0%} of the ideal is lost to it",
+        why=f"{about(term.ms)} ms of every step, which batches on the device do not cost",
+        next=Rerun(found.full, found.typed).diagnose(),
+    )
+
+
+def _of_straggler(found: Found, term: Term) -> Verdict:
+    slow = summarise(found.full).slow
+    who = f"rank {slow.rank} ({slow.host})" if slow else "now one rank, now another"
+    why = (
+        f"{slow.excess:.0%} more own time than the others, {slow.kind}, in every round" if slow else "no rank is the slowest in every round"
+    )
+    return Verdict(
+        kind="straggler",
+        says=f"{term.lost:.0%} of the ideal is lost to waiting for {who}",
+        why=f"{why}; {about(term.ms)} ms of every step",
+        rank=slow.rank if slow else None,
+    )
+
+
+def _of_ddp(found: Found, term: Term) -> Verdict:
+    cost = found.traffic.by_arms_ms if found.traffic else None
+    return Verdict(
+        kind="ddp-bound",
+        says=f"ranks compute more slowly in DDP than for themselves: {term.lost:.0%} of the ideal",
+        why=f"{about(term.ms)} ms a step of their own time, in which the all-reduce works beside the backward"
+        + (f"; without the all-reduce a step is {about(cost)} ms shorter" if cost is not None and cost > 0 else ""),
+        next=_fewer_bytes(found),
+    )
+
+
+def _of_batch(found: Found, term: Term) -> Verdict:
+    return Verdict(
+        kind="batch-bound",
+        says=f"{found.full.config.batch_size} a rank is too little work: {term.lost:.0%} of the ideal is lost to the smaller batch",
+        why=f"a step of one rank with that share takes {about(term.ms)} ms more than its part of the whole batch",
+    )
+
+
+def _unexplained(found: Found, term: Term) -> Verdict:
+    return Verdict(kind="unexplained", says=f"{term.lost:.0%} of the ideal is lost without a name", why=_account(found))
+
+
+OF_TERM: dict[str, Callable[[Found, Term], Verdict]] = {
+    SMALLER_BATCH: _of_batch,
+    CONTENTION: _of_contention,
+    DATA: _of_data,
+    ALL_REDUCE: _of_all_reduce,
+    STRAGGLER: _of_straggler,
+    DDP: _of_ddp,
+    RESIDUAL: _unexplained,
+}
+
+
+def _others(found: Found) -> str:
+    """Somebody else on the machine, who may be the one that takes."""
+    seen = any(check.name == "noisy-neighbour" for record in found.arms.there() for check in record.checks)
+    return "; but other people's processes took cores meanwhile" if seen else ""
+
+
+def _account(found: Found) -> str:
+    """The losses, the greatest first, as shares of the ideal."""
+    lost = sorted((term for term in found.way.terms if term.lost > 0.001), key=lambda term: -term.lost)
+    return ", ".join(f"{term.name} {term.lost:.1%}" for term in lost) or "nothing is lost"
+
+
+def _fewer_bytes(found: Found) -> str:
+    """The run with and without half the bytes, where its gradients are not halved already."""
+    config = found.full.config
+    if config.comm_hook != "none" or config.precision not in ("torch-default", "fp32", "tf32", "amp-fp16", "amp-bf16"):
+        return ""
+    half = "bf16" if found.full.environment.device_type == "cpu" else "fp16"
+    return Rerun(found.full, found.typed).command(comm_hook=("none", half))
+
+
+def _named(hosts: list[str]) -> str:
+    return f"{hosts[0]} and {hosts[1]}" if len(hosts) == 2 else f"{len(hosts)} nodes"
+
+
+def _links(record: Record) -> str:
+    return "what connects the GPUs of this node" if record.environment.device_type == "cuda" else "what connects the ranks of this node"

@@ -1,0 +1,51 @@
+"""How one training scales, as a recipe."""
+
+from __future__ import annotations
+
+from ddpbench.experiments.cells import request_of
+from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.journal import Journal, new_job, reserve_now
+from ddpbench.experiments.launches import start_launches
+from ddpbench.experiments.scale.course import Course
+from ddpbench.experiments.scale.trainings import ladder, refuse_no_ladder, trainings
+from ddpbench.experiments.settle import default_batch
+from ddpbench.machine.say import refuse
+from ddpbench.machine.seat import take_seat
+from ddpbench.record.errors import BenchError
+from ddpbench.record.record import Record, slug
+from ddpbench.record.request import Request
+from ddpbench.record.scaling import Scaling
+from ddpbench.report.scaling import render_scaling
+
+
+def scale(request: Request, strong: bool) -> int:
+    """Measures the one training of the request on 1, 2, 4 ... ranks of this launch; returns the exit code."""
+    if request.output.gpus:
+        return start_launches(request)
+    try:
+        seat, asked = take_seat(), request.arms[0]
+        refuse_no_ladder(asked, seat)
+        rungs = ladder(seat.world_size, seat.local_world_size)
+        cells, ranks, left_out = trainings(asked, rungs, (asked.batch_size or default_batch(asked)) if strong else None)
+    except BenchError as error:
+        refuse(error)
+    course = Course(asked.time_limit, ranks)
+
+    def open_journal(asked_for: Request, records: list[Record]) -> Journal:
+        job = new_job(asked_for, records)
+        job.kind, job.scaling = "scale", Scaling(ladder=rungs, strong=strong, left_out=left_out)
+        return Journal(job, reserve_now(asked_for, slug(f"scale {asked.workload} {asked.precision}{' strong' if strong else ''}")))
+
+    return carry_out(
+        request_of(cells, {}, request.output, request.command),
+        Recipe(
+            open_journal,
+            render_scaling,
+            before_rounds=course.before_rounds,
+            after_rounds=course.after_rounds,
+            arm=course.arm,
+            among=course.among,
+            brief=course.brief,
+            rounds_end_s=course.rounds_end_s,
+        ),
+    )

@@ -1,0 +1,104 @@
+"""The course of a scaling job: the links before its trainings, a look at the communication after them, in the time that there is."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.budget import Budget
+from ddpbench.experiments.interleaving import enter_alone
+from ddpbench.experiments.job import Ground
+from ddpbench.experiments.scale.communication import Communication
+from ddpbench.experiments.scale.rung import Rung, Wait
+from ddpbench.machine.links import bus_ceilings
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+from ddpbench.record.scaling import COMMUNICATION, Overlap, rung
+
+LIMIT_S = 175.0
+"""Without ``--time-limit``, with what it takes to start: under three minutes."""
+
+ROUND_S, WARM_UP_S, LINKS_S = 2.0, 3.0, 8.0
+"""How long a round lasts, a first warm-up, and the look at the links; in a shorter limit less."""
+
+COMMUNICATION_S = 1.0
+"""What only sums buckets is steady sooner."""
+
+INSIDE_S = 6.0
+
+NO_TIME = "no time was left for it"
+
+
+class Course:
+    """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms."""
+
+    def __init__(self, limit_s: float | None, ranks: Mapping[str, int]) -> None:
+        self._limit_s, self._ranks = limit_s or LIMIT_S, ranks
+        self._share = min(1.0, self._limit_s / LIMIT_S)
+        self._full = rung(max(ranks.values()))
+        self._groups: dict[int, World] = {}
+        self._buckets: list[int] = []
+        self._inside_s = 0.0
+
+    def among(self, label: str, whole: World) -> World:
+        """The ranks that take part in the arm of that label, with their process group once there is one."""
+        ranks = self._ranks[label]
+        return whole if ranks == whole.size else self._groups.get(ranks, whole.first(ranks))
+
+    def before_rounds(self, ground: Ground) -> None:
+        """The process groups of the rungs, and how fast the links are while nobody trains."""
+        whole = ground.world
+        refuse_different(self._ranks, whole)
+        self._budget = Budget(self._limit_s, ground.began, whole)
+        self._wait = Wait(whole, ground.pulse)
+        self._inside_s = INSIDE_S if whole.device.cuda else 0.0
+        self._groups = {ranks: whole.first(ranks).apart() for ranks in sorted({*self._ranks.values()} - {whole.size})}
+        ground.begin("measuring the links", "measuring how fast the ranks reduce together")
+        reached = bus_ceilings(whole, LINKS_S * self._share)
+        if ground.journal and ground.journal.job.scaling:
+            ground.journal.learn(ground.journal.job.scaling, bus=reached)
+
+    def brief(self, label: str) -> Brief:
+        """How the training of that label takes its turns."""
+        return Brief(ROUND_S * self._share, WARM_UP_S * self._share)
+
+    def rounds_end_s(self, config: Config, over_s: float) -> float:
+        """When the rounds have to be over, for what comes after them to have its time. The first is always tried."""
+        return over_s + max(0.0, self._budget.left_s() - self._inside_s)
+
+    def arm(self, label: str) -> Callable[..., Arm]:
+        """What makes the arm of that label."""
+        if label == COMMUNICATION:
+            return partial(Communication, buckets=lambda: self._buckets, round_s=COMMUNICATION_S * self._share)
+        return partial(Rung, wait=self._wait, note_buckets=self._note_buckets if label == self._full else lambda sizes: None)
+
+    def _note_buckets(self, sizes: list[int]) -> None:
+        self._buckets = sizes
+
+    def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:
+        """What was learned on the way; on GPUs a look at their communication kernels: after the profiler every launch is slower."""
+        waiting = self._wait.cores()
+        overlap = self._overlap(ground, arms) if self._inside_s and self._budget.left_s() >= self._inside_s else None
+        if not (ground.journal and ground.journal.job.scaling):
+            return
+        scaling, unmeasured = ground.journal.job.scaling, {record.label for record in ground.journal.job.records if not record.rounds}
+        left_out = {**scaling.left_out, **dict.fromkeys(unmeasured, NO_TIME)}
+        ground.journal.learn(scaling, bucket_bytes=self._buckets, waiting_cores=waiting, overlap=overlap, left_out=left_out)
+
+    def _overlap(self, ground: Ground, arms: Sequence[Arm]) -> Overlap | None:
+        ground.begin("profiling", "looking at the communication inside a step")
+        full = arms[list(self._ranks).index(self._full)]
+        assert isinstance(full, Rung), "the ladder is made of rungs"
+        enter_alone(full, arms)
+        return full.overlap()
+
+
+def refuse_different(ranks: Mapping[str, int], world: World) -> None:
+    """Raises UsageError where nodes of unequal size have laid out different ladders: their ranks would wait for each other for ever."""
+    laid_out = float(zlib.crc32(repr([*ranks.items()]).encode()))
+    if world.most(laid_out) != -world.most(-laid_out):
+        raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")

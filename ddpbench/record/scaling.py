@@ -1,0 +1,65 @@
+"""What the arms of a scaling job are called, and what was learned beside them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddpbench.record.verdict import Verdict
+
+ALONE, SHARE = "one rank without DDP", "one rank, its share of the batch"
+APART, UNSYNCED, COMMUNICATION, WITH_DATA = "every rank for itself", "no all-reduce", "all-reduce alone", "with data"
+"""The arms beside the ladder.
+
+one rank without DDP  the bare model on the first rank, with the batch that a rank of the whole world has
+one rank, its share   DDP with a world of one and that batch, where the global batch is kept
+every rank for itself all ranks at once without DDP: they share host, power and bus, and say nothing to each other
+no all-reduce         all ranks in DDP's no_sync(): its hooks run, and nothing is sent
+all-reduce alone      DDP's own buckets, all-reduced one after the other, and nothing else
+with data             DDP on real batches
+"""
+
+
+def rung(ranks: int) -> str:
+    """The label of DDP on the first ``ranks`` ranks."""
+    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+
+
+def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
+    """Bytes/s that each link carries where so many ranks sum ``size`` bytes in ``seconds``, whatever their number (as nccl-tests count)."""
+    return 2 * (ranks - 1) / ranks * size / seconds
+
+
+VERDICTS = {
+    "baseline-in-doubt": "more than all of one rank's speed is kept, which cannot be: the one rank was slow",
+    "scales": "next to nothing is lost",
+    "network-bound": "the network between the nodes is too slow for the gradients",
+    "link-bound": "the links between the devices of one node are too slow for the gradients",
+    "contention-bound": "ranks on one machine take from each other, without a word between them",
+    "data-bound": "the ranks wait for data",
+    "straggler": "ranks wait for a slow one",
+    "ddp-bound": "ranks compute more slowly while they send gradients",
+    "batch-bound": "the share of the batch that a rank has is too small for its device",
+    "unexplained": "most of what is lost has no name",
+    "inconclusive": "what is lost is less than the rounds differ, or they are too few",
+}
+"""Every verdict on a ladder."""
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """From a profiler window: milliseconds a step of communication kernels on the rank that waits least, and of those beside no other."""
+
+    communication_ms: float
+    bare_ms: float
+
+
+class Scaling(msgspec.Struct, kw_only=True):
+    """One ladder, and the links that it climbs over."""
+
+    ladder: list[int]  # ranks of each rung, the whole world last
+    strong: bool = False  # the global batch was kept
+    bucket_bytes: list[int] = []  # of DDP's buckets on the whole world, in the order of their all-reduces
+    bus: dict[int, float] = {}  # bytes of an all-reduce -> bus bandwidth that it reached with nobody training, bytes/s
+    waiting_cores: float | None = None  # cores that a rank kept busy while it waited for the others' turns, the most of any
+    overlap: Overlap | None = None
+    left_out: dict[str, str] = {}  # what was not measured -> why
+    verdict: Verdict | None = None  # of the whole job

@@ -1,0 +1,176 @@
+"""The page of a ladder: what its rungs keep of one rank's speed, and where the rest goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ddpbench.analysis.scaling.arms import Arms, arms_of
+from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Step
+from ddpbench.analysis.scaling.verdict import Found, found_of
+from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
+from ddpbench.analysis.summary import summarise
+from ddpbench.record.record import Job, Record
+from ddpbench.record.scaling import WITH_DATA
+from ddpbench.record.verdict import Verdict
+from ddpbench.report.console import page_of, show
+from ddpbench.report.ending import endings
+from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent
+from ddpbench.report.grid import show_sections
+from ddpbench.report.header import count, device_word, labelled, place, rate
+from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
+from ddpbench.report.layout import Page, columns, command, flow, sentence
+from ddpbench.report.warnings import reasons, warnings
+
+IN_DOUBT = "in doubt"
+QUIET_CORES = 0.05
+"""A rank that keeps less of a core busy while it waits takes nothing from the others."""
+
+
+def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
+    """Prints the verdict on ``job``, its ladder, and the way down from N times one rank, as far as it was measured.
+
+    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the verdict. ``path`` is where the record lies, ``None`` where
+    it could not be saved.
+    """
+    page, arms = page_of(console), arms_of(job)
+    found = found_of(job, arms) if arms else None
+    verdict = job.scaling.verdict if job.scaling else None
+    if quiet:
+        why = reasons(_named(job), page) if job.records[0].config.strict else ()
+        show(console, [*_verdict(verdict, page), *why])
+        return
+    sections: list[Sequence[Text]] = [[*_head(job, page)], [*endings(_named(job), page)], [*_verdict(verdict, page)]]
+    if found:
+        sections += [[*_ladder(found, page), *_way_down(found, page)], [*_links(found, page)]]
+    checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.rungs.values() if arms else ())}
+    last = [*_left_out(job, arms, page), *warnings(checked, page, verbose), *([Text(str(path))] if path else [])]
+    show_sections(console, [*sections, last])
+
+
+def _named(job: Job) -> dict[str, Record]:
+    return {record.label: record for record in job.records}
+
+
+def _head(job: Job, page: Page) -> Iterator[Text]:
+    top = max(job.records, key=lambda record: record.world_size)
+    config, scaling = top.config, job.scaling
+    strong = scaling is not None and scaling.strong
+    title = [config.workload, config.precision, "strong scaling" if strong else "weak scaling"]
+    yield from inked(flow("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
+    shared = f"batch {top.global_batch} shared by {top.world_size}" if strong else f"batch {config.batch_size or MISSING} a {_device(top)}"
+    rounds = f"up to {count(config.rounds, 'round')}, interleaved"
+    yield from inked(flow("", [place(top.environment), shared, f"torch {top.environment.software.torch}", rounds], page))
+
+
+def _device(record: Record) -> str:
+    return device_word(record.environment)
+
+
+def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:
+    if verdict is None:
+        return
+    kind = verdict.kind.upper()
+    yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind == "scales" else CAUTION, len(kind))
+    yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
+    if verdict.next:
+        yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
+
+
+def _ladder(found: Found, page: Page) -> Iterator[Text]:
+    full = found.full
+    for brief in (False, True):
+        heading = [f"{_device(full)}s", rate(full), f"a {_device(full)}", "efficiency %", "lost to"]
+        rows = [heading, *([str(step.ranks), *_figures(step), _efficiency(step, brief), step.lost_to] for step in found.steps)]
+        lines = columns(rows, ">>><<", page)
+        if max(map(len, lines)) <= page.width:
+            break
+    yield from inked(lines, LABEL, len(lines[0]))
+    if doubts := next((step.doubts for step in found.steps if step.doubts), None):
+        text = f"more than {MOST_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
+        yield from inked(sentence(f"{IN_DOUBT}  ", text, page), CAUTION, len(IN_DOUBT))
+
+
+def _figures(step: Step) -> tuple[str, str]:
+    low, high = (step.reach.low, step.reach.high) if step.reach else (step.images_per_s, step.images_per_s)
+    each = [value / step.ranks for value in (step.images_per_s, low, high)]
+    return interval(step.images_per_s, low, high)[0], interval(each[0], each[1], each[2])[0]
+
+
+def _efficiency(step: Step, brief: bool) -> str:
+    """In percent, unless ``brief`` with its interval; one that cannot be has a word behind it."""
+    if step.efficiency is None:
+        return MISSING
+    if step.ranks == 1:
+        return "100"
+    ratio = step.efficiency
+    center, low, high = interval(100 * ratio.center, 100 * ratio.low, 100 * ratio.high)
+    within = f" ({low} to {high})" if ratio.has_interval else f" ({count(ratio.pairs, 'pair')})"
+    return f"{center}{'' if brief else within}" + (f" {IN_DOUBT}" if step.doubts else "")
+
+
+def _way_down(found: Found, page: Page) -> Iterator[Text]:
+    way = found.way
+    decimals = 0 if way.measured >= 1000 else 1 if way.measured >= 100 else 2
+    numbers = adding_up([way.ideal, *(term.images_per_s for term in way.terms)], decimals)
+    label = f"{numbers[0]} ideal  "
+    items = [
+        f"{term.name} {printed}{_reach(term, decimals)}{_whose(found, term)}" for term, printed in zip(way.terms, numbers[1:], strict=True)
+    ]
+    if way.term(DATA) is None:
+        items.insert(1 if len(items) > 1 else 0, f"{DATA} {MISSING}")
+    yield Text()
+    yield from inked(flow(label, [*items, f"= {fixed(way.measured, decimals)}"], page), LABEL, len(label))
+
+
+def _reach(term: Term, decimals: int) -> str:
+    return "" if term.reach is None else f" +-{fixed(term.reach, decimals)}"
+
+
+def _whose(found: Found, term: Term) -> str:
+    slow = summarise(found.full).slow if term.name == STRAGGLER else None
+    return f" (rank {slow.rank})" if slow else ""
+
+
+def _links(found: Found, page: Page) -> Iterator[Text]:
+    sent = found.traffic
+    if sent is None:
+        return
+    sizes = ", ".join(_megabytes(size) for size in sent.buckets[:8]) + (" ..." if len(sent.buckets) > 8 else "")
+    yield from labelled("sent", [f"{_megabytes(sent.total)} MB a step in {count(len(sent.buckets), 'bucket')}: {sizes} MB"], page)
+    items = [] if sent.alone_ms is None else [f"{about(sent.alone_ms)} ms alone"]
+    if sent.reached and sent.ceiling:
+        items.append(f"bus {_rate(sent.reached)} of {_rate(sent.ceiling)} measured")
+    if found.arms.scaling.bus:
+        reached = ", ".join(f"{_rate(value)} at {_megabytes(size)} MB" for size, value in found.arms.scaling.bus.items())
+        items.append(f"({reached})")
+    yield from labelled("bus", items, page)
+    hidden = [] if sent.hidden is None else [f"{percent(sent.hidden, 2)} of that hidden by the backward"]
+    if sent.seen_hidden is not None:
+        hidden.append(f"the profiler sees {percent(sent.seen_hidden, 2)}")
+    if sent.by_arms_ms is not None:
+        by_clock = f", {about(sent.by_clock_ms)} ms by the clock" if sent.by_clock_ms is not None else ""
+        hidden.append(f"all-reduce costs a step {about(sent.by_arms_ms)} ms by the arm without it{by_clock}")
+    yield from labelled("hid", hidden, page)
+
+
+def _left_out(job: Job, arms: Arms | None, page: Page) -> Iterator[Text]:
+    if job.scaling is None:
+        return
+    for name, why in job.scaling.left_out.items():
+        word = "not measured"
+        yield from inked(sentence(f"{word}  ", f"{'loss to data' if name == WITH_DATA else name}: {why}", page), LABEL, len(word))
+    if (job.scaling.waiting_cores or 0.0) > QUIET_CORES:
+        text = f"a rank that waited for its turn kept {job.scaling.waiting_cores:.2f} of a core busy"
+        yield from inked(sentence("warning  ", text, page), CAUTION, len("warning"))
+
+
+def _megabytes(size: float) -> str:
+    return about(size / 1e6)
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{about(bytes_per_s / 1e9)} GB/s" if bytes_per_s >= 1e9 else f"{about(bytes_per_s / 1e6)} MB/s"

@@ -1,0 +1,107 @@
+"""Made-up ladders whose losses one knows beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import records
+from msgspec.structs import replace
+from records import BUSY, RESNET50, STEADY
+
+from ddpbench.analysis.judge import judge_all
+from ddpbench.record.record import Job, Record
+from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, Scaling, rung
+
+MB = 10**6
+OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast", "sync")}
+"""What a rank does by itself."""
+
+BUCKETS = [8 * MB, 27 * MB, 27 * MB, 26 * MB, 14 * MB]
+
+
+def arm(label: str, ranks: Sequence[Mapping[str, float]], *, batch: int = 256, nodes: int = 1, **changes: Any) -> Record:
+    config = replace(RESNET50, batch_size=batch, engine=changes.pop("engine", "ddp"))
+    place = records.environment(len(ranks), nodes=nodes, launcher="torchrun", backend="nccl")
+    return records.record(ranks, config=config, environment=place, label=label, **changes)
+
+
+def job(
+    *,
+    ranks: int = 4,
+    nodes: int = 1,
+    contention: float = 0.0,
+    all_reduce: float = 0.0,
+    late: float = 0.0,
+    ddp: float = 0.0,
+    data: float | None = None,
+    strong: bool = False,
+    smaller: float = 0.0,
+    longer_one: Sequence[float] = STEADY,
+    alone_ms: float = 10.0,
+    ceiling: float = 16e9,
+) -> Job:
+    """Weak scaling of ResNet-50 over ``ranks``: each loss in ms a step. ``late`` is the last rank's, by its own forward."""
+
+    def own(more: float = 0.0, sync: float = 0.0, count: int = ranks, **phases: float) -> dict[str, float]:
+        scaled = {phase: span / count for phase, span in OWN.items()} if strong else OWN
+        return {**scaled, "backward": scaled["backward"] + more + (smaller if strong else 0.0), "sync": sync, **phases}
+
+    def together(count: int, more: float, sync: float = 0.0, late_ms: float = 0.0, **phases: float) -> list[dict[str, float]]:
+        each = [own(more, sync, count, **phases) for _ in range(count)]
+        each[-1] = {**each[-1], "forward": each[-1]["forward"] + late_ms}
+        return each
+
+    batch = 256 // ranks if strong else 256
+    steps = [count for count in (1, 2, 4, 8) if count < ranks] + [ranks]
+    first = dict(OWN)
+    arms = [arm(rung(1), [first], longer=longer_one)]
+    arms += [
+        arm(rung(count), together(count, contention + ddp, all_reduce, late), batch=256 // count if strong else 256, nodes=nodes)
+        for count in steps[1:]
+    ]
+    arms += [arm(SHARE, [own()], batch=batch)] if strong else []
+    arms += [
+        arm(ALONE, [own()], batch=batch, engine="none"),
+        arm(APART, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
+        arm(UNSYNCED, together(ranks, contention), batch=batch, engine="no-sync", nodes=nodes),
+        arm(COMMUNICATION, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
+    ]
+    if data is not None:
+        arms.append(arm(WITH_DATA, together(ranks, contention + ddp, all_reduce, late, data=OWN["data"] + data), batch=batch, nodes=nodes))
+    scaling = Scaling(ladder=steps, strong=strong, bucket_bytes=BUCKETS, bus={MB: ceiling / 10, 25 * MB: ceiling}, waiting_cores=0.004)
+    if data is None:
+        scaling.left_out = {WITH_DATA: "synthetic data; add --data-dir DIR"}
+    start = ["torchrun", f"--nproc_per_node={ranks // nodes}", "-m", "ddpbench", "scale", "resnet50", "--amp"]
+    made = Job(
+        started="2026-11-21T01:29:30Z", command=[*start, *(["--strong"] if strong else [])], kind="scale", records=arms, scaling=scaling
+    )
+    judge_all(made)
+    return made
+
+
+def whole() -> Job:
+    """Scales well, as four H200s do."""
+    return job(contention=0.11, all_reduce=0.44, ddp=0.06)
+
+
+def network() -> Job:
+    """Two nodes whose network is far too slow."""
+    return job(nodes=2, all_reduce=180.0, contention=0.3, alone_ms=200.0, ceiling=0.78e9)
+
+
+def strong() -> Job:
+    return job(strong=True, smaller=3.1, all_reduce=1.9)
+
+
+def straggling() -> Job:
+    return job(late=6.0, all_reduce=0.5)
+
+
+def too_good() -> Job:
+    """One rank that was slow, and whose rounds vary."""
+    return job(longer_one=(1.10, 1.02, 1.07, 1.13, 1.04))
+
+
+def data_bound() -> Job:
+    return job(data=30.0, all_reduce=0.4)

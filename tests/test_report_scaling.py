@@ -1,0 +1,80 @@
+"""The page of a ladder: the verdict first, its sums, its widths, ASCII, and no efficiency that cannot be without a word."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import ladders
+import pytest
+
+from ddpbench.record.record import Job
+from ddpbench.report.console import make_console
+from ddpbench.report.pages import page
+from ddpbench.report.tables import to_markdown
+
+RECORD = Path("results/runs/20261121T012930Z-scale-resnet50-amp-fp16.json")
+JOBS = [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound]
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def printed(job: Job, width: int = 80, encoding: str = "utf-8", quiet: bool = False) -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
+    page(job)(job, make_console(stream, None if width == 80 else width), RECORD, verbose=False, quiet=quiet)
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("made", JOBS)
+@pytest.mark.parametrize("width", [80, 60])
+def test_no_line_is_wider_than_the_page(made: Callable[[], Job], width: int) -> None:
+    lines = printed(made(), width, "ascii").splitlines()
+    assert max(len(line) for line in lines if line != str(RECORD)) <= width
+    assert lines[-1] == str(RECORD)
+
+
+@pytest.mark.parametrize("made", JOBS)
+def test_the_printed_losses_add_up(made: Callable[[], Job]) -> None:
+    text = " ".join(printed(made()).split()).replace(",", "")
+    way = re.search(r"([\d.]+) ideal (.*?) = ([\d.]+)", text)
+    assert way
+    losses = re.findall(r"(?:batch|contention|data|hidden|straggler|DDP|residual) (-?[\d.]+)", way[2])
+    assert len(losses) >= 5
+    assert Decimal(way[1]) + sum(map(Decimal, losses)) == Decimal(way[3])
+
+
+def test_the_verdict_stands_before_its_evidence() -> None:
+    text = printed(ladders.network())
+    parts = ["ddpbench scale", "NETWORK-BOUND", "  why", "  next  torchrun", "GPUs", " ideal  ", "sent", "bus", "not measured"]
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+
+
+def test_an_efficiency_that_cannot_be_is_never_bare() -> None:
+    text = printed(ladders.too_good())
+    rows = re.findall(r"^ +[24] .*$", text, re.MULTILINE)
+    assert len(rows) == 2
+    assert all(row.endswith("in doubt") for row in rows)
+    assert "in doubt  more than 102% of so many times one rank cannot be; of the one: its" in text
+
+
+def test_quiet_leaves_the_verdict() -> None:
+    assert printed(ladders.whole(), quiet=True).startswith("SCALES   4 ranks keep 98.6% of 4 times one\n")
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    assert "data -   " in printed(ladders.whole())
+    assert "data -   " not in printed(ladders.data_bound())
+    assert "loss to data" not in printed(ladders.data_bound())
+
+
+def test_a_table_to_paste_names_its_trainings() -> None:
+    lines = to_markdown(ladders.whole()).splitlines()
+    assert [line.split(" | ")[2] for line in lines if line.startswith("| resnet50")][:3] == ["1 rank", "2 ranks", "4 ranks"]

@@ -1,0 +1,162 @@
+"""What is read from a ladder: a way down that closes on known losses, efficiencies with their doubts, and the verdict."""
+
+from __future__ import annotations
+
+import shlex
+
+import ladders
+import pytest
+from ladders import OWN, job
+
+from ddpbench.analysis.scaling.arms import Arms, arms_of
+from ddpbench.analysis.scaling.ladder import ladder
+from ddpbench.analysis.scaling.traffic import traffic
+from ddpbench.analysis.scaling.waterfall import (
+    ALL_REDUCE,
+    CONTENTION,
+    DATA,
+    DDP,
+    RESIDUAL,
+    SMALLER_BATCH,
+    STRAGGLER,
+    Waterfall,
+    waterfall,
+)
+from ddpbench.record.record import Job
+from ddpbench.record.scaling import VERDICTS
+
+NAMES = {
+    CONTENTION: "contention-bound",
+    ALL_REDUCE: "link-bound",
+    STRAGGLER: "straggler",
+    DDP: "ddp-bound",
+    DATA: "data-bound",
+}
+MADE = {
+    CONTENTION: {"contention": 5.0},
+    ALL_REDUCE: {"all_reduce": 7.0},
+    STRAGGLER: {"late": 8.0},
+    DDP: {"ddp": 4.0},
+    DATA: {"data": 20.0},
+}
+
+
+def arms(made: Job) -> Arms:
+    found = arms_of(made)
+    assert found is not None
+    return found
+
+
+def way_of(made: Job) -> Waterfall:
+    found = waterfall(arms(made))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_each_loss_has_its_own_name_and_its_size(name: str) -> None:
+    made = job(**MADE[name])  # type: ignore[arg-type]
+    way, [size] = way_of(made), MADE[name].values()
+    share = 0.75 if name == STRAGGLER else 1.0  # the late rank itself does not wait
+    lost = {term.name: term.ms for term in way.terms}
+    assert lost.pop(name) == pytest.approx(share * size, rel=0.02)
+    late_by_itself = {DDP} if name == STRAGGLER else set()  # a quarter of the ranks is slower by itself
+    assert all(abs(ms) < 0.3 for other, ms in lost.items() if other not in late_by_itself)
+    assert made.scaling is not None
+    assert made.scaling.verdict is not None
+    assert made.scaling.verdict.kind == NAMES[name]
+
+
+@pytest.mark.parametrize("made", [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound])
+def test_the_way_down_closes(made: object) -> None:
+    way = way_of(made())  # type: ignore[operator]
+    assert way.ideal + sum(term.images_per_s for term in way.terms) == pytest.approx(way.measured)
+    assert way.terms[-1].name == RESIDUAL
+    assert all((term.reach is None) == (term.name == RESIDUAL) for term in way.terms)
+
+
+def test_a_loss_in_images_is_its_share_of_the_step() -> None:
+    way = way_of(job(all_reduce=sum(OWN.values()) + 0.4))  # steps twice as long
+    term = way.term(ALL_REDUCE)
+    assert term is not None
+    assert way.measured == pytest.approx(way.ideal / 2)
+    assert term.images_per_s == pytest.approx(-way.ideal / 2, rel=0.01)
+    assert way.lost == pytest.approx(0.5)
+
+
+def test_rungs_keep_a_share_of_one_rank() -> None:
+    made = job(all_reduce=4.34)  # a tenth of the step
+    steps = ladder(arms(made), way_of(made))
+    assert [step.ranks for step in steps] == [1, 2, 4]
+    assert [step.efficiency.center for step in steps if step.efficiency] == pytest.approx([1, 1 / 1.1, 1 / 1.1], rel=0.01)
+    assert [step.lost_to for step in steps] == ["", ALL_REDUCE, ALL_REDUCE]
+    assert not any(step.doubts for step in steps)
+
+
+def test_more_than_all_of_one_rank_says_what_is_wrong_with_it() -> None:
+    made = ladders.too_good()
+    steps = ladder(arms(made), way_of(made))
+    assert [bool(step.doubts) for step in steps] == [False, True, True]
+    assert any("vary by" in doubt for doubt in steps[-1].doubts)
+    assert made.scaling is not None
+    assert made.scaling.verdict is not None
+    assert made.scaling.verdict.kind == "baseline-in-doubt"
+    checks = [check for record in made.records for check in record.checks if "efficiency" in check.numbers]
+    assert [check.name for check in checks] == ["implausible", "implausible"]
+    assert {check.effect for check in checks} == {"warns"}
+
+
+def test_a_rank_that_was_always_slow_is_found_behind_an_efficiency_that_cannot_be() -> None:
+    made = job(longer_one=(1.10, 1.10, 1.10, 1.10, 1.10))
+    assert ladder(arms(made), way_of(made))[-1].doubts == ["nothing that was measured tells why: measure again, with more --rounds"]
+    apart = arms(made).apart
+    assert apart is not None
+    for timed in apart.rounds:
+        timed.traces[0].phases_ms["sync"][:] = [-4.0] * timed.traces[0].steps  # rank 0 takes longer by itself
+    assert ladder(arms(made), way_of(made))[-1].doubts == ["rank 0, on which it trains, is 9% slower than the others by itself"]
+
+
+def test_a_smaller_batch_is_a_loss_of_strong_scaling() -> None:
+    made = ladders.strong()
+    lost = {term.name: term.ms for term in way_of(made).terms}
+    assert list(lost) == [SMALLER_BATCH, CONTENTION, ALL_REDUCE, STRAGGLER, DDP, RESIDUAL]
+    assert lost[SMALLER_BATCH] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # what no phase holds is not shared
+    assert lost[ALL_REDUCE] == pytest.approx(1.9, rel=0.02)
+
+
+def test_two_nodes_that_wait_for_gradients_wait_for_their_network() -> None:
+    found = ladders.network().scaling
+    assert found is not None
+    assert found.verdict is not None
+    assert found.verdict.kind == "network-bound"
+    assert "the network between node-01 and node-02" in found.verdict.says
+    assert "all that it gives" in found.verdict.why
+    assert shlex.split(found.verdict.next)[-2:] == ["--comm-hook", "none,fp16"]
+    assert "scale" not in shlex.split(found.verdict.next)
+
+
+def test_traffic_is_told_from_buckets_and_arms() -> None:
+    made = job(all_reduce=2.5, alone_ms=10.0, ceiling=20.4e9)
+    sent = traffic(arms(made), way_of(made))
+    assert sent is not None
+    assert sent.total == 102_000_000
+    assert sent.reached == pytest.approx(2 * 3 / 4 * 102e6 / 10e-3, rel=0.01)
+    assert sent.hidden == pytest.approx(0.75, rel=0.01)
+    assert sent.by_arms_ms == pytest.approx(2.5, rel=0.02)
+    assert sent.by_clock_ms == pytest.approx(2.5, rel=0.02)
+
+
+def test_too_few_rounds_are_no_verdict_and_no_ladder_without_its_ends() -> None:
+    made = job(all_reduce=20.0)
+    for record in made.records:
+        del record.rounds[2:]
+    ladders.judge_all(made)
+    assert made.scaling is not None
+    assert made.scaling.verdict is not None
+    assert made.scaling.verdict.kind == "inconclusive"
+    made.records[0].rounds.clear()
+    assert waterfall(arms(made)) is None
+
+
+def test_every_verdict_that_is_told_is_known() -> None:
+    assert {*NAMES.values(), "network-bound", "scales", "inconclusive", "baseline-in-doubt"} <= set(VERDICTS)

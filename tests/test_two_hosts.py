@@ -1,0 +1,44 @@
+"""Two hosts with a slow cable between them: torchrun's rendezvous across, and a verdict that names the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import two_hosts
+from test_faults import errors, only_job
+
+from ddpbench.record.scaling import rung
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+
+
+@pytest.fixture
+def across() -> Any:
+    if why := two_hosts.why_not():
+        pytest.skip(why)
+    with two_hosts.cable(megabits=100):
+        yield
+
+
+@pytest.mark.usefixtures("across")
+def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "3", "--time-limit", "150", "-o", str(results)]
+    names = two_hosts.names_in(tmp_path)
+    left, right = [start(two_hosts.torchrun(host, names, words)) for host in two_hosts.HOSTS]
+    done = [left.wait(240), right.wait(30)]
+    assert [each.returncode for each in done] == [0, 0], "\n".join(each.stderr for each in done)
+    assert [error for each in done for error in errors(each.stderr)] == []
+    job = only_job(results)
+    full = next(record for record in job.records if record.label == rung(2))
+    assert (full.environment.nodes, {place.host for place in full.environment.places}) == (2, set(two_hosts.HOSTS))
+    assert {place.node_rank for place in full.environment.places} == {0, 1}
+    found = job.scaling
+    assert found is not None
+    assert found.verdict is not None
+    assert found.verdict.kind == "network-bound"
+    assert all(host in found.verdict.says for host in two_hosts.HOSTS)
+    assert 4e6 < max(found.bus.values()) < 12.5e6 * 1.3, "what the cable gives, and no more"
+    assert any("NETWORK-BOUND" in each.stdout for each in done)

@@ -1,0 +1,67 @@
+"""Two hosts on one machine: network namespaces joined by a cable whose bandwidth is limited, each with a host name of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+HOSTS = {"ddp-left": "10.213.77.1", "ddp-right": "10.213.77.2"}
+PORT = 29457
+
+
+def why_not() -> str:
+    """Why there are no two hosts here; empty where there are."""
+    missing = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
+    if missing:
+        return f"no {' and no '.join(missing)} here: two hosts need iproute2"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True)
+    return "" if tried.returncode == 0 else f"network namespaces cannot be made here: {tried.stderr.strip()}"
+
+
+@contextmanager
+def cable(megabits: int) -> Iterator[None]:
+    """The two hosts, joined at ``megabits`` a second each way; gone afterwards."""
+    interfaces = {host: f"{host}-0" for host in HOSTS}
+    left, right = interfaces.values()
+    try:
+        for host in HOSTS:
+            _do("ip", "netns", "add", host)
+        _do("ip", "link", "add", left, "type", "veth", "peer", "name", right)
+        for host, interface in interfaces.items():
+            _do("ip", "link", "set", interface, "netns", host)
+            _do("ip", "-n", host, "addr", "add", f"{HOSTS[host]}/24", "dev", interface)
+            _do("ip", "-n", host, "link", "set", "lo", "up")
+            _do("ip", "-n", host, "link", "set", interface, "up")
+            limit = ("rate", f"{megabits}mbit", "burst", "128kb", "latency", "100ms")
+            _do("ip", "netns", "exec", host, "tc", "qdisc", "add", "dev", interface, "root", "tbf", *limit)
+        yield
+    finally:
+        for host in HOSTS:
+            subprocess.run(["ip", "netns", "del", host], capture_output=True)
+
+
+def names_in(folder: Path) -> Path:
+    """A file in place of /etc/hosts, by which the two know each other."""
+    names = folder / "hosts"
+    names.write_text("".join(f"{address} {host}\n" for host, address in {"localhost": "127.0.0.1", **HOSTS}.items()))
+    return names
+
+
+def torchrun(host: str, names: Path, words: Sequence[str]) -> list[str]:
+    """The command that starts the rank of ``host``; both meet at the first host through torchrun's c10d rendezvous."""
+    first = next(iter(HOSTS.values()))
+    meeting = ["--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}", "--rdzv_id=ddpbench"]
+    run = [sys.executable, "-m", "torch.distributed.run", *meeting, f"--local_addr={HOSTS[host]}", "-m", "ddpbench", *words]
+    named = ["unshare", "--uts", "--mount", "sh", "-c", f'hostname {host} && mount --bind "{names}" /etc/hosts && exec "$@"', "sh"]
+    return ["ip", "netns", "exec", host, *named, *run]
+
+
+def _do(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
