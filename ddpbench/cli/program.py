@@ -11,6 +11,7 @@ import rich_click as click
 from rich.text import Text
 
 from ddpbench import __version__
+from ddpbench.cli.asking import whatif
 from ddpbench.cli.flags import helped
 from ddpbench.cli.making import make_data
 from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, scale, sweep
@@ -41,7 +42,8 @@ Examples:
   ddpbench resnet50 --amp --gpus 4                             one rank a GPU
   torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp       the same
   ddpbench resnet50 --precision fp32,amp-fp16                  two arms
-  ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     what holds it back
+  ddpbench diagnose resnet50 --amp --data-dir DIR --gpus 4     what limits it
+  ddpbench whatif RECORD --workers 16 --cores-per-gpu 8        what would help
   ddpbench sweep vgg16-cifar10 --precision fp32,o2 -b 128,256  four trainings
   ddpbench report                                              the latest run
 """
@@ -59,7 +61,7 @@ class Program(click.RichGroup):
 
 @click.group(
     cls=Program,
-    commands=[run, diagnose, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
+    commands=[run, diagnose, whatif, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
     context_settings=SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.prediction import Prediction
 
 DEVICE, NO_SYNC, REPLAY, BESIDE, REAL = "device alone", "no gradient sync", "replay", "beside the loader", "as asked"
+AGAIN, TRIED = "as asked, again", "tried: "
 """The labels of a diagnosis' trainings.
 
 device alone       batches lie on the device: what the device can do
@@ -14,6 +16,7 @@ no gradient sync   the same, every rank for itself
 replay             real batches in pinned host memory, copied every step
 beside the loader  batches lie on the device, while the loader runs and its batches are dropped
 as asked           the real run
+as asked, again    the same in turns with cures that are tried, each of which is labelled as tried: and its flags
 """
 
 
@@ -71,6 +74,15 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     others_cores: float | None = None  # cores that other people's processes keep busy, before anything here runs
 
 
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """Another loader on the same files, with as many workers, all ranks at once."""
+
+    loader: str
+    workers: int
+    alone: list[Alone]
+    step_ms: list[float] = []  # of training on batches that are there already, beside it; empty where that was not measured
+
+
 class Diagnosis(msgspec.Struct, kw_only=True):
     """Everything that the experiments around the trainings gave."""
 
@@ -81,4 +93,6 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     stages: dict[str, float] = {}  # CPU seconds an image by stage, where they were measured apart from the loader (DALI)
     storage: Storage | None = None
     copies: Copies | None = None
+    candidates: list[Candidate] = []  # other loaders that might help
+    predictions: list[Prediction] = []  # written before any of them is tried
     left_out: dict[str, str] = {}  # experiment -> why there was no time or no way for it

@@ -55,6 +55,12 @@ def times_as_long(other: Record | None, base: Record | None) -> Ratio | None:
     return ratio(base, other) if base and other else None
 
 
+def longer_s(other: Record | None, base: Record | None) -> float | None:
+    """Seconds by which a step of ``other`` is longer than one of ``base``, over the rounds that both finished."""
+    base_s, times = step_s(base), times_as_long(other, base)
+    return None if base_s is None or times is None else base_s * (times.center - 1)
+
+
 def _round_of(record: Record | None, index: int) -> Record | None:
     chosen = [timed for timed in record.rounds if timed.index == index] if record else []
     return msgspec.structs.replace(record, rounds=chosen) if record and chosen else None

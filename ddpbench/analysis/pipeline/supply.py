@@ -16,9 +16,6 @@ from ddpbench.analysis.ranks import COMPUTE, known
 from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.record import Record
 
-EXPLAINED = 1.25
-"""What is given falls short of a prediction that explains it by no more than this."""
-
 MOST_A_CORE = 16
 """Workers a core of which it can be said what they would give; each is a process with the program in its memory."""
 
@@ -79,13 +76,6 @@ class Supply:
         if not self.workers or not self.worker_s:
             return self.given_rate if self.worker_s else None  # the trainer loads and trains by turns
         return rates.worker_rate(self.workers, self.worker_s)
-
-    @property
-    def explained(self) -> bool:
-        """Whether workers and cores explain what the loader gives: else what they predict of another one is worth nothing."""
-        if self.by_workers is None or self.by_cores is None:
-            return False
-        return min(self.by_workers, self.by_cores) <= EXPLAINED * self.given_rate
 
     @property
     def contended(self) -> bool:

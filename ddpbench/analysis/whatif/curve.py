@@ -1,0 +1,40 @@
+"""A quantity that was measured under several loads of the cores, and is read between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FAR = 1.25
+"""So many times the greatest load under which it was measured, a value is not known any more."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """``points`` are (load, value), the load in threads that want a core, a core; there is one at least."""
+
+    points: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def through(cls, points: Iterable[tuple[float, float]]) -> Curve:
+        """Of several values under one load the last holds."""
+        return cls(tuple(sorted(dict(points).items())))
+
+    def at(self, load: float) -> float:
+        """On the line between the two nearest; outside of them as at the nearest."""
+        before = [point for point in self.points if point[0] <= load]
+        after = [point for point in self.points if point[0] >= load]
+        if not before or not after:
+            return (before[-1:] or after)[0][1]
+        (left, low), (right, high) = before[-1], after[0]
+        return low if right == left else low + (high - low) * (load - left) / (right - left)
+
+    def times(self, factor: float) -> Curve:
+        return Curve(tuple((load, factor * value) for load, value in self.points))
+
+    def plus(self, more: float) -> Curve:
+        return Curve(tuple((load, value + more) for load, value in self.points))
+
+    def reaches(self, load: float) -> bool:
+        """Whether ``load`` is not far above those that were measured; more cores than threads are like one a thread."""
+        return load <= max(1.0, FAR * self.points[-1][0])

@@ -1,0 +1,204 @@
+"""The training that was measured, as the situation from which every other one is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import fsum
+from random import Random
+from statistics import fmean
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.cores import need, worker_cpu_s
+from ddpbench.analysis.pipeline.costs import cost_of
+from ddpbench.analysis.pipeline.experiments import longer_s, step_s
+from ddpbench.analysis.pipeline.neighbours import busiest
+from ddpbench.analysis.ranks import COMPUTE, known, mean
+from ddpbench.analysis.simulation.course import run, shortest_by_cores
+from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
+from ddpbench.analysis.whatif.batches import Batches, image_cpu_s, of_threads, of_workers
+from ddpbench.analysis.whatif.curve import Curve
+from ddpbench.analysis.whatif.situation import Situation
+from ddpbench.record.record import Record, Round
+from ddpbench.record.trace import PHASES
+
+THREADED = ("dali-cpu", "dali-gpu")
+"""Loaders whose workers are threads that make a batch together."""
+
+ON_DEVICE = ("dali-gpu", "tensor")
+"""Loaders whose batches need no copy."""
+
+AHEAD = 0.5
+"""A host that is ahead by this fraction of a step has issued the next before the device is done."""
+
+LEAST_LOADED = 0.25
+"""What a loader takes of a step for which it gives a smaller part of a batch is not multiplied further: the noise would be, too."""
+
+CHECKED = 1000
+"""Steps from which the run itself is told."""
+
+NEARLY_ALL = 0.8
+"""Cores that are asked for this fraction of their time are what a step that lasts longer than its parts has waited for."""
+
+BY_COMPUTING = Assumption("a step on batches that are there already was not measured: it takes what computing takes in the run", 0.05)
+NO_CORES = Assumption("what the run takes of the cores is not known: there are enough")
+
+
+def measured(case: Case) -> Situation:
+    """The situation of ``case``. Raises Unmeasured where its record does not tell how long a step or a batch takes."""
+    record, config, node = case.record, case.record.config, need(case.record)
+    assert config.batch_size is not None, "settled"
+    loader, prefetch = config.loader or "", config.prefetch
+    batches = _batches(case)
+    steps, assumed = _steps(case)
+    busy = busiest(record)
+    others = busy.others if busy and busy.shared else 0.0
+    load = node.ranks * (node.workers + node.trainers // node.ranks) / node.usable
+    image_cpu, trainer_cpu = _image_cpu(case, load), _trainer_cpu(case, load)
+    costs_known = image_cpu is not None and trainer_cpu is not None
+    pinned = record.environment.device_type == "cuda" and config.pin_memory
+    found = Situation(
+        loader=loader,
+        batch=config.batch_size,
+        ranks=record.world_size,
+        ranks_a_node=node.ranks,
+        workers=node.workers,
+        prefetch=prefetch,
+        together=loader in THREADED,
+        made=batches.rounds,
+        steps=steps,
+        hand_over=_hand_over_s(case),
+        beside=pinned,
+        ahead=1 if (case.summary.lead_ms or 0.0) >= AHEAD * case.step_ms else 0,
+        cores=node.usable if costs_known else None,
+        others=others,
+        trainer_threads=node.trainers // node.ranks,
+        image_cpu=image_cpu,
+        trainer_cpu=trainer_cpu,
+        load=load,
+        reading=batches.reading,
+        assumed=(*batches.assumed, *assumed, *([] if costs_known else [NO_CORES])),
+    )
+    return with_turns(found, case.step_ms / 1000)
+
+
+def with_turns(found: Situation, step: float) -> Situation:
+    """With fewer cores, where these explain why a step lasted longer than they and every other part would have it."""
+    setting = found.setting()
+    asked = shortest_by_cores(setting) / step
+    if found.cores is None or not NEARLY_ALL <= asked < 1 or run(setting, CHECKED, Random(0)).step >= step:
+        return found
+    lost = Assumption(f"cores that everybody wants lose {1 - asked:.0%} of their time to turns, as in the run")
+    return replace(found, lost=1 - asked, assumed=(*found.assumed, lost))
+
+
+def step_spans(record: Record) -> list[list[float]]:
+    """Seconds of every step, round by round: the mean over ranks, since they meet in it."""
+    return [_spans(timed, PHASES) for timed in record.rounds]
+
+
+def copies_s(case: Case) -> float:
+    """Seconds of a step that copies from page-locked memory take, and the host, beyond what batches on the device take."""
+    if case.record.environment.device_type != "cuda":
+        return 0.0
+    return max(0.0, longer_s(case.around.replay, case.around.device) or 0.0)
+
+
+def pageable_s(case: Case) -> float:
+    """Seconds of a step for which the run waits for copies, beyond those, where they are from pageable memory."""
+    if case.record.environment.device_type != "cuda" or case.record.config.pin_memory:
+        return 0.0
+    return max(0.0, case.summary.phases_ms["host_to_device"] / 1000 - copies_s(case))
+
+
+def stolen_s(case: Case) -> float:
+    """Seconds of a step on a GPU that loading its batch takes from it, as far as the loader beside it kept up."""
+    device, longer = step_s(case.around.device), longer_s(case.around.beside, case.around.device)
+    if device is None or longer is None or case.record.environment.device_type != "cuda":
+        return 0.0
+    alone = [each.images_per_s for each in case.around.diagnosis.alone] if case.around.diagnosis else []
+    loaded = min(1.0, min(alone) * (device + longer) / (case.record.config.batch_size or 1)) if alone else 1.0
+    return max(0.0, longer) / max(LEAST_LOADED, loaded)
+
+
+def shifted(steps: Sequence[Sequence[float]], seconds: float) -> list[list[float]]:
+    return [[max(1e-6, span + seconds) for span in each] for each in steps]
+
+
+def _steps(case: Case) -> tuple[list[list[float]], list[Assumption]]:
+    if case.around.device is None:
+        return [_spans(timed, COMPUTE) for timed in case.record.rounds], [BY_COMPUTING]
+    on_device = case.record.config.loader in ON_DEVICE
+    copied = 0.0 if on_device else copies_s(case) + pageable_s(case)
+    return shifted(step_spans(case.around.device), stolen_s(case) + copied), []
+
+
+def _spans(timed: Round, phases: Sequence[str]) -> list[float]:
+    """With all phases they are stretched to the round's wall time, of which no part is lost."""
+    each = [[sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in phases), strict=True)] for trace in timed.traces]
+    spans = [fmean(ranks) / 1000 for ranks in zip(*each, strict=False)]
+    mean_s = timed.wall_s / max(trace.steps for trace in timed.traces)
+    stretch = mean_s / fmean(spans) if len(phases) == len(PHASES) and fsum(spans) > 0 else 1.0
+    return [stretch * span for span in spans]
+
+
+def _batches(case: Case) -> Batches:
+    config, diagnosis = case.record.config, case.around.diagnosis
+    alone = diagnosis.alone if diagnosis else []
+    if config.loader in THREADED or config.loader == "tensor":
+        if alone:
+            return of_threads(alone)
+        raise Unmeasured(f"how long {config.loader} takes for a batch")
+    told = [known(trace.loading for trace in timed.traces) for timed in case.record.rounds]
+    told = [each for each in told if len(each) == case.record.world_size]
+    found = of_workers(told, config.batch_size or 0) if told else None
+    there = known(each.loading for each in alone)
+    by_itself = of_workers([there], config.batch_size or 0) if len(there) == case.record.world_size else None
+    if found is None:
+        found = by_itself
+    elif by_itself is not None and not found.assumed and not by_itself.assumed:
+        found = replace(found, rounds=[*found.rounds, *by_itself.rounds])  # a slow batch in many is in few rounds of a training
+    if found is None:
+        raise Unmeasured(f"how long the workers of {config.loader} take for a batch")
+    return found
+
+
+def _hand_over_s(case: Case) -> float:
+    told = [trace.loading.hand_over_ms for timed in case.record.rounds for trace in timed.traces if trace.loading]
+    if known(told):
+        return fmean(known(told)) / 1000
+    alone = case.around.diagnosis.alone if case.around.diagnosis else []
+    return (mean(each.loading.hand_over_ms for each in alone if each.loading) or 0.0) / 1000
+
+
+def _image_cpu(case: Case, load: float) -> Curve | None:
+    diagnosis, node = case.around.diagnosis, need(case.record)
+    points: list[tuple[float, float]] = []
+    if diagnosis and diagnosis.alone_single:
+        points.append((node.workers / node.usable, image_cpu_s([diagnosis.alone_single])))
+    if diagnosis and diagnosis.alone:
+        points.append((node.ranks * node.workers / node.usable, image_cpu_s(diagnosis.alone)))
+    if cost := cost_of(trace.loading for timed in case.record.rounds for trace in timed.traces):
+        points.append((load, cost.cpu_s))
+    return Curve.through(points) if points and min(value for _, value in points) > 0 else None
+
+
+def _trainer_cpu(case: Case, load: float) -> Curve | None:
+    """Of the run less its workers' stages, and of the training on batches that are there already."""
+    node = need(case.record)
+    points = []
+    if case.around.device and (alone := _cpu_s(case.around.device, with_workers=True)) is not None:
+        points.append((node.trainers / node.usable, alone))
+    told = all(trace.loading is not None for timed in case.record.rounds for trace in timed.traces)
+    if told and (beside := _cpu_s(case.record, with_workers=False)) is not None:
+        points.append((load, beside))
+    return Curve.through(points) if points else None
+
+
+def _cpu_s(record: Record, *, with_workers: bool) -> float | None:
+    """Seconds of a core a step, of a rank."""
+    traces = [trace for timed in record.rounds for trace in timed.traces]
+    if any(trace.cpu_s is None for trace in traces):
+        return None
+    used = fsum((trace.cpu_s or 0.0) - (0.0 if with_workers else worker_cpu_s(trace)) for trace in traces)
+    return max(0.0, used) / sum(trace.steps for trace in traces)

@@ -1,0 +1,75 @@
+"""What became of predictions: which were tried, what they gained, and what to use from now on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpbench.analysis.command import CONFIG, Rerun
+from ddpbench.analysis.compare import Ratio, ratio
+from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.record.diagnosis import AGAIN, TRIED
+from ddpbench.record.prediction import Change, Prediction
+from ddpbench.record.record import Job, Record
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``measured`` is None where a change was not tried; ``record`` is the arm that did."""
+
+    prediction: Prediction
+    measured: Ratio | None = None
+    record: Record | None = None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether what was measured lies in the predicted interval; None where one of them is not there."""
+        found = self.prediction
+        if self.measured is None or found.low is None or found.high is None:
+            return None
+        return found.low <= self.measured.center <= found.high
+
+    @property
+    def gained(self) -> bool:
+        """Whether it is faster than the setting as it is, beyond the noise."""
+        return self.measured is not None and self.measured.has_interval and self.measured.low > 1
+
+    @property
+    def told(self) -> bool:
+        """Whether it is faster, or slower, beyond the noise."""
+        return self.measured is not None and self.measured.has_interval and not self.measured.low <= 1 <= self.measured.high
+
+
+def outcomes(job: Job) -> list[Outcome]:
+    """One a prediction of the diagnosis, the greatest predicted gain first."""
+    if job.diagnosis is None:
+        return []
+    by_label = {record.label: record for record in job.records if record.rounds}
+    again = by_label.get(AGAIN)
+    found = []
+    for prediction in job.diagnosis.predictions:
+        tried = by_label.get(TRIED + prediction.change.words)
+        found.append(Outcome(prediction, ratio(tried, again) if tried and again else None, tried))
+    return sorted(found, key=lambda each: -(each.prediction.gain or 0.0))
+
+
+def best(found: list[Outcome]) -> Outcome | None:
+    """The one that measurably gained most."""
+    return max((each for each in found if each.gained), key=lambda each: each.measured.center if each.measured else 0.0, default=None)
+
+
+def fields_of(change: Change) -> dict[str, object]:
+    """The fields of a Config that it changes."""
+    values = {name: getattr(change, name) for name in change.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None and name in CONFIG}
+
+
+def can_be_tried(change: Change) -> bool:
+    """Whether flags of a run are all of it: more cores or ranks are not to be had by asking."""
+    return all(getattr(change, name) is None or name in CONFIG for name in change.__struct_fields__)
+
+
+def command_for(job: Job, change: Change) -> str:
+    """The run with that change."""
+    record = diagnosed(job)
+    assert record is not None, "a diagnosis"
+    return Rerun(record, job.command).command(**{name: (value,) for name, value in fields_of(change).items()})

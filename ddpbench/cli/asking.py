@@ -1,0 +1,54 @@
+"""The command that answers from a record what nobody has run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import rich_click as click
+
+from ddpbench.cli.flags import helped, takes
+from ddpbench.cli.options import given_options, options
+from ddpbench.data import catalogue as loaders
+from ddpbench.record.catalogue import precision
+from ddpbench.record.errors import Exit, UsageError
+from ddpbench.record.prediction import Change
+
+
+@takes(options(Change))
+@click.command(options_metavar="[FLAGS]")
+@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RECORD [MORE]...")
+@helped
+def whatif(records: Sequence[Path], **given: Any) -> int:
+    """Predict the training of a diagnosis with other settings.
+
+    RECORD is what 'ddpbench diagnose' wrote, and nothing is run: the training is simulated from the times that were measured.
+    The answer comes with its interval, and with what it takes for granted.
+
+    What was not measured is not guessed. MORE records of the same training on the same devices lend what is missing: steps of
+    another precision or batch ('--loader synthetic'), or another loader's diagnosis.
+    """
+    change = _change(given)
+    from ddpbench.analysis.whatif.answer import ask
+    from ddpbench.cli.files import read
+    from ddpbench.report.console import make_console
+    from ddpbench.report.whatif import render_answer
+
+    job, *others = map(read, records)
+    render_answer(job, ask(job, change, others), make_console(sys.stdout))
+    return Exit.OK
+
+
+def _change(given: dict[str, Any]) -> Change:
+    """What the words ask for; raises UsageError where that is nothing, an unknown name, or out of range."""
+    change = Change(**{option.field.name: option.value(text) for option, text in given_options(Change, given)})
+    if change == Change():
+        raise UsageError("nothing is asked: no setting is changed", "such as 'ddpbench whatif RECORD --workers 16'")
+    if change.loader is not None:
+        loaders.find(change.loader)
+    if change.precision is not None:
+        change = msgspec.structs.replace(change, precision=precision(change.precision).name)
+    return change

@@ -1,0 +1,237 @@
+"""What a diagnosis answers: gains that closed forms give, what it takes for granted, and what it refuses to guess."""
+
+from __future__ import annotations
+
+import io
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+from diagnoses import DIAGNOSES, PIL_MS, SMALL, TORCH, WORK, alone_of, diagnosis, far_away, on_processors
+from msgspec.structs import replace
+
+from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.whatif.answer import Answer, ask
+from ddpbench.analysis.whatif.curve import Curve
+from ddpbench.analysis.whatif.price import model_error
+from ddpbench.cli import main
+from ddpbench.record.diagnosis import Candidate
+from ddpbench.record.errors import UsageError
+from ddpbench.record.prediction import Change
+from ddpbench.record.record import Job, LaunchGap, save
+from ddpbench.report.console import make_console
+from ddpbench.report.whatif import render_answer
+
+KEPT = Path(__file__).parent.parent / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
+DEVICE_RATE = 256 / (sum(WORK.values()) + 0.5) * 1000
+"""Images/s that a made-up GPU trains of batches that lie there."""
+
+
+def asked(job: Job, *others: Job, **change: Any) -> Answer:
+    return ask(job, Change(**change), others)
+
+
+def gain(job: Job, *others: Job, **change: Any) -> float:
+    return asked(job, *others, **change).price.gain
+
+
+def few_workers(**changes: Any) -> Job:
+    """One worker a GPU, for images that cost it 4.6 ms: it gives 217 a second."""
+    cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
+    return diagnosis(1000 / sum(cost.values()), **{"config": replace(TORCH, workers=1), "cpu_ms": cost, "busy": 0.1, **changes})
+
+
+def test_workers_gain_as_many_times_as_they_are_until_the_device_is_the_limit() -> None:
+    job = few_workers()
+    assert gain(job, workers=4) == pytest.approx(4, rel=0.02)
+    assert gain(job, workers=8) == pytest.approx(8, rel=0.02)
+    many = asked(job, workers=60, cores_per_gpu=80)
+    assert many.price.gain == pytest.approx(DEVICE_RATE / (1000 / 4.6), rel=0.1)
+    assert many.price.held_by == "the device"
+
+
+def test_no_number_of_workers_gives_more_than_the_cores() -> None:
+    job = few_workers(cores=8.0)
+    crowded = asked(job, workers=16)
+    assert crowded.price.held_by == "the cores"
+    assert crowded.price.gain < 2.1
+    assert "more threads a core than were measured" in " ".join(each.text for each in crowded.price.assumed)
+    assert gain(job, workers=16, cores_per_gpu=32) == pytest.approx(16, rel=0.05)
+
+
+def test_on_processors_loading_and_training_share_the_cores() -> None:
+    """62.4 ms of a core to train 8 images and 39.2 to load them, a rank of each of two cores."""
+    job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, work=SMALL)
+    assert gain(job, cores_per_gpu=4, workers=2) == pytest.approx(101.6 / 62.4, rel=0.06)
+
+
+def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
+    even = diagnosis(1500.0, cpu_ms={"decode": 9.0, "augment": 1.0})
+    assert gain(even, prefetch=8) == pytest.approx(1, abs=0.01)
+    uneven = [1000.0 + 2500.0 * (number % 16 == 0) for number in range(64)]
+    cost = sum(uneven) / len(uneven) / 256
+    heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, told={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
+    assert gain(heavy, prefetch=8) > 1.05
+
+
+def test_files_in_memory_save_the_wait_for_them() -> None:
+    """30 of the 39.1 ms that a worker takes for an image."""
+    job = DIAGNOSES["slow-storage"][0]()
+    assert gain(job, data_in_memory=True) > 2
+    assert gain(few_workers(), data_in_memory=True) == pytest.approx(1, abs=0.01)
+
+
+def test_more_workers_ask_more_of_the_storage() -> None:
+    job, said = DIAGNOSES["slow-storage"][0](), "the storage answers each of more workers as fast"
+    told, fast = asked(job, workers=60).price, asked(few_workers(), workers=4).price
+    assert said in [each.text for each in told.assumed]
+    assert told.high / told.low > fast.high / fast.low
+    assert said not in [each.text for each in asked(job, workers=60, data_in_memory=True).price.assumed]
+
+
+def test_page_locked_memory_saves_the_copy() -> None:
+    """18 of 62 ms a step that wait for copies, of which half a millisecond is left."""
+    assert gain(DIAGNOSES["host-to-device"][0](), pin_memory=True) > 1.2
+
+
+def test_graphs_leave_the_kernels_of_a_step() -> None:
+    job = DIAGNOSES["launch-bound"][0]()
+    assert gain(job, compile="reduce-overhead", workers=30, cores_per_gpu=64) == pytest.approx(44.4 / 21.0, rel=0.05)
+    with pytest.raises(UsageError, match="needs a measurement: a step compiled by max-autotune"):
+        asked(job, compile="max-autotune")
+
+
+def test_a_launch_bound_step_takes_more_images_for_nothing() -> None:
+    job = diagnosis(None, cpu_ms={"decode": 0.1}, launch_gap=LaunchGap(step_ms=44.4, kernel_ms=10.0))
+    assert gain(job, batch_size=512) == pytest.approx(2, rel=0.05)
+    assert gain(diagnosis(None, cpu_ms={"decode": 0.1}), batch_size=512) == pytest.approx(1, abs=0.15)
+
+
+def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> Candidate:
+    alone = [alone_of(rank, speed, 256, {"decode": cost}) for rank in range(4)]
+    if name.startswith("dali"):
+        alone = [replace(each, loading=None) for each in alone]
+    return Candidate(loader=name, workers=15, alone=alone, step_ms=step_ms or [])
+
+
+def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -> None:
+    job = diagnosis(1600.0, busy=0.9)
+    assert job.diagnosis is not None
+    with pytest.raises(UsageError, match="what torch-uint8 gives and costs") as lacking:
+        asked(job, loader="torch-uint8")
+    assert "--loader torch-uint8" in lacking.value.hint
+    job.diagnosis.candidates = [candidate("torch-uint8", sum(PIL_MS.values()) / 2, 3200.0), candidate("dali-gpu", 0.1, 17_000.0)]
+    assert gain(job, loader="torch-uint8") == pytest.approx(2, rel=0.05)
+    with pytest.raises(UsageError, match="what dali-gpu takes from the training beside it"):
+        asked(job, loader="dali-gpu")
+    job.diagnosis.candidates[1] = candidate("dali-gpu", 0.1, 17_000.0, [60.0] * 20)
+    fed = asked(job, loader="dali-gpu")
+    assert 1000 * fed.price.after.step == pytest.approx(60, rel=0.02)
+
+
+def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
+    job = diagnosis(1600.0, busy=0.9)
+    cheaper = diagnosis(3200.0, config=replace(TORCH, loader="torch-uint8"), cpu_ms={"decode": 4.5}, busy=0.9)
+    assert gain(job, cheaper, loader="torch-uint8") == pytest.approx(2, rel=0.1)
+    half = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
+    assert asked(job, half, precision="fp32").price.held_by != asked(few_workers(), half, precision="fp32").price.held_by
+    with pytest.raises(UsageError, match="different devices"):
+        asked(job, diagnosis(1600.0, ranks=2), workers=3)
+
+
+def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
+    job = few_workers()
+    near, far = asked(job, workers=2).price, asked(job, workers=2, gpus=8, cores_per_gpu=16).price
+    for each in (near, far):
+        assert each.low < each.gain < each.high
+    assert log(far.high / far.low) > log(near.high / near.low)
+    assert model_error(1.0, 0.8) < model_error(1.3, 0.8) < model_error(1.3, 0.6)
+    assert model_error(1.3, 1.0) < model_error(3.0, 1.0)
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert asked(few_workers(), workers=3).price == asked(few_workers(), workers=3).price
+
+
+def test_the_model_meets_the_run_that_it_was_told_from() -> None:
+    """The kept diagnosis: two ranks on two busy cores, where no setting of the loader gains anything, and more cores do."""
+    from ddpbench.record.record import load
+
+    job = load(KEPT)
+    more = asked(job, workers=2)
+    assert abs(log(more.price.miss)) < 0.1
+    assert more.price.low < 1 < more.price.high
+    assert asked(job, cores_per_gpu=4).price.low > 1
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "says"),
+    [
+        (few_workers, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
+        (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
+        (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
+        (few_workers, {"precision": "fp32"}, "needs a measurement: a step in fp32"),
+        (far_away, {"data_in_memory": True}, "needs a measurement: how long torch waits for files"),
+    ],
+)
+def test_what_cannot_be_or_was_not_measured_is_said(job: Any, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        asked(job(), **change)
+    assert refused.value.hint
+
+
+def test_a_record_that_is_no_diagnosis_has_no_answer(tmp_path: Path) -> None:
+    job = few_workers()
+    job.records, job.kind = job.records[1:], "run"
+    with pytest.raises(UsageError, match="no diagnosis"):
+        asked(job, workers=2)
+    rounds = few_workers()
+    real = diagnosed(rounds)
+    assert real is not None
+    real.rounds = []
+    with pytest.raises(UsageError, match="has no round"):
+        asked(rounds, workers=2)
+
+
+def test_a_curve_is_read_between_its_points_and_no_further() -> None:
+    curve = Curve.through([(1.0, 2.0), (2.0, 4.0)])
+    assert [curve.at(load) for load in (0.5, 1.0, 1.5, 2.0, 3.0)] == [2.0, 2.0, 3.0, 4.0, 4.0]
+    assert [curve.reaches(load) for load in (0.5, 2.4, 2.6)] == [True, True, False]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_page_fits_and_says_what_it_takes_for_granted(width: int) -> None:
+    out = io.StringIO()
+    render_answer(few_workers(), asked(few_workers(), workers=4, gpus=8), make_console(out, width))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for words in ("--workers 4 --gpus 8: ", "images/s, measured", ", 90%)", "limit", "taken for granted", "a step among 8 takes as long"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "nothing is asked"),
+        (["--workers", "2000"], "--workers cannot be '2000'"),
+        (["--cores-per-gpu", "0"], "--cores-per-gpu cannot be '0'"),
+        (["--loader", "torhc"], "unknown loader 'torhc'"),
+        (["--precision", "fp33"], "unknown precision 'fp33'"),
+        (["--loader", "dali-cpu"], "this needs a measurement: what dali-cpu gives and costs"),
+    ],
+)
+def test_the_command_refuses_in_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["whatif", str(KEPT), *words])
+    assert ended.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"ddpbench: error: {says}")
+    assert hint.startswith("hint: ")
+
+
+def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(few_workers(), tmp_path / "record.json")
+    assert main(["whatif", str(tmp_path / "record.json"), "--workers", "4"]) == 0
+    assert "--workers 4:  4.0x (" in " ".join(capsys.readouterr().out.split("\n")).replace("4: 4", "4:  4")
