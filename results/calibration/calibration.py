@@ -1,0 +1,303 @@
+"""How good the predictions are: trainings with a known fault are diagnosed, changes to them predicted, and then measured.
+
+    python results/calibration/calibration.py [NAME...]
+
+For each training of ``PLANS`` (all of them without names): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts of every change
+from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in calibration.json is
+not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture calibration.png.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+
+import msgspec  # noqa: E402
+from imagery import image_tree  # noqa: E402
+from situations.table import SITUATIONS  # noqa: E402
+
+from ddpbench.analysis.compare import ratio  # noqa: E402
+from ddpbench.analysis.whatif.answer import ask  # noqa: E402
+from ddpbench.record.errors import UsageError  # noqa: E402
+from ddpbench.record.prediction import Change  # noqa: E402
+from ddpbench.record.record import Job, load  # noqa: E402
+
+RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
+DIAGNOSE_S, RUN_S, GRACE_S = 36, 30, 120
+IMAGES = 96
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training, the changes to it by field, and the other trainings of this table whose diagnosis lends what this one's lacks."""
+
+    name: str
+    words: Sequence[str]
+    changes: Mapping[str, Sequence[Any]]
+    ranks: int = 2
+    lends: Sequence[str] = ()
+    tree: bool = False
+
+
+def situation(name: str, ranks: int = 2, words: Sequence[str] = (), **changes: Sequence[Any]) -> Plan:
+    """One of tests/situations, on so many ranks."""
+    found = next(each for each in SITUATIONS if each.name == name)
+    named = name if ranks == 2 else f"{name}, {ranks} rank"
+    return Plan(named, [*found.words, *words], changes, ranks, tree=found.tree)
+
+
+RESNET = ("resnet18", "--image-size", "64", "-b", "8", "-j", "1")
+PLANS = (
+    situation("too-few-workers", workers=(2, 4, 8), prefetch=(4,)),
+    situation("too-few-workers", 1, workers=(2, 4)),
+    situation("slow-storage", workers=(1, 4, 8), prefetch=(6,)),
+    situation("slow-storage", 1, workers=(1, 4)),
+    situation("slow-decode", workers=(2,), prefetch=(6,)),
+    situation("slow-decode", 1, workers=(2, 3)),
+    situation("heavy-tail", workers=(2, 8), prefetch=(2, 4)),
+    situation("heavy-tail", 1, prefetch=(3,)),
+    situation("hand-over", workers=(3,), prefetch=(6,)),
+    situation("too-many-workers", workers=(1, 2, 4)),
+    situation("cifar-per-sample", workers=(2,), prefetch=(6,)),
+    situation("loader-steals-cpu", workers=(2, 0)),
+    Plan("resnet18", (*RESNET, "--loader", "torch"), {"workers": (2, 0), "loader": ("torch-uint8",)}, lends=("resnet18, uint8",)),
+    Plan("resnet18, 1 rank", (*RESNET, "--loader", "torch"), {"workers": (2, 0)}, ranks=1),
+    Plan("resnet18, uint8", (*RESNET, "--loader", "torch-uint8"), {"workers": (2,), "batch_size": (16,)}),
+)
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """One change to one training: predicted, then measured, both in times as many images/s."""
+
+    training: str
+    change: str
+    predicted: float | None = None
+    low: float | None = None
+    high: float | None = None
+    measured: float | None = None
+    measured_low: float | None = None
+    measured_high: float | None = None
+    miss: float | None = None  # the model's step over the measured one, before the change
+    load: float | None = None  # processes that ran or waited while it was measured, its own among them; the mean of a minute
+    problem: str = ""
+
+    @property
+    def error(self) -> float | None:
+        return None if self.predicted is None or self.measured is None else self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool | None:
+        if self.low is None or self.high is None or self.measured is None:
+            return None
+        return self.low <= self.measured <= self.high
+
+
+def main(names: Sequence[str]) -> None:
+    known = {plan.name: plan for plan in PLANS}
+    if unknown := set(names) - known.keys():
+        sys.exit(f"no such training: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    kept = Path(os.environ.get("CALIBRATION_KEPT") or tempfile.mkdtemp())
+    pairs = msgspec.json.decode(RECORD.read_bytes(), type=list[Pair]) if RECORD.exists() else []
+    for name in names or known:
+        there = {pair.change for pair in pairs if pair.training == name}
+        for pair in measured(known[name], known, kept, there):
+            print(f"{pair.training}: {pair.change}: predicted {pair.predicted}, measured {pair.measured} {pair.problem}", flush=True)
+            pairs.append(pair)
+            RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1) + b"\n")
+    PAGE.write_text(page(pairs))
+    draw(pairs)
+
+
+def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str]) -> list[Pair]:
+    """Those of the plan's changes that are not ``there``. Every prediction is made before its change is run."""
+    wanted = {field: [value for value in values if words_of(field, value) not in there] for field, values in plan.changes.items()}
+    if not any(wanted.values()):
+        return []
+    job, others = diagnosis(plan, kept), [diagnosis(known[name], kept) for name in plan.lends]
+    if isinstance(job, str):
+        return [Pair(training=plan.name, change=words_of(field, value), problem=job) for field in wanted for value in wanted[field]]
+    predicted = {(field, value): predict(job, others, field, value) for field in wanted for value in wanted[field]}
+    found = []
+    for field, values in wanted.items():
+        if values:
+            run = run_arms(plan, kept, field, values, job)
+            found += [finished(plan, field, value, predicted[field, value], run) for value in values]
+    return found
+
+
+def diagnosis(plan: Plan, kept: Path) -> Job | str:
+    folder = kept / slug(plan.name) / "diagnose"
+    records = sorted(folder.glob("*.json"))
+    problem = "" if records else carry_out("diagnose", plan, kept, folder, ["--no-verify", "--time-limit", str(DIAGNOSE_S)])
+    records = sorted(folder.glob("*.json"))
+    return load(records[-1]) if records and not problem else problem or "no record"
+
+
+def predict(job: Job, others: Sequence[Job | str], field: str, value: Any) -> Pair:
+    change = Change(**{field: value})
+    try:
+        price = ask(job, change, [other for other in others if isinstance(other, Job)]).price
+    except UsageError as problem:
+        return Pair(training="", change=change.words, problem=problem.message)
+    return Pair(training="", change=change.words, predicted=price.gain, low=price.low, high=price.high, miss=price.miss)
+
+
+def run_arms(plan: Plan, kept: Path, field: str, values: Sequence[Any], job: Job) -> Job | str:
+    present = getattr(job.records[0].config, field)
+    flag = "--" + field.replace("_", "-")
+    folder = kept / slug(plan.name) / field
+    arms = [flag, ",".join(map(str, (present, *values)))]
+    problem = carry_out("run", plan, kept, folder, [*arms, "--time-limit", str(RUN_S + 10 * (len(values) - 1))])
+    records = sorted(folder.glob("*.json"))
+    return load(records[-1]) if records and not problem else problem or "no record"
+
+
+def finished(plan: Plan, field: str, value: Any, predicted: Pair, run: Job | str) -> Pair:
+    pair = msgspec.structs.replace(predicted, training=plan.name)
+    if isinstance(run, str):
+        return msgspec.structs.replace(pair, problem=pair.problem or run)
+    arm = next(record for record in run.records if getattr(record.config, field) == value)
+    found = ratio(arm, run.records[0])
+    if found is None:
+        return msgspec.structs.replace(pair, problem=pair.problem or "no round of both")
+    return msgspec.structs.replace(
+        pair, measured=found.center, measured_low=found.low, measured_high=found.high, load=round(os.getloadavg()[0], 1)
+    )
+
+
+def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence[str]) -> str:
+    """Runs ddpbench; returns the last it said where it failed."""
+    data = ["--data-dir", str(tree_in(kept))] if plan.tree else []
+    flag = next((word for word in more if word.startswith("--") and word not in ("--time-limit", "--no-verify")), "")
+    short = {"--workers": "-j", "--batch-size": "-b"}.get(flag, flag)
+    words = without([*plan.words], {flag, short} - {""})
+    ranks = ["--gpus", str(plan.ranks), "--device", "cpu"]
+    argv = [sys.executable, "-m", "ddpbench", command, *words, *data, *ranks, *more, "-o", str(folder)]
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=2 * DIAGNOSE_S + GRACE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command} took too long"
+    return "" if done.returncode == 0 else " ".join(done.stderr.strip().splitlines()[-2:])
+
+
+def without(words: Sequence[str], flags: set[str]) -> list[str]:
+    """``words`` less those flags and their values, which are given anew."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in flags:
+            kept.append(word)
+        skip = word in flags
+    return kept
+
+
+def tree_in(kept: Path) -> Path:
+    folder = kept / "tree"
+    return folder if folder.exists() else image_tree(folder, images=IMAGES)
+
+
+def words_of(field: str, value: Any) -> str:
+    return Change(**{field: value}).words
+
+
+def slug(text: str) -> str:
+    return "".join(character if character.isalnum() else "-" for character in text)
+
+
+def page(pairs: Sequence[Pair]) -> str:
+    whole = [pair for pair in pairs if pair.error is not None]
+    errors = sorted(abs(pair.error or 0.0) for pair in whole)
+    inside = sum(bool(pair.inside) for pair in whole)
+    lines = [
+        "# How good the predictions are",
+        "",
+        "Trainings with a known fault (`tests/situations/`), and a few without, two ranks on two cores unless said. Each is diagnosed,",
+        "every change is predicted from that record alone, and then measured: the setting as it is and the changed one as arms of one",
+        "job that take turns. *Inside* is a measured gain that lies in the predicted 90% interval.",
+        "",
+        "```",
+        "python results/calibration/calibration.py",
+        "```",
+        "",
+        f"- pairs: {len(whole)} predicted and measured, of {len(pairs)}",
+        f"- median absolute error of the gain: {100 * median(errors):.1f}%" if errors else "- nothing measured yet",
+        f"- inside the 90% interval: {inside} of {len(whole)}",
+        f"- typical width of that interval: a factor of {typical(whole):.2f} from end to end" if whole else "",
+        "",
+        "![predicted against measured](calibration.png)",
+        "",
+        "| training | change | predicted (90%) | measured (95%) | error | |",
+        "|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *map(row, pairs), ""])
+
+
+def row(pair: Pair) -> str:
+    told = "-" if pair.predicted is None else f"{pair.predicted:.2f} ({pair.low:.2f} to {pair.high:.2f})"
+    seen = "-" if pair.measured is None else f"{pair.measured:.2f} ({pair.measured_low:.2f} to {pair.measured_high:.2f})"
+    error = "-" if pair.error is None else f"{100 * pair.error:+.0f}%"
+    held = pair.problem or ("inside" if pair.inside else "outside")
+    return f"| {pair.training} | `{pair.change}` | {told} | {seen} | {error} | {held} |"
+
+
+def typical(pairs: Sequence[Pair]) -> float:
+    return exp(median(log(pair.high / pair.low) for pair in pairs if pair.high and pair.low))
+
+
+def draw(pairs: Sequence[Pair]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    whole = [pair for pair in pairs if pair.error is not None and pair.low and pair.high and pair.predicted and pair.measured]
+    if not whole:
+        return
+    figure, axes = pyplot.subplots(figsize=(6.4, 6.0), layout="constrained")
+    for held, marker, fill in ((True, "o", "black"), (False, "s", "none")):
+        chosen = [pair for pair in whole if pair.inside is held]
+        spans = [[pair.predicted - pair.low for pair in chosen], [pair.high - pair.predicted for pair in chosen]]  # type: ignore[operator]
+        axes.errorbar(
+            [pair.measured for pair in chosen],
+            [pair.predicted for pair in chosen],
+            yerr=spans,
+            fmt=marker,
+            color="black",
+            ecolor="0.6",
+            markerfacecolor=fill,
+            markersize=5,
+            linewidth=1,
+            label=f"{'inside' if held else 'outside'} its 90% interval: {len(chosen)}",
+        )
+    ends = [min(min(pair.low, pair.measured) for pair in whole) / 1.1, max(max(pair.high, pair.measured) for pair in whole) * 1.1]
+    axes.plot(ends, ends, color="0.4", linewidth=1, linestyle="--", label="predicted = measured")
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    ticks = [tick for tick in (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8) if ends[0] <= tick <= ends[1]]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(matplotlib.ticker.FixedLocator(ticks))
+        axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+        axis.set_minor_locator(matplotlib.ticker.NullLocator())
+    axes.set_xlabel("measured gain (times as many images/s)")
+    axes.set_ylabel("predicted gain (times), with its 90% interval")
+    axes.legend(loc="upper left", frameon=False)
+    figure.savefig(PICTURE, dpi=150)
+    figure.savefig(PICTURE.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
