@@ -204,7 +204,7 @@ def quota() -> Job:
 
 def slow_storage() -> Job:
     slow = Storage(path="/data/imagenet", file_system="nfs4", files=1_281_167, bytes_per_file=110e3, resident=0.05, warm=90e3, cold=3100.0)
-    return diagnosis(800.0, wall_ms={"read": 30.0}, storage=slow)
+    return diagnosis(380.0, wall_ms={"read": 30.0}, storage=slow)
 
 
 def slow_decode() -> Job:

@@ -26,6 +26,12 @@ def test_what_was_before_the_ranks_met_counts() -> None:
     assert Budget(120.0, now - 500, world, ending_s=0.0).left_s() == pytest.approx(60.0, abs=0.5), "half of it is left in any case"
 
 
+def test_time_may_be_added() -> None:
+    budget = Budget(60.0, perf_counter(), world_of_one(), ending_s=0.0)
+    budget.extend(20.0)
+    assert budget.left_s() == pytest.approx(80.0, abs=0.5)
+
+
 @dataclass
 class Ground:
     """As much of a job as a course asks for before its rounds."""

@@ -18,7 +18,7 @@ from ddpbench.cli.program import program
 from ddpbench.cli.sides import Sides
 from ddpbench.cli.words import as_typed
 from ddpbench.record.config import Config
-from ddpbench.record.request import Output, Request
+from ddpbench.record.request import Output, Proving, Request
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,7 +51,7 @@ def spellings(name: str) -> set[str]:
 )
 def test_what_trains_like_a_run_takes_its_flags_but_some(name: str, lacks: set[str]) -> None:
     assert spellings("run") - spellings(name) == {*lacks, "--version"}
-    assert spellings(name) < spellings("run")
+    assert spellings(name) - {"--verify", "--apply"} < spellings("run")
 
 
 def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
@@ -72,7 +72,8 @@ def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
 def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
     words = "resnet50 --data-dir there -j 4 --fail-if-data-wait 5% --time-limit 60 --gpus 4"
     assert main(["run", *words.split()]) == main(["diagnose", *words.split()]) == 0
-    [[ran], [diagnosed]] = handed
+    [[ran], [diagnosed, proving]] = handed
+    assert proving == Proving(verify=True, apply=False)
     assert (diagnosed.arms, diagnosed.swept, diagnosed.output) == (ran.arms, [], Output(gpus=4))
     assert diagnosed.arms[0].fail_if_data_wait == 5.0
     assert diagnosed.command == as_typed(["diagnose", *words.split()])
@@ -81,6 +82,17 @@ def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], ca
     assert end.value.code == 2
     told = "ddpbench: error: one training is looked at, and --loader and --workers ask for 4\nhint: one value for each flag\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [("--apply", "--apply starts a second run"), ("--apply --gpus 2 --no-verify", "--apply and --no-verify contradict each other")],
+)
+def test_a_winner_is_run_only_by_whom_starts_the_ranks_and_tries_it(flags: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["diagnose", "resnet18", "--device", "cpu", *flags.split()])
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
 
 
 def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...]]) -> None:
@@ -127,7 +139,7 @@ def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
 
 @pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
 def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
-    fields = {option.field.spelling for struct in (Config, Output) for option in options(struct)}
+    fields = {option.field.spelling for struct in (Config, Output, Proving) for option in options(struct)}
     assert spellings(command.name) - fields <= {"--amp", "--quick", "--help", "--version"}
 
 

@@ -58,7 +58,7 @@ def test_what_is_offered_can_be_run_and_is_worth_it(name: str) -> None:
     assert real is not None
     given = supply(Case(real, summarise(real), experiments_of(job)))
     for cure in cures_of(job):
-        assert cure.images_per_s is None or given.given_rate < cure.images_per_s <= given.device_rate * 1.0001
+        assert cure.gain is None or 1 < cure.gain <= 1.1 * given.device_rate / given.given_rate
         words = shlex.split(cure.command.split("&& ")[-1])
         assert not words or words[0] in ("torchrun", "top")
         assert ("diagnose" in words) == (verdict_of(job).kind == "inconclusive")
@@ -70,7 +70,7 @@ def test_too_few_cores_say_that_no_number_of_workers_helps_and_what_does() -> No
     assert "no number of workers can feed 4 GPUs from 16 cores" in found.why
     assert "read 0.1, decode 5.9, augment 2.1, collate 1" in found.why
     names = [cure.name for cure in cures_of(job)]
-    assert names == ["--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu", "54 cores a GPU"]
+    assert names == ["--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu", "54 cores and 61 workers a GPU"]
 
 
 def test_workers_are_offered_as_many_as_the_cores_have_work_for() -> None:
@@ -103,7 +103,7 @@ def test_a_copy_on_one_node_is_none_on_the_others() -> None:
 
 def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
     """Its workers idle, so what a cheaper image gives cannot be computed from what one costs."""
-    assert {cure.images_per_s for cure in cures_of(DIAGNOSES["slow-hand-over"][0]()) if cure.command} == {None}
+    assert {cure.gain for cure in cures_of(DIAGNOSES["slow-hand-over"][0]()) if cure.command} == {None}
 
 
 def test_a_tensor_loader_is_known_for_small_images() -> None:
@@ -173,8 +173,16 @@ def test_neighbours_of_a_job_that_lacks_far_more_cores_than_they_take_are_not_th
 
 def test_a_diagnosis_in_doubt_is_given_more_time() -> None:
     assert verdict_of(DIAGNOSES["too-noisy"][0]()).next.endswith(
-        " diagnose resnet50 --amp --loader torch --data-dir /data/imagenet --workers 15 --time-limit 240"
+        " diagnose resnet50 --amp --loader torch --data-dir /data/imagenet --workers 15 --time-limit 350"
     )
+
+
+def test_one_that_tried_no_cures_is_given_its_own_time_again() -> None:
+    job = DIAGNOSES["too-noisy"][0]()
+    judge(job.records[0], (), ["ddpbench", "diagnose", "resnet50", "--no-verify", "--gpus", "4"], experiments_of(job))
+    found = job.records[0].verdict
+    assert found is not None
+    assert found.next == "ddpbench diagnose resnet50 --no-verify --gpus 4 --time-limit 240"
 
 
 def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:

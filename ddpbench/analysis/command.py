@@ -11,7 +11,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import Field, flags
 from ddpbench.record.record import Record
-from ddpbench.record.request import Output
+from ddpbench.record.request import Output, Proving
 
 PROGRAM = "ddpbench"
 RUN, DIAGNOSE = "run", "diagnose"
@@ -21,15 +21,18 @@ RESIDENT = "synthetic"
 PORT = 29500
 
 CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
-OUTPUT: Mapping[str, Field] = {field.name: field for field in flags(Output)}
+OUTPUT: Mapping[str, Field] = {field.name: field for field in (*flags(Output), *flags(Proving))}
 FIELDS: Mapping[str, Field] = {
     spelling: field
     for field in (*CONFIG.values(), *OUTPUT.values())
     for spelling in (field.spelling, *([field.negative] if field.boolean else []), *([field.flag.short] if field.flag.short else []))
 }
 
-ONCE = frozenset({"json", "force", "quiet"})
+ONCE = frozenset({"json", "force", "quiet", "apply"})
 """Flags that are not for another run: the record that this one wrote is in the way, and a report is wanted."""
+
+OF_A_DIAGNOSIS = frozenset({"verify"})
+"""Flags that a run does not have."""
 
 UNDIAGNOSED = frozenset({"rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile"})
 """Flags that say how long a run is measured, which a diagnosis decides by itself."""
@@ -70,7 +73,7 @@ class Rerun:
             given, values = given[1:], {**_default_loader(given, asked), **values}
         if values.get("loader", (asked.loader,)) == (RESIDENT,):
             values["data_dir"] = ()
-        kept = [word for name, words in given if name not in values and name not in ONCE for word in words]
+        kept = [word for name, words in given if name not in values and name not in ONCE | OF_A_DIAGNOSIS for word in words]
         changed = [word for name, arms in values.items() for word in spelled(name, arms)]
         return shlex.join([*([] if "threads" in values else threads(environment)), *start, *kept, *changed])
 

@@ -15,8 +15,8 @@ from ddpbench.analysis.surroundings import WHO_RUNS
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
-DIAGNOSIS_S = 120.0
-"""What a diagnosis takes about where nothing limits it."""
+DIAGNOSIS_S, PROOF_S = 120.0, 55.0
+"""What a diagnosis takes about where nothing limits it, and trying cures behind it."""
 
 FITS = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
@@ -89,7 +89,8 @@ def more_evidence(run: Rerun, case: Case) -> str:
     if crowded(run.record) and not too_few_for_a_verdict(run.record):
         return fewer_at_once(run)
     if case.around.diagnosis is not None:
-        return run.diagnose(time_limit=(ceil(2 * (run.record.config.time_limit or DIAGNOSIS_S)),))
+        usual_s = DIAGNOSIS_S if "--no-verify" in run.typed else DIAGNOSIS_S + PROOF_S
+        return run.diagnose(time_limit=(ceil(2 * (run.record.config.time_limit or usual_s)),))
     return more_rounds(run)
 
 
@@ -148,7 +149,7 @@ def offered(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
     if found.kind == "data-bound" or found.kind in OF_KIND:
         return loader_cures(run, case, found)
     command = NEXT[found.kind](run, case)
-    return [Cure(TRIES[found.kind], "", None, command)] if command else []
+    return [Cure(TRIES[found.kind], "", command)] if command else []
 
 
 def next_step(run: Rerun, case: Case, found: Verdict) -> str:

@@ -11,13 +11,13 @@ import rich_click as click
 from ddpbench import __version__
 from ddpbench.cli import words
 from ddpbench.cli.flags import all_but, helped, only, takes
-from ddpbench.cli.options import Option, options
+from ddpbench.cli.options import Option, given_options, options
 from ddpbench.cli.sides import Sides, race
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import Exit, UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.published import names
-from ddpbench.record.request import Output
+from ddpbench.record.request import Output, Proving
 
 AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
 """The one flag of a run that is no field: it stands for a precision."""
@@ -56,7 +56,7 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     return carry_out(request)
 
 
-@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate"), options(Output))
+@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate"), options(Proving), options(Output))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
 @helped
@@ -67,12 +67,18 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     The training takes turns with itself under other conditions: on batches that lie on the device, without gradient sync,
     with the loader working beside it. Then the loader, the storage and the copies are measured with nobody training.
 
-    Two minutes, unless --time-limit says otherwise.
+    What each cure would gain is predicted, and put on record; then the two that promise most are tried, and the page shows how
+    good the prediction was.
+
+    Three minutes, or two with --no-verify, unless --time-limit says otherwise.
     """
     request = words.lone(words.request(workload, given, context.obj))
+    proving = Proving(**{option.field.name: option.value(text) for option, text in given_options(Proving, given)})
+    if proving.apply and not proving.verify:
+        raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
     from ddpbench.experiments.diagnose.command import diagnose as carry_out
 
-    return carry_out(request)
+    return carry_out(request, proving)
 
 
 @takes(of_a_training("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"), [STRONG], options(Output))

@@ -20,6 +20,10 @@ class Budget:
         self._end = max(began, perf_counter() - MOST_TO_START * limit_s) + limit_s - ending_s
         self._world = world
 
+    def extend(self, seconds: float) -> None:
+        """So many seconds more."""
+        self._end += seconds
+
     def left_s(self) -> float:
         """Seconds that are left on every rank; below 0 where it is over."""
         return -self._world.most(perf_counter() - self._end)

@@ -205,7 +205,7 @@ def named(request: Request, configs: Sequence[Config], index: int, text: str) ->
     return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
 
 
-def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, ceilings: Ceilings) -> str:
+def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, ceilings: Ceilings | None) -> str:
     """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
     if isinstance(measured, DoesNotFit):
         journal.drop(index, measured, TRIAL)

@@ -134,7 +134,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             MEASURING,
             "seconds after which no new round starts",
             metavar="S",
-            automatic="none; in diagnose 120 and in scale 175 for all of it",
+            automatic="none; in diagnose 175, with --no-verify 120, in scale 175, for all of it",
             sweep=False,
         ),
     ] = None

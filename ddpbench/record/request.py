@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from ddpbench.record.config import RANKS, Config, Positive
+from ddpbench.record.config import MEASURING, RANKS, Config, Positive
 from ddpbench.record.flags import Flag
 
 OUTPUT = "Output"
@@ -29,6 +29,13 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     force: Annotated[bool, Flag(OUTPUT, "overwrite the PATH of --json")] = False
     quiet: Annotated[bool, Flag(OUTPUT, "print only the figure", "-q")] = False
     verbose: Annotated[bool, Flag(OUTPUT, "print every check and every setting", "-v")] = False
+
+
+class Proving(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of a diagnosis that no other command has."""
+
+    verify: Annotated[bool, Flag(MEASURING, "try the cures that promise most beside the present setting", sweep=False)] = True
+    apply: Annotated[bool, Flag(MEASURING, "end with the full run under the setting that won", sweep=False)] = False
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

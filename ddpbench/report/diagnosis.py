@@ -15,22 +15,26 @@ from ddpbench.analysis.cures import offered
 from ddpbench.analysis.pipeline.ceilings import ceilings
 from ddpbench.analysis.pipeline.cures import Cure
 from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
-from ddpbench.analysis.pipeline.supply import Supply, supply
+from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.whatif.answer import predicted
 from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show
 from ddpbench.report.ending import endings
-from ddpbench.report.figures import about, percent
+from ddpbench.report.figures import percent
 from ddpbench.report.findings import findings
 from ddpbench.report.grid import show_sections
-from ddpbench.report.header import device_word, labelled, loader_items, place, rate
+from ddpbench.report.header import labelled, loader_items, place
 from ddpbench.report.ink import GOOD, LABEL, inked
 from ddpbench.report.layout import Page, command, flow, sentence
 from ddpbench.report.limits import ceiling_table, cost_table, needs, utilised
 from ddpbench.report.phases import phases
+from ddpbench.report.proof import proof, use
 from ddpbench.report.surroundings import machine
 from ddpbench.report.warnings import warnings
+from ddpbench.report.whatif import gain_text
 
 HEALTHY = ("launch-bound", "sync-bound", "compute-bound")
 """Limits that no loader can help."""
@@ -50,10 +54,10 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     summary = summarise(real)
     if summary.step_ms is not None:
         case = Case(real, summary, experiments_of(job))
-        sections += [*_evidence(case, job, page, verbose), [*_cures(case, job, page)]]
+        sections += [*_evidence(case, job, page, verbose), [*_cures(case, job, page)], [*proof(job, page)]]
     left_out = [*_left_out(job.diagnosis, page)] if job.diagnosis else []
     last = [*left_out, *warnings({"": real}, page, verbose), *([Text(str(path))] if path else [])]
-    show_sections(console, [*sections, last])
+    show_sections(console, [*sections, last, [*use(job, page)]])
 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
@@ -88,14 +92,16 @@ def _cures(case: Case, job: Job, page: Page) -> Iterator[Text]:
     if all(cure.command == found.next and not cure.why for cure in cures):
         return  # there is no more to say
     yield from inked(["what may help"], LABEL)
-    given = supply(case)
-    for cure in cures:
-        yield from _cure(cure, given, record, page)
+    run, told = Rerun(record, job.command), job.diagnosis.predictions if job.diagnosis else []
+    for cure in sorted(cures, key=lambda cure: -(cure.gain or 0.0)):
+        on_record = next((each for each in told if each.change == cure.change), None)
+        prediction = on_record or (predicted(case, run, cure.change) if cure.change else None)
+        yield from _cure(cure, _predicted(prediction), record, page)
 
 
-def _cure(cure: Cure, given: Supply, record: Record, page: Page) -> Iterator[Text]:
+def _cure(cure: Cure, predicted: str, record: Record, page: Page) -> Iterator[Text]:
     """Its name and what is predicted of it, why, and the command; what was offered as the next step already is not typed twice."""
-    said = "; ".join(filter(None, [_predicted(cure, given, record), cure.why]))
+    said = "; ".join(filter(None, [predicted, cure.why]))
     yield from inked(sentence("  ", f"{cure.name}: {said}", page), LABEL, 2 + len(cure.name))
     if cure.command and record.verdict and cure.command != record.verdict.next:
         yield from inked(command("    ", cure.command, page))
@@ -103,11 +109,12 @@ def _cure(cure: Cure, given: Supply, record: Record, page: Page) -> Iterator[Tex
         yield from inked(sentence("    ", "the command is the one above, behind 'next'", page))
 
 
-def _predicted(cure: Cure, given: Supply, record: Record) -> str:
-    if cure.images_per_s is None:
+def _predicted(found: Prediction | None) -> str:
+    if found is None:
         return ""
-    times = about(cure.images_per_s / given.given_rate, 2)
-    return f"{about(cure.images_per_s)} {rate(record)} a {device_word(record.environment)}, {times} times, by the formulas"
+    if found.gain is None or found.low is None or found.high is None:
+        return f"needs a measurement: {found.needs}"
+    return f"{gain_text(found.gain, found.low, found.high)}, predicted ({found.confidence:.0%})"
 
 
 def _left_out(diagnosis: Diagnosis, page: Page) -> Iterator[Text]:

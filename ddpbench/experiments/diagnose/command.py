@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.experiments.cells import request_of
+from ddpbench.experiments.diagnose.apply import records_in, refuse_ranks_of_others, run_the_winner
 from ddpbench.experiments.diagnose.course import Course
 from ddpbench.experiments.diagnose.trainings import RESIDENT, trainings, with_a_loader
 from ddpbench.experiments.job import Recipe, carry_out
@@ -13,30 +14,35 @@ from ddpbench.machine.say import print_note, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import REAL, Diagnosis
-from ddpbench.record.errors import BenchError
+from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.record import Record, slug
-from ddpbench.record.request import Request
+from ddpbench.record.request import Proving, Request
 from ddpbench.report.diagnosis import render_diagnosis
 
+PROVING = Proving()
 
-def diagnose(request: Request) -> int:
+
+def diagnose(request: Request, proving: Proving = PROVING) -> int:
     """Diagnoses the one training of the request on this rank, or starts the ranks that it asks for; returns the exit code."""
     try:
         seat, real = take_seat(), with_a_loader(request.arms[0])
+        if proving.apply:
+            refuse_ranks_of_others(request)
         cells, left_out = trainings(real, seat.world_size)
     except BenchError as error:
         refuse(error)
     if seat.speaks and not request.output.gpus:
         note_another_loader(request.arms[0], real)
     labels = [cell.label for cell in cells]
-    course = Course(real.time_limit, labels)
+    course = Course(real.time_limit, labels, proving.verify)
 
     def open_journal(asked: Request, records: list[Record]) -> Journal:
         job = new_job(asked, records)
         job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", left_out=left_out)
         return Journal(job, reserve_now(asked, slug(f"diagnose {real.workload} {real.precision} {real.loader}")))
 
-    return carry_out(
+    before = records_in(request)
+    code = carry_out(
         request_of(cells, {}, request.output, request.command),
         Recipe(
             open_journal,
@@ -49,6 +55,7 @@ def diagnose(request: Request) -> int:
             answers=the_run,
         ),
     )
+    return run_the_winner(request, before) if proving.apply and code == Exit.OK else code
 
 
 def note_another_loader(asked: Config, real: Config) -> None:

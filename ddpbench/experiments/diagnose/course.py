@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, sqrt
 
-from ddpbench.analysis.cures import DIAGNOSIS_S
+from ddpbench.analysis.cures import DIAGNOSIS_S, PROOF_S
 from ddpbench.data.replay import LEAST_BATCHES, MOST_BATCHES
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.budget import ENDING_S, Budget
+from ddpbench.experiments.diagnose.candidates import CANDIDATES
 from ddpbench.experiments.diagnose.copies import COPIES
 from ddpbench.experiments.diagnose.loading import ON_ALL_RANKS, ON_ONE_RANK
 from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.diagnose.scene import Experiment, LeftOut, Scene
+from ddpbench.experiments.diagnose.proof import prove
+from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, LeftOut, Scene
 from ddpbench.experiments.diagnose.stages import STAGES
 from ddpbench.experiments.diagnose.storage import STORAGE
 from ddpbench.experiments.diagnose.surroundings import SURROUNDINGS
@@ -33,14 +35,11 @@ NEEDED = {REAL: 3, DEVICE: 1}
 LONGEST = 1 / 4
 """The share of the time for rounds that one may take where steps are slow."""
 
-ENTERING_S = 2.0
-"""What a turn takes beside its steps, about."""
-
 MOST_TO_FILL = 0.1
 """The share of all time that may go into reading the batches to replay."""
 
 BEFORE = (SURROUNDINGS, ON_ALL_RANKS)
-AFTER = (COPIES, ON_ONE_RANK, STAGES, STORAGE)
+AFTER = (COPIES, ON_ONE_RANK, STAGES, CANDIDATES, STORAGE)
 """The storage last: it drops files from the page cache."""
 
 INSIDE_S = 5.0
@@ -57,11 +56,16 @@ def share_of(limit_s: float) -> float:
 
 
 class Course:
-    """One diagnosis on one rank. ``labels`` are those of its trainings, in the order of the arms."""
+    """One diagnosis on one rank. ``labels`` are those of its trainings, in the order of the arms.
 
-    def __init__(self, limit_s: float | None, labels: Sequence[str]) -> None:
+    Where it is to ``verify`` what it predicts, ``limit_s`` is shared with that.
+    """
+
+    def __init__(self, limit_s: float | None, labels: Sequence[str], verify: bool = False) -> None:
         self.openers = Openers()
-        self._limit_s, self._labels = limit_s or DIAGNOSIS_S, labels
+        whole_s = DIAGNOSIS_S + (PROOF_S if verify else 0.0)
+        self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
+        self._proof_s = (limit_s or whole_s) - self._limit_s
         self._share = share_of(self._limit_s)
         self._after_s = 0.0
 
@@ -91,10 +95,8 @@ class Course:
         )
         if label != REAL:
             return brief
-        brief = replace(brief, step_s=self._scene.batch_s)
-        loading_s = 2 * self._scene.turn_s + brief.steps(0.0, self._scene.config.workers or 0) * brief.step_s
-        first_s = max(brief.first_s, ENTERING_S + loading_s)
-        return replace(brief, first_s=first_s, at_once=brief.needed if brief.needed * first_s > there_s / 2 else 1)
+        brief = self._scene.paced(brief, self._scene.config)
+        return replace(brief, at_once=brief.needed if brief.needed * brief.first_s > there_s / 2 else 1)
 
     def _filling_s(self) -> float:
         """How long it takes to read the batches to replay, as many as there is time for; inf where that is not worth it."""
@@ -115,6 +117,11 @@ class Course:
             self._leave_out({record.label: NO_TIME for record in ground.journal.job.records if not record.rounds})
         for experiment in AFTER:
             self._carry_out(experiment)
+        if self._proof_s:
+            self._budget.extend(self._proof_s)
+            left_s = self._budget.left_s() - self._inside_s
+            if not prove(self._scene, left_s, ROUND_S * self._share, WARM_UP_S * self._share):
+                self._leave_out({"cures": NO_TIME})
         if self._inside_s and self._budget.left_s() >= self._inside_s:
             look_inside(ground, arms, self._labels.index(DEVICE))
 

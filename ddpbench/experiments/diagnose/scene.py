@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.job import Ground
 from ddpbench.record.config import Config
+
+ENTERING_S = 2.0
+"""What a turn takes beside its steps, about."""
 
 
 @dataclass
@@ -24,6 +28,13 @@ class Scene:
     def turn_s(self) -> float:
         """What each worker takes for a batch, as far as that is known: the first comes as late, and bursts of them lie so far apart."""
         return max(1, self.config.workers or 0) * self.batch_s
+
+    def paced(self, brief: Brief, config: Config, gain: float = 1.0) -> Brief:
+        """The same for a training that waits for its loader; of ``config``, which is to be ``gain`` times as fast as the real run."""
+        step_s, workers = self.batch_s / gain, config.workers or 0
+        brief = replace(brief, step_s=step_s)
+        loading_s = (2 * max(1, workers) + brief.steps(0.0, workers)) * step_s
+        return replace(brief, first_s=max(brief.first_s, ENTERING_S + loading_s))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""E9: what is predicted of cures goes on record first; then those that promise most are tried beside the setting as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.cures import offered
+from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
+from ddpbench.analysis.judge import judge_all
+from ddpbench.analysis.pipeline.cures import WORTH_IT, loader_cures
+from ddpbench.analysis.whatif.answer import asked_of, predicted
+from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
+from ddpbench.experiments.allowance import Allowance
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
+from ddpbench.experiments.interleaving import interleave
+from ddpbench.experiments.job import note
+from ddpbench.experiments.journal import Journal
+from ddpbench.experiments.pace import Pace
+from ddpbench.experiments.prepare import new_record
+from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
+from ddpbench.record.errors import BenchError
+from ddpbench.record.prediction import Prediction
+from ddpbench.record.record import Job
+from ddpbench.record.verdict import Verdict
+from ddpbench.report.progress import time_left
+
+MOST = 2
+"""Cures that are tried, at most: each takes time from the others."""
+
+ROUNDS = 6
+
+SHARE_OF_A_ROUND = 1 / 3
+"""No round takes more of what there is for those of an arm that are needed: it is warmed up, too."""
+
+BOARD = "to try"
+
+
+def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool:
+    """Every rank calls it. Predicts, and tries what there is time for in ``left_s``, as arms that take turns with the present setting.
+
+    False where there was no time for any that should be.
+    """
+    ground, world, pace = scene.ground, scene.ground.world, Pace()
+    if ground.journal:
+        ground.begin("predicting", "predicting what the cures gain")
+        world.board.pin(BOARD, msgspec.json.encode(promising(foretold(ground.journal))).decode())
+    world.barrier()
+    cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
+    there_s = left_s - world.most(pace.spent_s)
+    for number in range(len(cures), 0, -1):
+        turns = laid_out(scene, cures[:number], there_s, round_s, warm_up_s)
+        if takes_s(turns) <= there_s:
+            take_turns(scene, turns, pace, left_s)
+            return True
+    return not cures
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What takes turns."""
+
+    label: str
+    config: Config
+    brief: Brief
+
+
+def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s: float, warm_up_s: float) -> list[Turns]:
+    """The present setting, then the cures, in ``there_s``."""
+    longest_s = SHARE_OF_A_ROUND * there_s / (LEAST_FOR_AN_INTERVAL * (1 + len(cures)))
+    usual = Brief(round_s, warm_up_s, 0.0, longest_s, LEAST_FOR_AN_INTERVAL, first_s=ENTERING_S + warm_up_s + round_s)
+    present = msgspec.structs.replace(scene.config, rounds=ROUNDS)
+    found = [Turns(AGAIN, present, scene.paced(usual, present))]
+    for cure in cures:
+        config = msgspec.structs.replace(present, **fields_of(cure.change))
+        found.append(Turns(TRIED + cure.change.words, config, scene.paced(usual, config, cure.gain or 1.0)))
+    return found
+
+
+def takes_s(turns: Sequence[Turns]) -> float:
+    """What the rounds that are needed take, about: in ABBA order every second turn goes on with the arm of the one before."""
+    present = turns[0].brief
+    return sum(each.brief.needed * each.brief.first_s for each in turns) - (present.needed - 1) * (present.first_s - present.round_s)
+
+
+def foretold(journal: Journal) -> list[Prediction]:
+    """Every prediction, once it is on record."""
+    job = journal.job
+    assert job.diagnosis is not None
+    try:
+        predictions = predictions_of(job)
+    except BenchError:  # the run has no round
+        return []
+    journal.learn(job.diagnosis, predictions=predictions)
+    return predictions
+
+
+def promising(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Those to try, the greatest gain first."""
+    worth = [each for each in predictions if (each.gain or 0.0) >= WORTH_IT and can_be_tried(each.change)]
+    return sorted(worth, key=lambda each: -(each.gain or 0.0))[:MOST]
+
+
+def predictions_of(job: Job) -> list[Prediction]:
+    """One of every cure that is a change of settings. Where the rounds leave the verdict open and the ranks wait for data, of all."""
+    judge_all(job)
+    case, run = asked_of(job)
+    found = case.record.verdict
+    if found is None:
+        return []
+    cures = offered(run, case, found)
+    if found.kind == "inconclusive" and case.data_wait_ms >= BINDING * case.step_ms:
+        cures = loader_cures(Rerun(case.record, job.command), case, Verdict(kind="data-bound", says="", why=""))
+    return [predicted(case, run, cure.change) for cure in cures if cure.change is not None]
+
+
+def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -> None:
+    """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``pace``."""
+    ground, opener, briefs = scene.ground, scene.openers.of(REAL), [each.brief for each in turns]
+    world, journal = ground.world, ground.journal
+    first = enter_records(journal, turns, scene) if journal else 0
+    allowance = Allowance(end_s, pace, world, briefs)
+    arms = [Arm(each.config, len(turns), world.on(each.config.device), ground.pulse, opener=opener, brief=each.brief) for each in turns]
+    tried = ", ".join(each.label.removeprefix(TRIED) for each in turns[1:])
+    ground.begin("trying cures", f"trying {tried}, {time_left(end_s - pace.spent_s)}")
+    pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs)})
+    for index, measured in interleave(arms, allowance.has):
+        pace.round_ended(index)
+        if journal is None or measured is None:
+            continue
+        text = note(journal, first + index, arms[index], measured, journal.job.records[0].ceilings)
+        ground.progress.stage(f"{turns[index].label}: {text}")
+    for arm in arms:
+        arm.leave()
+
+
+def enter_records(journal: Journal, turns: Sequence[Turns], scene: Scene) -> int:
+    """Adds the arms to the job; returns the place of the first."""
+    first = len(journal.job.records)
+    asked = journal.job.records[0].asked or scene.config
+    world = scene.ground.world
+    journal.job.records += [new_record(asked, each.config, world.on(each.config.device), each.label) for each in turns]
+    journal.save()
+    return first

@@ -1,0 +1,137 @@
+"""What becomes of predictions: how they are held against what was measured, on a page and in a diagnosis for real."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import records
+from diagnoses import TORCH, diagnosis
+from msgspec.structs import replace
+from records import BUSY
+from test_diagnose import HERE
+from test_faults import TORCHRUN, only_job
+
+from ddpbench.analysis.judge import judge_all
+from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
+from ddpbench.experiments.diagnose.openers import Openers
+from ddpbench.experiments.diagnose.proof import laid_out, predictions_of, takes_s
+from ddpbench.experiments.diagnose.scene import Scene
+from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
+from ddpbench.record.prediction import Change, Prediction
+from ddpbench.record.record import Job
+from ddpbench.report.console import make_console
+from ddpbench.report.diagnosis import render_diagnosis
+
+
+def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, float]]) -> Job:
+    """A diagnosis whose predictions were tried: by change, the wait of a step; the setting as it is is the first of them."""
+    cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
+    job = diagnosis(430.0, config=replace(TORCH, workers=2), cpu_ms=cost, busy=0.2)
+    assert job.diagnosis is not None
+    real = diagnosed(job)
+    assert real is not None
+    for label, wait in waits_ms.items():
+        arm = records.record([{**BUSY, "data": wait}] * 4, config=real.config, label=label, environment=real.environment)
+        job.records.append(arm)
+    job.diagnosis.predictions = [
+        Prediction(change=Change(workers=int(words)), gain=gain, low=low, high=high) for words, (gain, low, high) in predicted.items()
+    ]
+    job.diagnosis.predictions += [
+        Prediction(change=Change(cores_per_gpu=54), gain=9.0, low=7.0, high=11.0),
+        Prediction(change=Change(loader="dali-gpu"), needs="what dali-gpu gives and costs"),
+    ]
+    judge_all(job)
+    return job
+
+
+def page(job: Job, width: int = 80) -> str:
+    out = io.StringIO()
+    render_diagnosis(job, make_console(out, width), Path("results/runs/record.json"))
+    return out.getvalue()
+
+
+TWICE = {AGAIN: 100.0, f"{TRIED}--workers 4": 20.0, f"{TRIED}--workers 3": 100.0}
+
+
+def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_present_setting() -> None:
+    job = tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)})
+    cores, four, three, dali = outcomes(job)
+    assert four.measured is not None
+    assert four.measured.center == pytest.approx(2.2, abs=0.25)
+    assert (four.inside, four.gained) == (True, True)
+    assert (three.inside, three.gained) == (False, False)
+    assert cores.measured is dali.measured is None
+    assert not can_be_tried(cores.prediction.change)
+    assert best(outcomes(job)) == four
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_page_ends_with_what_to_use_and_what_it_is_worth(width: int) -> None:
+    shown = page(tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)}), width)
+    assert max(len(line) for line in shown.splitlines()) <= width
+    text = " ".join(shown.split())
+    assert "inside" in text
+    assert "no gain measured" in text
+    assert "cannot be tried here" in text
+    last = text.partition("use ")[2]
+    assert "--workers 4" in last
+    assert "images/s more" in last
+    assert "of 96 GPU-hours a day" in last
+
+
+def test_where_nothing_gained_the_setting_stays() -> None:
+    shown = page(tried({AGAIN: 100.0, f"{TRIED}--workers 3": 101.0}, {"3": (1.5, 1.3, 1.7)}))
+    assert "use    the setting as it is: nothing that was tried is measurably faster" in shown
+
+
+def test_a_loss_is_called_one() -> None:
+    shown = page(tried({AGAIN: 100.0, f"{TRIED}--workers 3": 160.0}, {"3": (1.5, 1.3, 1.7)}))
+    assert ", a loss" in " ".join(shown.split())
+
+
+def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing() -> None:
+    job = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96)
+    found = {each.change.words: each for each in predictions_of(job)}
+    assert "what torch-uint8 gives and costs" in found["--loader torch-uint8"].needs
+    cores = next(each for words, each in found.items() if "--cores-per-gpu" in words)
+    assert cores.gain is not None
+    assert cores.gain > 10
+
+
+def wanted_s(batch_s: float, cures: int) -> float:
+    """What it takes to try so many cures, of a loader with 8 workers that takes so long for a batch."""
+    scene = Scene(None, replace(TORCH, workers=8), Openers(), 2.0, batch_s)  # type: ignore[arg-type]
+    promised = [Prediction(change=Change(workers=8 + more), gain=1.5) for more in range(1, 1 + cures)]
+    return takes_s(laid_out(scene, promised, there_s=55.0, round_s=1.5, warm_up_s=3.0))
+
+
+def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
+    assert wanted_s(0.05, cures=2) < 55
+    assert wanted_s(0.3, cures=1) < 55 < wanted_s(0.3, cures=2)
+    assert wanted_s(2.0, cures=1) > 55, "a loader whose first batch takes 16 s"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results: Path) -> None:
+    """One worker a rank, for samples that come 12 ms after they are asked for, as many at a time as one likes."""
+    loader = ["--loader", "situations.spoilt:far_away", "-j", "1", "--device", "cpu"]
+    words = ["diagnose", "situations.workloads:light_cifar", *loader, "--time-limit", "60", "-o", str(results)]
+    done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    assert job.diagnosis is not None
+    foretold = [each.change.words for each in job.diagnosis.predictions if each.gain]
+    labels = [record.label for record in job.records]
+    assert labels[0] == REAL
+    assert AGAIN in labels
+    assert {label.removeprefix(TRIED) for label in labels if label.startswith(TRIED)} <= set(foretold)
+    [more, *_] = [each for each in outcomes(job) if each.measured is not None]
+    assert more.measured is not None
+    assert more.measured.center > 1.3
+    assert "use    " in done.stdout
