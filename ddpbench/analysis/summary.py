@@ -42,7 +42,7 @@ def summarise(record: Record) -> Summary:
     steps = sum(_steps(timed) for timed in record.rounds)
     step_ms = 1000 * fsum(timed.wall_s for timed in record.rounds) / steps if steps else None
     phases_ms = _phases_ms(rows, step_ms)
-    late_data_ms = _late_data_ms(record.rounds)
+    late_ms = late_data_ms(record.rounds)
     hungriest = max(rows, key=lambda row: row.peak_bytes or 0, default=None)
     return Summary(
         rounds=len(record.rounds),
@@ -50,8 +50,8 @@ def summarise(record: Record) -> Summary:
         step_ms=step_ms,
         phases_ms=phases_ms,
         sync_ms=fsum(phases_ms[phase] for phase in WAITS_FOR_OTHERS) if phases_ms else None,
-        late_data_ms=late_data_ms,
-        data_wait_share=(phases_ms["data"] + late_data_ms) / step_ms if step_ms and late_data_ms is not None else None,
+        late_data_ms=late_ms,
+        data_wait_share=(phases_ms["data"] + late_ms) / step_ms if step_ms and late_ms is not None else None,
         lead_ms=mean(lead for timed in record.rounds for trace in timed.traces for lead in trace.lead_ms),
         ranks=rows,
         slow=find_straggler(record, rows),
@@ -106,7 +106,7 @@ def exchange_ms(rounds: Sequence[Round]) -> float:
     return fmean(map(min, waits)) if waits else 0.0
 
 
-def _late_data_ms(rounds: Sequence[Round]) -> float | None:
+def late_data_ms(rounds: Sequence[Round]) -> float | None:
     """Mean over ranks and steps of the wait for others that is a wait for the latest rank's data.
 
     The latest rank of a step is the one that waits least. Another rank waits longer than it by so much, and no more of

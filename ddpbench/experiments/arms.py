@@ -12,6 +12,7 @@ import msgspec
 import torch
 from torch import nn
 
+from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
@@ -250,13 +251,16 @@ class Arm:
 
 
 def collect(index: int, traces: list[Trace], engine: str) -> Round:
-    """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on."""
+    """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on, and none holds another."""
+    apart = engine in ("none", "no-sync")
+    if not apart and traces[0].lead_ms:  # on a CPU the backward computes on while an all-reduce waits
+        traces = moved_to_sync(traces)
     return Round(
         index=index,
         traces=traces,
         images=sum(trace.images for trace in traces),
         wall_s=max(trace.wall_s for trace in traces),
-        digests_agree=engine in ("none", "no-sync") or len({trace.numerics.parameters_after for trace in traces}) == 1,
+        digests_agree=apart or len({trace.numerics.parameters_after for trace in traces}) == 1,
     )
 
 

@@ -16,7 +16,7 @@ host_to_device  until the compute stream has waited for the copy (and layout or 
 broadcast       DDP's broadcast of buffers before the forward: a wait for rank 0
 forward         model and loss
 backward        until the gradient that arrives last is there
-sync            gradient all-reduce that backward did not hide: a wait for other ranks
+sync            gradient all-reduce that backward did not hide, or that held it: a wait for other ranks
 optimizer       unscale, step, zero_grad
 """
 
@@ -82,6 +82,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty
     loading: Loading | None = None  # None where batches lie on the device, or the loader does not tell
     cores: CoreUse | None = None
+    held_ms: float = 0.0  # of all its sync, what was found inside backward: it stood still there, as another rank was late
     totals_ms: dict[str, float] = {}  # phase -> its sum over all steps, where phases_ms holds only some of them
 
     def total_ms(self, phase: str) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.summary import late_data_ms
 from ddpbench.record.record import Job, Record, Round
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, Scaling, rung
 from ddpbench.record.trace import WAITS_FOR_OTHERS
@@ -69,6 +70,7 @@ class Step:
     busy: float  # own time besides
     least_wait: float  # for other ranks, on the rank that waits least in each step: all that is left is communication
     wait: float  # for other ranks
+    late_data: float  # of that, for data of theirs that are late
 
 
 def step_of(timed: Round) -> Step:
@@ -81,6 +83,7 @@ def step_of(timed: Round) -> Step:
         busy=fmean(own_ms(trace) for trace in traces) - feeding,
         least_wait=fmean(min(step) for step in zip(*waits, strict=False)),
         wait=fmean(sum(trace.total_ms(phase) for phase in WAITS_FOR_OTHERS) / trace.steps for trace in traces),
+        late_data=late_data_ms([timed]) or 0.0,
     )
 
 

@@ -65,7 +65,7 @@ def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> 
     ideal_ms = fmean(step.wall for step in base) * share / (record.world_size if arms.scaling.strong else 1)
     lost_ms = {
         ALL_REDUCE: fmean(step.least_wait for step in own) - fmean(step.wait for step in base),
-        STRAGGLER: fmean(step.wait - step.least_wait for step in own),
+        STRAGGLER: fmean(step.wait - step.least_wait - step.late_data for step in own),
     }
     if not arms.scaling.strong:
         lost_ms[SLOWER_RANKS] = fmean(step.busy for step in own) - fmean(step.busy for step in base)

@@ -72,7 +72,11 @@ def verdict(found: Found) -> Verdict:
     if top.doubts:
         return _in_doubt(found, top)
     if few < rounds:
-        return Verdict(kind="inconclusive", says=f"{count(few, 'round')} are too few to tell what is lost", why=_account(found))
+        return Verdict(
+            kind="inconclusive",
+            says=f"{count(few, 'round')} {'is' if few == 1 else 'are'} too few to tell what is lost",
+            why=_account(found),
+        )
     if way.lost < SCALES:
         return Verdict(
             kind="scales", says=f"{found.arms.ranks} ranks keep {1 - way.lost:.1%} of {found.arms.ranks} times one", why=_account(found)
