@@ -187,3 +187,8 @@ def test_a_judged_record_offers_its_command_in_the_words_it_was_given() -> None:
     judge(run, typed=shlex.split("torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp"))
     assert run.verdict is not None
     assert run.verdict.next == f"{TORCHRUN} resnet50 --amp --compile off,default"
+
+
+def test_the_time_that_a_diagnosis_had_is_no_limit_of_a_run() -> None:
+    run = Rerun(asked(records.record(), time_limit=85.0), f"{TORCHRUN} diagnose resnet50 --amp --no-verify --time-limit 85".split())
+    assert run.command(workers=(8, 14)) == f"{TORCHRUN} resnet50 --amp --workers 8,14"

@@ -70,7 +70,7 @@ class Rerun:
             start, given = _on_ranks(self.ranks, start, given)
         values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
         if given[0] == ("", [DIAGNOSE]):
-            given, values = given[1:], {**_default_loader(given, asked), **values}
+            given, values = given[1:], {"time_limit": (), **_default_loader(given, asked), **values}  # its limit is no run's
         if values.get("loader", (asked.loader,)) == (RESIDENT,):
             values["data_dir"] = ()
         kept = [word for name, words in given if name not in values and name not in ONCE | OF_A_DIAGNOSIS for word in words]

@@ -157,7 +157,7 @@ def _of_data(found: Found, term: Term) -> Verdict:
         kind="data-bound",
         says=f"the ranks wait for data: {term.lost:.0%} of the ideal is lost to it",
         why=f"{about(term.ms)} ms of every step, which batches on the device do not cost",
-        next=Rerun(found.full, found.typed).diagnose(),
+        next=Rerun(found.full, found.typed).diagnose(time_limit=()),
     )
 
 
@@ -227,7 +227,7 @@ def _fewer_bytes(found: Found) -> str:
     if config.comm_hook != "none" or config.precision not in ("torch-default", "fp32", "tf32", "amp-fp16", "amp-bf16"):
         return ""
     half = "bf16" if found.full.environment.device_type == "cpu" else "fp16"
-    return Rerun(found.full, found.typed).command(comm_hook=("none", half))
+    return Rerun(found.full, found.typed).command(time_limit=(), comm_hook=("none", half))
 
 
 def _named(hosts: list[str]) -> str:

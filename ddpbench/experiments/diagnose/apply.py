@@ -35,6 +35,6 @@ def run_the_winner(request: Request, before: set[Path]) -> int:
     real, won = diagnosed(job), best(outcomes(job))
     assert real is not None, "a diagnosis that ended well"
     change = won.prediction.change if won else Change()
-    arm = msgspec.structs.replace(request.arms[0], **{"loader": real.config.loader, **fields_of(change)})
+    arm = msgspec.structs.replace(request.arms[0], **{"loader": real.config.loader, "time_limit": None, **fields_of(change)})
     print_note(f"the full run: {change.words or 'the setting as it is, since nothing that was tried is measurably faster'}")
     return start_launches(msgspec.structs.replace(request, arms=[arm], command=shlex.split(command_for(job, change))))
