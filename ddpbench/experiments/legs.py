@@ -16,8 +16,8 @@ from ddpbench.machine.world import World
 from ddpbench.record.trace import Trace
 from ddpbench.training.session import Session
 
-LEAST_LEG_S = 5.0
-"""A leg is an epoch, or as many as this takes: to stop after every epoch of a small training would take longer than to train."""
+LEAST_LEG_S = 20.0
+"""A leg is an epoch, or as many as this takes: to lay down a training after every one of its short epochs takes long."""
 
 WORTH_TELLING_S = 1.0
 
