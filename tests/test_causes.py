@@ -69,6 +69,17 @@ def test_a_stage_that_is_all_that_an_image_costs_is_named() -> None:
     assert (found.cause, found.why[-26:]) == ("decode", "and nothing else costs any")
 
 
+@pytest.mark.parametrize(
+    ("cpu_ms", "cause"), [({"decode": 4.0, "augment": 60.0}, "augment"), ({"decode": 30.0, "augment": 31.0}, "too-few-cores")]
+)
+def test_a_stage_that_takes_nearly_all_that_is_lacking_is_named(cpu_ms: dict[str, float], cause: str) -> None:
+    job = diagnosis(240.0, cores=64.0, cpu_ms={"read": 0.2, **cpu_ms, "collate": 1.0}, busy=0.97)
+    given = given_in(job)
+    assert given.cost is not None
+    assert (given.cores_give(given.cost.without_s("augment") + given.main_s) or 0.0) < 0.6 * given.device_rate
+    assert found_in(job).cause == cause
+
+
 def neighboured(taken: float, **wait: float) -> Job:
     """Two ranks on two cores that others want, too: computing takes 25% longer than with a whole core, and steps hold other waits."""
     work = {phase: span / (1 - taken) for phase, span in SMALL.items()}

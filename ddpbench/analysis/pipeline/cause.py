@@ -29,7 +29,7 @@ ENOUGH = 1.1
 """A rate this many times another is greater beyond what is uncertain about it."""
 
 NEARLY = 0.75
-"""What reaches this fraction of the device's rate is no longer far from it: a trainer on the same cores needs some of them itself."""
+"""A stage without which this fraction of the time that is lacking would be there is nearly all that is too much."""
 
 TURNS = 2
 """So many workers a core take turns on it."""
@@ -172,13 +172,15 @@ def oversubscribed(case: _Asked) -> Cause | None:
 
 
 def one_stage(case: _Asked) -> Cause | None:
-    """The only stage without which the cores would nearly keep up; unless more workers on idle cores are the larger part of a cure."""
+    """The only stage that nearly all of what is lacking goes into; unless more workers on idle cores are the larger part of a cure."""
     given, cost = case.given, case.given.cost
-    if cost is None or _workers_are_most_of_it(given) or _cores_keep_up(given):
+    if cost is None or given.by_cores is None or _workers_are_most_of_it(given) or _cores_keep_up(given):
         return None
-    free = {stage: given.cores_give(cost.without_s(stage) + given.main_s) or 0.0 for stage in STAGES if stage in cost.cpu}
-    enough = [stage for stage, rate in free.items() if rate >= NEARLY * given.device_rate]
-    if enough != [cost.most_costly] or given.by_cores is None:
+    there = [stage for stage in STAGES if stage in cost.cpu]
+    free = {stage: rate for stage in there if (rate := given.cores_give(cost.without_s(stage) + given.main_s))}
+    lacking_s = 1 / given.by_cores - 1 / given.device_rate
+    enough = [stage for stage, rate in free.items() if 1 / given.by_cores - 1 / rate >= NEARLY * lacking_s]
+    if enough != [cost.most_costly]:
         return None
     stage = cost.most_costly
     without = f"without it {about(free[stage])}" if isfinite(free[stage]) else "and nothing else costs any"
