@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,3 +159,14 @@ class Broken(Dataset[Tensor]):
 
 def broken() -> DataLoader[Any]:
     return DataLoader(Broken(), batch_size=2)
+
+
+def deaf() -> list[Any]:
+    """Its helper hears no signal that it could leave alone."""
+    multiprocessing.get_context("fork").Process(target=_hear_nothing, daemon=True).start()
+    return [(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64))]
+
+
+def _hear_nothing() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    time.sleep(600)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import imagery
 import psutil
@@ -15,6 +20,7 @@ from ddpbench.data.catalogue import find
 from ddpbench.data.open import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.record import load
 
 
 def own(name: str, **asked: object) -> object:
@@ -46,6 +52,33 @@ def test_its_workers_are_found_and_end_with_it() -> None:
         take(live, 8)  # over the epoch's end, where it starts others
         pids += live.worker_pids()
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_helper_of_its_that_hears_nothing_is_left_to_nobody(start: Callable[..., Any], results: Path, interrupted: bool) -> None:
+    words = [
+        "resnet18",
+        "--image-size",
+        "32",
+        "--loader",
+        "own_loaders:deaf",
+        "-b",
+        "2",
+        "--device",
+        "cpu",
+        "--steps",
+        "2",
+        "-o",
+        str(results),
+    ]
+    rounds = ["--rounds", "100000" if interrupted else "1"]
+    running = start([sys.executable, "-m", "ddpbench", *words, *rounds], env={"PYTHONPATH": str(Path(__file__).parent)})
+    if interrupted:
+        running.until(lambda: any(load(path).records[0].rounds for path in results.glob("*.json")))
+        os.kill(running.pid, signal.SIGTERM)
+    assert running.wait(60).returncode == (143 if interrupted else 0)
+    assert running.left_behind() == []
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -26,6 +26,9 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Data
 
+DEAF_S = 2.0
+"""What does not end in this time when it is asked to hears nothing."""
+
 
 def open_own(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Own:
     """What the function that ``config.loader`` names returns. It is given what its parameters ask for; sharding is left to it."""
@@ -64,6 +67,8 @@ class Own:
         for process in processes:
             with suppress(ValueError):  # it was closed by then
                 process.terminate()
+                process.join(DEAF_S)
+                process.kill()
                 process.join()
 
     def _processes(self) -> list[BaseProcess]:

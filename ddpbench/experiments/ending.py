@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -214,6 +215,8 @@ class Ending:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
+        for child in multiprocessing.active_children():  # one that hangs in its fork does not even hear that its parent is gone
+            child.kill()
         os._exit(int(code))
 
     # words
