@@ -18,9 +18,10 @@ import torch
 from loading import NO_DALI, config, opened, take
 from torch.utils.data import DataLoader, Dataset
 
+from ddpbench.data.beginning import starting_workers
 from ddpbench.data.samples import Collate, Sample
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.workers import Workers, starting_workers
+from ddpbench.data.workers import Workers
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ddpbench.data.beginning import starting_workers
 from ddpbench.data.catalogue import asked_for
 from ddpbench.data.fitting import Fitting
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.synthetic import input_shape
 from ddpbench.data.timed import timed
-from ddpbench.data.workers import starting_workers
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from ddpbench.data.beginning import begin
 from ddpbench.data.inherited import leave_garbage_to_the_parent
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Finish, HostBatch
@@ -76,19 +75,6 @@ def tie_to_rank(worker: int) -> None:
         signal.signal(left, signal.SIG_IGN)
 
 
-@contextmanager
-def starting_workers() -> Iterator[None]:
-    """Around what makes a DataLoader start its workers."""
-    handler = signal.getsignal(signal.SIGCHLD)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGCHLD) is not handler:
-            # torch's own raises wherever this process stands when a worker dies, in the middle of a step or of closing;
-            # without it the death is noticed within 5 s, where a batch is asked for
-            signal.signal(signal.SIGCHLD, handler)
-
-
 class Workers:
     """Batches of a DataLoader. Where its plan never ends, its workers start once and never wait for an epoch's end."""
 
@@ -98,10 +84,8 @@ class Workers:
         self.in_flight = batches.num_workers * (batches.prefetch_factor or 0)
         self.finish = finish
         self._left_out = LeftOut(allowed)
-        earlier = multiprocessing.active_children()
-        with starting_workers():
-            self._batches: Iterator[HostBatch | BenchError] = iter(batches)
-        self._processes = [child for child in multiprocessing.active_children() if child not in earlier]
+        self._batches: Iterator[HostBatch | BenchError]
+        self._batches, self._processes = begin(batches, SHORT_OF_MEMORY)
 
     def next_batch(self) -> HostBatch:
         try:

@@ -1,0 +1,83 @@
+"""Workers that have begun: a child can hang in its fork, and then nobody ever hears of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from time import monotonic
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ddpbench.machine.say import print_note
+from ddpbench.record.errors import BenchError
+
+BEGIN_S = 60.0
+"""A worker begins in milliseconds where it is forked, and in seconds where it imports torch anew."""
+
+LOOK_S = 0.5
+"""So often somebody looks whether those that have not begun still live."""
+
+TRIES = 3
+
+
+def begin(batches: DataLoader[Any], hint: str) -> tuple[Iterator[Any], list[BaseProcess]]:
+    """An iterator over ``batches`` whose workers have all begun, and these.
+
+    A child of CPython 3.11 takes a lock that another thread may have held when it was forked, and that nobody gives back
+    (``_PyThreadState_DeleteExcept``). That is rare, and hung a run all the same. Raises BenchError where they do not begin TRIES times.
+    """
+    usual = batches.worker_init_fn
+    for _ in range(TRIES):
+        begun = Begun(usual)
+        batches.worker_init_fn = begun
+        earlier = multiprocessing.active_children()
+        with starting_workers():
+            stream = iter(batches)
+        processes = [child for child in multiprocessing.active_children() if child not in earlier]
+        if begun.on_all(processes):
+            return stream, processes
+        print_note(f"a loader worker did not begin within {BEGIN_S:.0f} s, and all are started again")
+        for process in processes:
+            process.kill()
+        stream._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way
+    raise BenchError(f"loader workers did not begin within {BEGIN_S:.0f} s, {TRIES} times", hint)
+
+
+class Begun:
+    """What a worker runs first: ``then``, and it is counted."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then, self._count = then, multiprocessing.Semaphore(0)
+
+    def __call__(self, worker: int) -> None:
+        if self._then:
+            self._then(worker)
+        self._count.release()
+
+    def on_all(self, workers: Sequence[BaseProcess]) -> bool:
+        """Whether all have begun in time. Of one that has died it is told where a batch is asked for."""
+        deadline = monotonic() + BEGIN_S
+        for _ in workers:
+            while not self._count.acquire(timeout=LOOK_S):
+                if not all(worker.is_alive() for worker in workers):
+                    return True
+                if monotonic() > deadline:
+                    return False
+        return True
+
+
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Around what makes a DataLoader start its workers."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGCHLD) is not handler:
+            # torch's own raises wherever this process stands when a worker dies, in the middle of a step or of closing;
+            # without it the death is noticed within 5 s, where a batch is asked for
+            signal.signal(signal.SIGCHLD, handler)

@@ -1,0 +1,72 @@
+"""Workers that hang in their fork, and workers that die there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddpbench.data import beginning
+from ddpbench.data.beginning import begin
+from ddpbench.record.errors import BenchError
+
+hanging: list[int] = []
+"""As many of the next children hang as it has entries."""
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def forks_that_hang(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What happens where a thread that held a lock is not there to give it back, but for how many one wants."""
+    monkeypatch.setattr(beginning, "BEGIN_S", 1.0)
+    if not hanging:
+        os.register_at_fork(before=_count, after_in_child=_hang)
+    hanging[:] = [0]
+    return hanging
+
+
+def _count() -> None:
+    if hanging:
+        hanging[0] -= 1
+
+
+def _hang() -> None:
+    if hanging and hanging[0] >= 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        time.sleep(600)
+
+
+def loader(workers: int, **more: object) -> DataLoader[tuple[torch.Tensor, ...]]:
+    return DataLoader(TensorDataset(torch.arange(8)), batch_size=2, num_workers=workers, **more)  # type: ignore[arg-type]
+
+
+def test_workers_are_started_again_where_one_does_not_begin(forks_that_hang: list[int], capfd: pytest.CaptureFixture[str]) -> None:
+    forks_that_hang[0] = 1
+    stream, workers = begin(loader(2), "")
+    assert [batch.tolist() for (batch,) in stream] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert len(workers) == 2
+    assert "a loader worker did not begin within 1 s, and all are started again" in capfd.readouterr().err
+    assert [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.mark.slow
+def test_workers_that_never_begin_are_an_error(forks_that_hang: list[int]) -> None:
+    forks_that_hang[0] = 100
+    with pytest.raises(BenchError, match="did not begin within 1 s, 3 times"):
+        begin(loader(1), "is the machine overloaded?")
+    forks_that_hang[0] = 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_told_of_where_a_batch_is_asked_for() -> None:
+    stream, (worker,) = begin(loader(1, worker_init_fn=lambda number: os._exit(3)), "")
+    with pytest.raises(RuntimeError):
+        next(stream)
+    worker.join()
+    assert worker.exitcode == 3
