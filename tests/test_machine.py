@@ -235,7 +235,7 @@ def test_a_shortage_tells_what_was_held_and_what_was_asked_for() -> None:
 
 def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
     pulse, stalls, ticks = Pulse(patience_s=0.6), [], []
-    watchdog = Watchdog(pulse, ticks.append, stalls.append)
+    watchdog = Watchdog(pulse, ticks.append, stalls.append, lambda: None)
     watchdog.start()
     for _ in range(6):  # 1.2 s of marks, twice the patience
         time.sleep(0.2)
@@ -246,6 +246,16 @@ def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
         time.sleep(0.05)
     assert len(stalls) == 1
     assert ticks[-1].doing == "moving"
+
+
+def test_a_long_rest_is_no_stall_and_is_looked_into_again_and_again() -> None:
+    pulse, stalls, rests, twice = Pulse(patience_s=0.1), [], [], threading.Event()
+    watchdog = Watchdog(pulse, lambda mark: None, stalls.append, lambda: rests.append(1) or (len(rests) == 2 and twice.set()))
+    pulse.rest()
+    watchdog.start()
+    assert twice.wait(10)
+    watchdog.stop()
+    assert stalls == []
 
 
 def test_a_mark_survives_the_store() -> None:

@@ -41,8 +41,9 @@ class Ending:
         self._launcher = os.getppid()
         self._over = False
         self._record_path: str | None = None  # known here too, for when rank 0 and the store are gone
+        self._beats: dict[int, int] = {}  # of every rank, when this one last rested for long
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
-        self._watchdog = Watchdog(pulse, self._tick, self._on_stall)
+        self._watchdog = Watchdog(pulse, self._tick, self._on_stall, self._on_long_rest)
 
     def watch(self) -> None:
         """From now on this rank ends well, whatever happens."""
@@ -113,6 +114,17 @@ class Ending:
         )
         self._end(error, Fault(message=error.message, hint=error.hint, rank=late, step=mark.step, phase=mark.doing))
 
+    def _on_long_rest(self) -> None:
+        """Others should be at work, and nobody calls their hang: a host that vanished takes no leave, and its sockets stay open."""
+        try:
+            beats = {rank: beat for rank, (beat, _) in self._board.marks().items()}
+        except RuntimeError:
+            return self._end_without_head()
+        silent = [rank for rank, beat in beats.items() if beat == self._beats.get(rank)]
+        self._beats = beats
+        if silent:
+            self._end_gone(silent[0], "lost", f"no word for {self._pulse.patience_s:.0f} s", "is that node up, and the network to it?")
+
     def on_exception(self, problem: BaseException) -> NoReturn:
         """This rank raised: the culprit, or the victim of a rank that is gone."""
         if LOST_PEER.search(str(problem)):
@@ -140,19 +152,17 @@ class Ending:
             if self._board.blamed():
                 self._end_silently(Exit.FAILED)
             if gone := self._board.gone(self._world.places):
-                self._end_killed(gone[0])
+                self._end_gone(gone[0], "killed (SIGKILL?) on", f"up to {Watchdog.TICK_S:g} s before", "the kernel's OOM killer? see dmesg")
         except RuntimeError:  # the store is gone
             if self._beyond_head:
                 self._end_without_head()
 
-    def _end_killed(self, rank: int) -> NoReturn:
-        """A rank ended without a word. Its process is not this one's child, so its signal can only be guessed."""
+    def _end_gone(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
+        """A rank ended without a word. Its process is not this one's child, so ``what`` became of it can only be guessed."""
         place = self._world.places[rank]
         _, mark = self._board.marks().get(rank, (0, Mark(0, 0, "starting")))
         error = BenchError(
-            f"killed (SIGKILL?) on rank {rank} ({place.host}), "
-            f"last seen at step {mark.step} ({mark.doing}), up to {Watchdog.TICK_S:g} s before",
-            f"the kernel's OOM killer? see dmesg{self._kept()}",
+            f"{what} rank {rank} ({place.host}), last seen at step {mark.step} ({mark.doing}), {when}", f"{hint}{self._kept()}"
         )
         self._end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.doing))
 

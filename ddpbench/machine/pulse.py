@@ -87,12 +87,17 @@ def main_thread_stack(frames: int = 4) -> str:
 
 
 class Watchdog:
-    """A thread beside the loop: it calls ``tick(mark)`` every ``TICK_S``, and ``on_stall(seconds)`` once the mark stood still too long."""
+    """A thread beside the loop: it calls ``tick(mark)`` every ``TICK_S``, and ``on_stall(seconds)`` once the mark stood still too long.
+
+    A rank that waits for its turn may stand still; ``on_long_rest()`` is called whenever it has for so long.
+    """
 
     TICK_S = 0.25
 
-    def __init__(self, pulse: Pulse, tick: Callable[[Mark], None], on_stall: Callable[[float], None]) -> None:
-        self._pulse, self._tick, self._on_stall = pulse, tick, on_stall
+    def __init__(
+        self, pulse: Pulse, tick: Callable[[Mark], None], on_stall: Callable[[float], None], on_long_rest: Callable[[], None]
+    ) -> None:
+        self._pulse, self._tick, self._on_stall, self._on_long_rest = pulse, tick, on_stall, on_long_rest
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ddpbench-watchdog", daemon=True)
 
@@ -104,12 +109,16 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        last, still_s = -1, 0.0
+        last, still_s = None, 0.0
         while not self._stop.wait(self.TICK_S):
             mark = self._pulse.mark
-            still_s = still_s + self.TICK_S if mark.count == last and not mark.resting else 0.0
-            last = mark.count
+            still_s = still_s + self.TICK_S if mark == last else 0.0
+            last = mark
             self._tick(mark)
-            if still_s > self._pulse.patience_s:
+            if still_s <= self._pulse.patience_s:
+                continue
+            if not mark.resting:
                 self._on_stall(still_s)
                 return
+            self._on_long_rest()
+            still_s = 0.0
