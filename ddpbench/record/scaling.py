@@ -45,8 +45,15 @@ VERDICTS = {
 """Every verdict on a ladder."""
 
 
+class Kernel(msgspec.Struct, frozen=True):
+    """One communication kernel on one rank, in ms. It spins until the last rank has begun it."""
+
+    ms: float
+    bare_ms: float  # of these, beside no other kernel
+
+
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """From a profiler window: milliseconds a step of communication kernels on the rank that waits least, and of those beside no other."""
+    """From a profiler window: milliseconds a step of all-reduce kernels where they were shortest, and of those beside no other kernel."""
 
     communication_ms: float
     bare_ms: float

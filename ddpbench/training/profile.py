@@ -10,6 +10,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from ddpbench.record.scaling import Kernel
 from ddpbench.training.session import Session
 
 STEPS = 5
@@ -18,6 +19,8 @@ SILENT = "99"
 """Above every level of kineto's log."""
 
 COMMUNICATION = re.compile("nccl", re.IGNORECASE)
+ALL_REDUCE = re.compile("nccl.*AllReduce", re.IGNORECASE)
+"""DDP's broadcast of buffers is no all-reduce: nothing could hide it."""
 
 NO_KERNEL = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
 """What runs on the GPU beside the training: communication, which spins while it waits, and copies that overlap it."""
@@ -48,19 +51,20 @@ def kernel_ms(session: Session, keep: Path | None) -> float | None:
     return _covered(spans) / 1e3 / STEPS
 
 
-def communication_kernels_ms(session: Session) -> tuple[float, float]:
-    """Milliseconds a step in which a communication kernel of this rank ran, and of those the ones in which no other kernel did.
-
-    Only on CUDA. The first includes what such a kernel spins while it waits for other ranks.
-    """
+def all_reduces(session: Session) -> list[Kernel]:
+    """Every all-reduce of ``STEPS`` steps on this rank, in order. Only on CUDA."""
     with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
         session.steps_untimed(STEPS)
     events = [event for event in window.events() or [] if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
-    spans = [(event.time_range.start, event.time_range.end, COMMUNICATION.search(event.name) is not None) for event in events]
-    sending = _covered(sorted((start, end) for start, end, sends in spans if sends))
-    computing = _covered(sorted((start, end) for start, end, sends in spans if not sends))
-    either = _covered(sorted((start, end) for start, end, _ in spans))
-    return sending / 1e3 / STEPS, (either - computing) / 1e3 / STEPS
+    spans = sorted((event.time_range.start, event.time_range.end, event.name) for event in events)
+    others = [(start, end) for start, end, name in spans if not COMMUNICATION.search(name)]
+    return [Kernel((end - start) / 1e3, bare_of((start, end), others) / 1e3) for start, end, name in spans if ALL_REDUCE.search(name)]
+
+
+def bare_of(span: tuple[float, float], others: list[tuple[float, float]]) -> float:
+    """How much of ``span`` none of the sorted ``others`` covers."""
+    start, end = span
+    return end - start - _covered([(max(start, begin), min(end, over)) for begin, over in others if begin < end and over > start])
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

@@ -7,12 +7,17 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+import msgspec
+
+from ddpbench.analysis.scaling.overlap import overlap_of
 from ddpbench.experiments.arms import Arm
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.record import Round
-from ddpbench.record.scaling import Overlap
-from ddpbench.training.profile import communication_kernels_ms
+from ddpbench.record.scaling import Kernel, Overlap
+from ddpbench.record.trace import Trace
+from ddpbench.training.profile import STEPS, all_reduces
+from ddpbench.training.session import Session
 
 
 class Wait:
@@ -57,8 +62,15 @@ class Rung(Arm):
         self.over = self._wait.for_the_others(self.over, self._world.takes_part)
         return measured
 
-    def overlap(self) -> Overlap:
-        """How long communication kernels run in a step, on the rank that waits least for others in them."""
+    def _next_round(self, session: Session) -> Trace:
+        """A loader's first batches come faster than those that follow: a round of its is as long as the pace of the last one says."""
+        trace = super()._next_round(session)
+        if self._in_flight:
+            self._steps = self._steps_a_round(self._world.most(trace.wall_s / trace.steps))
+        return trace
+
+    def overlap(self) -> Overlap | None:
+        """What the profiler sees of the all-reduce in a step, over all ranks; None on every rank but 0, and where it sees nothing."""
         assert self._session is not None, "between enter and leave"
-        communication_ms, bare_ms = communication_kernels_ms(self._session)
-        return Overlap(communication_ms=-self._world.most(-communication_ms), bare_ms=-self._world.most(-bare_ms))
+        told = self._world.gather(msgspec.json.encode(all_reduces(self._session)))
+        return overlap_of([msgspec.json.decode(seen, type=list[Kernel]) for seen in told], STEPS)
