@@ -60,7 +60,9 @@ class Turns:
         pass
 
 
-def take_turns(monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[Brief | None]) -> list[list[int]]:
+def take_turns(
+    monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[Brief | None], even: bool = False
+) -> list[list[int]]:
     """The rounds that each arm had, and the time when the last was over."""
     clock = [0.0]
     monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
@@ -68,7 +70,7 @@ def take_turns(monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[floa
     allowance = Allowance(end_s, pace, world_of_one(), briefs)
     pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
-    for index, _ in interleave(arms, allowance.has, at_once):  # type: ignore[arg-type]
+    for index, _ in interleave(arms, allowance.has, at_once, even):  # type: ignore[arg-type]
         pace.round_ended(index)
     return [*(arm.had for arm in arms), [round(clock[0])]]
 
@@ -78,6 +80,23 @@ def test_an_arm_that_does_not_fit_is_passed_over_and_others_go_on(monkeypatch: p
     assert slow == [0]
     assert fast == [0, 1, 2, 3, 4]
     assert end <= [42]
+
+
+def test_none_gets_ahead_where_turns_are_even(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs_s: list[float] = [3.0, 1.0, 9.0]
+    for end_s in range(17, 95):
+        *had, [over] = take_turns(monkeypatch, end_s, costs_s, [None] * 3, even=True)
+        counts = [len(rounds) for rounds in had]
+        assert max(counts) - min(counts) <= 1, end_s
+        assert over <= end_s
+        assert had == [list(range(count)) for count in counts]
+    uneven = [len(rounds) for rounds in take_turns(monkeypatch, 40.0, costs_s, [None] * 3)[:3]]
+    assert max(uneven) - min(uneven) > 1
+
+
+def test_an_arm_that_never_began_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, first_s=2.0), Brief(1.0, 1.0, first_s=2.0), Brief(1.0, 1.0, first_s=inf)]
+    assert take_turns(monkeypatch, 60.0, [1.0, 1.0, 1.0], briefs, even=True)[:3] == [[0, 1, 2, 3, 4]] * 2 + [[]]
 
 
 def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.legs import OutOfTime
@@ -25,17 +26,22 @@ def schedule(rounds: Sequence[int], at_once: Mapping[int, int] | None = None) ->
 
 
 def interleave(
-    arms: Sequence[Arm], in_time: Callable[[int], bool], at_once: Mapping[int, int] | None = None
+    arms: Sequence[Arm], in_time: Callable[[int], bool], at_once: Mapping[int, int] | None = None, even: bool = False
 ) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
     """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
 
     An arm whose numbers died is not continued, and one of several that does not fit the device gives the reason in place of a
     round. ``in_time(arm)`` is asked before every round, on every rank; a round in legs asks for itself before each further one.
-    One for which there is no time is passed over: another arm's may be shorter. The arm of the last round is left on the device.
+    One for which there is no time is passed over: another arm's may be shorter. With ``even`` none gets ahead of it by that: once an
+    arm that has begun goes without a round, no other has a later one. The arm of the last round is left on the device.
     """
+    last: float = inf
     for index, turn in schedule([arm.config.rounds for arm in arms], at_once):
         arm = arms[index]
-        if arm.over or turn in arm.done or not in_time(index):
+        if arm.over or turn in arm.done or turn > last:
+            continue
+        if not in_time(index):
+            last = turn if even and turn else last
             continue
         try:
             enter_alone(arm, arms)

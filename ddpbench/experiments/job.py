@@ -66,7 +66,8 @@ class Recipe:
 
     ``rounds_end_s`` is how many seconds after the beginning no round may last any more, and is given those that are over when the
     first could begin; ``after_s`` is how long ``after_rounds`` takes about; ``among`` gives the ranks that an arm
-    is of, and ``arm`` what it is made as; ``answers`` are the records that the exit code is of.
+    is of, and ``arm`` what it is made as; ``answers`` are the records that the exit code is of. ``even`` where every arm has as many
+    rounds as any other, or one less.
     ``continued`` where a second call goes on with the journal, and in the midst of a round that is a training of many epochs.
     """
 
@@ -81,6 +82,7 @@ class Recipe:
     brief: Callable[[str], Brief | None] = lambda label: None
     rounds_end_s: Callable[[Config, float], float | None] = lambda config, over_s: config.time_limit
     after_s: float = 0.0
+    even: bool = False
     answers: Callable[[Sequence[Record]], Sequence[Record]] = lambda records: records
     continued: bool = False
 
@@ -177,7 +179,8 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     ]
     if len(arms) > 1:
         pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
-    for index, measured in interleave(arms, allowance.has, {index: brief.at_once for index, brief in enumerate(briefs) if brief}):
+    at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
+    for index, measured in interleave(arms, allowance.has, at_once, recipe.even):
         pace.round_ended(index)
         to_do.remove(index)
         if arms[index].over:

@@ -29,7 +29,7 @@ def scale(request: Request, strong: bool) -> int:
         cells, ranks, left_out = trainings(asked, rungs, (asked.batch_size or default_batch(asked)) if strong else None)
     except BenchError as error:
         refuse(error)
-    course = Course(asked.time_limit, ranks)
+    course = Course(asked.time_limit, asked.rounds, ranks)
 
     def open_journal(asked_for: Request, records: list[Record]) -> Journal:
         job = new_job(asked_for, records)
@@ -47,5 +47,6 @@ def scale(request: Request, strong: bool) -> int:
             among=course.among,
             brief=course.brief,
             rounds_end_s=course.rounds_end_s,
+            even=True,
         ),
     )

@@ -17,15 +17,16 @@ from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 
 HOOKS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
-LEAST_STEPS = 4
+ROUND_S, LEAST_STEPS, MOST_STEPS = 0.5, 4, 200
+"""What only sums buckets is steady sooner than a training."""
 
 
 class Communication(Arm):
     """``buckets`` tells their sizes in bytes, which DDP knows once it has trained; a turn before that gives no round."""
 
-    def __init__(self, *given: Any, buckets: Callable[[], list[int]], round_s: float) -> None:
+    def __init__(self, *given: Any, buckets: Callable[[], list[int]]) -> None:
         super().__init__(*given)
-        self._buckets, self._round_s = buckets, round_s
+        self._buckets = buckets
 
     def enter(self) -> None:
         """There is no training to be put on the device."""
@@ -39,7 +40,7 @@ class Communication(Arm):
         buffers = Buffers([size * sent.itemsize // gradients.itemsize for size in sizes], world, sent)
         buffers.reduce()
         step_s = world.most(buffers.reduce())
-        steps = self.config.steps or max(LEAST_STEPS, round(self._round_s / step_s))
+        steps = self.config.steps or min(MOST_STEPS, max(LEAST_STEPS, round(ROUND_S / step_s)))
         world.barrier()
         trace = self._trace([buffers.reduce() for _ in range(steps)])
         del buffers

@@ -7,38 +7,40 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.budget import Budget
 from ddpbench.experiments.interleaving import enter_alone
 from ddpbench.experiments.job import Ground
+from ddpbench.experiments.scale import turns
 from ddpbench.experiments.scale.communication import Communication
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.machine.links import bus_ceilings
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.scaling import COMMUNICATION, Overlap, rung
+from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung
 
 LIMIT_S = 175.0
 """Without ``--time-limit``, with what it takes to start: under three minutes."""
 
-ROUND_S, WARM_UP_S, LINKS_S = 2.0, 3.0, 8.0
-"""How long a round lasts, a first warm-up, and the look at the links; in a shorter limit less."""
-
-COMMUNICATION_S = 1.0
-"""What only sums buckets is steady sooner."""
+LINKS_S = 8.0
+"""How long the look at the links lasts at most; in a shorter limit less."""
 
 INSIDE_S = 6.0
+
+ONLY_FIRST_STEPS = Brief(0.0, warm_up_s=INSTANT_S)
 
 NO_TIME = "no time was left for it"
 
 
 class Course:
-    """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms."""
+    """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms.
 
-    def __init__(self, limit_s: float | None, ranks: Mapping[str, int]) -> None:
-        self._limit_s, self._ranks = limit_s or LIMIT_S, ranks
-        self._share = min(1.0, self._limit_s / LIMIT_S)
+    Each is to have ``rounds``.
+    """
+
+    def __init__(self, limit_s: float | None, rounds: int, ranks: Mapping[str, int]) -> None:
+        self._limit_s, self._rounds, self._ranks = limit_s or LIMIT_S, rounds, ranks
         self._full = rung(max(ranks.values()))
         self._groups: dict[int, World] = {}
         self._buckets: list[int] = []
@@ -58,22 +60,35 @@ class Course:
         self._inside_s = INSIDE_S if whole.device.cuda else 0.0
         self._groups = {ranks: whole.first(ranks).apart() for ranks in sorted({*self._ranks.values()} - {whole.size})}
         ground.begin("measuring the links", "measuring how fast the ranks reduce together")
-        reached = bus_ceilings(whole, LINKS_S * self._share)
+        reached = bus_ceilings(whole, LINKS_S * min(1.0, self._limit_s / LIMIT_S))
         if ground.journal and ground.journal.job.scaling:
             ground.journal.learn(ground.journal.job.scaling, bus=reached)
+        if whole.device.cuda:
+            self._take_first_steps(ground)
+
+    def _take_first_steps(self, ground: Ground) -> None:
+        """Every rank by itself, all at once, in nobody's turn: libraries are loaded, and cuDNN looks for the fastest kernels."""
+        ground.begin("taking first steps", "loading what a training needs")
+        config = ground.configs[[*self._ranks].index(APART)]
+        training = Arm(config, len(self._ranks), ground.world, ground.pulse, brief=ONLY_FIRST_STEPS)
+        training.enter()
+        training.leave()
 
     def brief(self, label: str) -> Brief:
         """How the training of that label takes its turns."""
-        return Brief(ROUND_S * self._share, WARM_UP_S * self._share)
+        return turns.brief(label, self._ranks, self._rounds, self._there_s())
 
     def rounds_end_s(self, config: Config, over_s: float) -> float:
         """When the rounds have to be over, for what comes after them to have its time. The first is always tried."""
-        return over_s + max(0.0, self._budget.left_s() - self._inside_s)
+        return over_s + self._there_s()
+
+    def _there_s(self) -> float:
+        return max(0.0, self._budget.left_s() - self._inside_s)
 
     def arm(self, label: str) -> Callable[..., Arm]:
         """What makes the arm of that label."""
         if label == COMMUNICATION:
-            return partial(Communication, buckets=lambda: self._buckets, round_s=COMMUNICATION_S * self._share)
+            return partial(Communication, buckets=lambda: self._buckets)
         return partial(Rung, wait=self._wait, note_buckets=self._note_buckets if label == self._full else lambda sizes: None)
 
     def _note_buckets(self, sizes: list[int]) -> None:
@@ -90,6 +105,7 @@ class Course:
         ground.journal.learn(scaling, bucket_bytes=self._buckets, waiting_cores=waiting, overlap=overlap, left_out=left_out)
 
     def _overlap(self, ground: Ground, arms: Sequence[Arm]) -> Overlap | None:
+        """Rank 0's alone."""
         ground.begin("profiling", "looking at the communication inside a step")
         full = arms[list(self._ranks).index(self._full)]
         assert isinstance(full, Rung), "the ladder is made of rungs"

@@ -1,0 +1,82 @@
+"""The turns of a scaling job: how long they are, and that a slow loader is found out in its first round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from training import world_of_one
+
+from ddpbench.data.synthetic import open_synthetic
+from ddpbench.experiments.arms import ROUND_S
+from ddpbench.experiments.brief import INSTANT_S, Brief
+from ddpbench.experiments.scale.rung import Rung, Wait
+from ddpbench.experiments.scale.turns import BESIDE_S, LEAST_ROUND_S, SLOW, brief
+from ddpbench.experiments.settle import settle
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.config import Config
+from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, UNSYNCED, WITH_DATA, rung
+
+LABELS = [rung(1), rung(2), rung(4), ALONE, APART, UNSYNCED, COMMUNICATION, WITH_DATA]
+
+
+@pytest.mark.parametrize("there_s", [100.0, 130.0, 200.0])
+@pytest.mark.parametrize("labels", [LABELS, LABELS[:-1]])
+def test_all_arms_have_all_their_rounds_in_the_time_that_there_is(labels: list[str], there_s: float) -> None:
+    laid_out = {label: brief(label, labels, 5, there_s) for label in labels}
+    assert LEAST_ROUND_S < laid_out[ALONE].round_s <= ROUND_S
+    assert sum(5 * each.first_s for each in laid_out.values()) <= there_s * 1.0001
+
+
+def test_little_time_gives_short_rounds_and_much_none_longer_than_a_run_has() -> None:
+    assert brief(ALONE, LABELS, 5, 20.0).round_s == LEAST_ROUND_S
+    assert brief(ALONE, LABELS, 5, 2000.0).round_s == ROUND_S
+
+
+def test_a_round_with_data_takes_no_more_than_some_others() -> None:
+    with_data = brief(WITH_DATA, LABELS, 5, 130.0)
+    assert with_data.first_s == SLOW * (BESIDE_S + with_data.round_s)
+    assert 0.15 * with_data.steps(0.15, 8) <= SLOW * with_data.round_s
+    assert with_data.steps(2.0, 8) == 1
+
+
+class SoonSlow:
+    """Two batches at once, as of a loader that had time to work ahead, and every other after a while."""
+
+    in_flight = 2
+
+    def __init__(self, resident: Any) -> None:
+        self._resident, self.data, self._given = resident, resident.data, 0
+
+    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        self._given += 1
+        if self._given > 2:
+            time.sleep(0.05)
+        batch: tuple[torch.Tensor, torch.Tensor] = self._resident.next_batch(in_hand)
+        return batch
+
+    def loading(self) -> None:
+        return None
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        self._resident.close()
+
+
+def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_second_on() -> None:
+    world, pulse = world_of_one(), Pulse(60.0)
+    short = Brief(0.1, warm_up_s=INSTANT_S, step_s=0.02, longest_s=0.1)
+    config = settle(Config(workload="mnist-cnn", batch_size=2, device="cpu", rounds=2), False, 1)
+    wait, opener = Wait(world, pulse), lambda *where: SoonSlow(open_synthetic(*where))
+    arm = Rung(config, 2, world, pulse, opener=opener, brief=short, wait=wait, note_buckets=lambda sizes: None)  # type: ignore[arg-type]
+    arm.enter()
+    first, second = arm.round(0), arm.round(1)
+    arm.leave()
+    assert first is not None
+    assert second is not None
+    assert first.traces[0].steps > second.traces[0].steps
