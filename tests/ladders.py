@@ -35,13 +35,19 @@ def job(
     late: float = 0.0,
     ddp: float = 0.0,
     data: float | None = None,
+    beside: float = 0.0,
+    broadcast: float = 0.0,
     strong: bool = False,
     smaller: float = 0.0,
     longer_one: Sequence[float] = STEADY,
     alone_ms: float = 10.0,
     ceiling: float = 16e9,
 ) -> Job:
-    """Weak scaling of ResNet-50 over ``ranks``: each loss in ms a step. ``late`` is the last rank's, by its own forward."""
+    """Weak scaling of ResNet-50 over ``ranks``: each loss in ms a step.
+
+    ``late`` is the last rank's, by its own forward, ``beside`` what a backward takes longer beside the loader, and ``broadcast`` what
+    DDP takes for buffers, on one rank as on all.
+    """
 
     def own(more: float = 0.0, sync: float = 0.0, count: int = ranks, **phases: float) -> dict[str, float]:
         scaled = {phase: span / count for phase, span in OWN.items()} if strong else OWN
@@ -54,13 +60,13 @@ def job(
 
     batch = 256 // ranks if strong else 256
     steps = [count for count in (1, 2, 4, 8) if count < ranks] + [ranks]
-    first = dict(OWN)
+    first, synced = {**OWN, "broadcast": broadcast}, {"broadcast": broadcast}
     arms = [arm(rung(1), [first], longer=longer_one)]
     arms += [
-        arm(rung(count), together(count, contention + ddp, all_reduce, late), batch=256 // count if strong else 256, nodes=nodes)
+        arm(rung(count), together(count, contention + ddp, all_reduce, late, **synced), batch=256 // count if strong else 256, nodes=nodes)
         for count in steps[1:]
     ]
-    arms += [arm(SHARE, [own()], batch=batch)] if strong else []
+    arms += [arm(SHARE, [own(**synced)], batch=batch)] if strong else []
     arms += [
         arm(ALONE, [own()], batch=batch, engine="none"),
         arm(APART, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
@@ -68,7 +74,8 @@ def job(
         arm(COMMUNICATION, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
     ]
     if data is not None:
-        arms.append(arm(WITH_DATA, together(ranks, contention + ddp, all_reduce, late, data=OWN["data"] + data), batch=batch, nodes=nodes))
+        loaded = together(ranks, contention + ddp + beside, all_reduce, late, data=OWN["data"] + data, **synced)
+        arms.append(arm(WITH_DATA, loaded, batch=batch, nodes=nodes))
     scaling = Scaling(ladder=steps, strong=strong, bucket_bytes=BUCKETS, bus={MB: ceiling / 10, 25 * MB: ceiling}, waiting_cores=0.004)
     if data is None:
         scaling.left_out = {WITH_DATA: "synthetic data; add --data-dir DIR"}

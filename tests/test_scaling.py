@@ -10,6 +10,7 @@ from ladders import OWN, job
 
 from ddpbench.analysis.scaling.arms import Arms, arms_of
 from ddpbench.analysis.scaling.ladder import ladder
+from ddpbench.analysis.scaling.overlap import overlap_of
 from ddpbench.analysis.scaling.traffic import traffic
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,
@@ -23,7 +24,7 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.record.record import Job
-from ddpbench.record.scaling import VERDICTS
+from ddpbench.record.scaling import VERDICTS, Kernel
 
 NAMES = {
     CONTENTION: "contention-bound",
@@ -144,6 +145,44 @@ def test_traffic_is_told_from_buckets_and_arms() -> None:
     assert sent.hidden == pytest.approx(0.75, rel=0.01)
     assert sent.by_arms_ms == pytest.approx(2.5, rel=0.02)
     assert sent.by_clock_ms == pytest.approx(2.5, rel=0.02)
+
+
+def test_a_kernel_that_spins_for_a_late_rank_is_no_communication() -> None:
+    early, late = Kernel(10.0, 9.0), Kernel(0.1, 0.0)
+    last = Kernel(0.2, 0.2)
+    found = overlap_of([[early, late, last], [late, early, Kernel(0.3, 0.3)]], steps=2)
+    assert found is not None
+    assert found.communication_ms == pytest.approx((0.1 + 0.1 + 0.2) / 2)
+    assert found.bare_ms == pytest.approx(0.2 / 2)
+
+
+def test_ranks_that_saw_other_kernels_tell_nothing() -> None:
+    assert overlap_of([[Kernel(1.0, 0.0)], []], steps=5) is None
+    assert overlap_of([[], []], steps=5) is None
+
+
+def test_what_ddp_does_on_one_rank_too_is_neither_exposed_nor_a_cost_of_others() -> None:
+    made = job(all_reduce=2.5, broadcast=1.5, alone_ms=10.0)
+    sent = traffic(arms(made), way_of(made))
+    assert sent is not None
+    assert sent.hidden == pytest.approx(0.75, rel=0.01)
+    assert sent.by_arms_ms == pytest.approx(2.5, rel=0.02)
+    assert sent.by_clock_ms == pytest.approx(2.5, rel=0.02)
+
+
+def test_computing_more_slowly_beside_the_loader_is_a_loss_to_data() -> None:
+    made = job(data=3.0, beside=5.0)
+    lost = {term.name: term.ms for term in way_of(made).terms}
+    assert lost.pop(DATA) == pytest.approx(8.0, rel=0.02)
+    assert all(abs(ms) < 0.3 for ms in lost.values())
+
+
+def test_an_efficiency_that_cannot_be_has_its_doubts_also_where_the_last_rung_is_missing() -> None:
+    made = job(longer_one=(1.10, 1.02, 1.07, 1.13, 1.04))
+    made.records[2].rounds.clear()
+    ladders.judge_all(made)
+    assert [bool(step.doubts) for step in ladder(arms(made), None)] == [False, True]
+    assert [check.name for check in made.records[1].checks if "efficiency" in check.numbers] == ["implausible"]
 
 
 def test_too_few_rounds_are_no_verdict_and_no_ladder_without_its_ends() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.scaling.arms import Arms, arms_of
-from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Step
+from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Step, ladder
 from ddpbench.analysis.scaling.verdict import Found, found_of
 from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
 from ddpbench.analysis.summary import summarise
@@ -44,8 +44,11 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
         show(console, [*_verdict(verdict, page), *why])
         return
     sections: list[Sequence[Text]] = [[*_head(job, page)], [*endings(_named(job), page)], [*_verdict(verdict, page)]]
+    if arms and arms.rungs:
+        down = _way_down(found, page) if found else ()
+        sections.append([*_ladder(found.steps if found else ladder(arms, None), job, page), *down])
     if found:
-        sections += [[*_ladder(found, page), *_way_down(found, page)], [*_links(found, page)]]
+        sections.append([*_links(found, page)])
     checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.rungs.values() if arms else ())}
     last = [*_left_out(job, arms, page), *warnings(checked, page, verbose), *([Text(str(path))] if path else [])]
     show_sections(console, [*sections, last])
@@ -80,16 +83,16 @@ def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
 
 
-def _ladder(found: Found, page: Page) -> Iterator[Text]:
-    full = found.full
+def _ladder(steps: Sequence[Step], job: Job, page: Page) -> Iterator[Text]:
+    device = _device(job.records[0])
     for brief in (False, True):
-        heading = [f"{_device(full)}s", rate(full), f"a {_device(full)}", "efficiency %", "lost to"]
-        rows = [heading, *([str(step.ranks), *_figures(step), _efficiency(step, brief), step.lost_to] for step in found.steps)]
+        heading = [f"{device}s", rate(job.records[0]), f"a {device}", "efficiency %", "lost to"]
+        rows = [heading, *([str(step.ranks), *_figures(step), _efficiency(step, brief), step.lost_to] for step in steps)]
         lines = columns(rows, ">>><<", page)
         if max(map(len, lines)) <= page.width:
             break
     yield from inked(lines, LABEL, len(lines[0]))
-    if doubts := next((step.doubts for step in found.steps if step.doubts), None):
+    if doubts := next((step.doubts for step in steps if step.doubts), None):
         text = f"more than {MOST_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
         yield from inked(sentence(f"{IN_DOUBT}  ", text, page), CAUTION, len(IN_DOUBT))
 
@@ -118,12 +121,18 @@ def _way_down(found: Found, page: Page) -> Iterator[Text]:
     numbers = adding_up([way.ideal, *(term.images_per_s for term in way.terms)], decimals)
     label = f"{numbers[0]} ideal  "
     items = [
-        f"{term.name} {printed}{_reach(term, decimals)}{_whose(found, term)}" for term, printed in zip(way.terms, numbers[1:], strict=True)
+        f"{term.name} {_signed(printed)}{_reach(term, decimals)}{_whose(found, term)}"
+        for term, printed in zip(way.terms, numbers[1:], strict=True)
     ]
     if way.term(DATA) is None:
         items.insert(1 if len(items) > 1 else 0, f"{DATA} {MISSING}")
     yield Text()
     yield from inked(flow(label, [*items, f"= {fixed(way.measured, decimals)}"], page), LABEL, len(label))
+
+
+def _signed(printed: str) -> str:
+    """A gain among losses is seen to be one."""
+    return printed if printed.startswith("-") or not printed.strip("0.") else f"+{printed}"
 
 
 def _reach(term: Term, decimals: int) -> str:
@@ -148,13 +157,14 @@ def _links(found: Found, page: Page) -> Iterator[Text]:
         reached = ", ".join(f"{_rate(value)} at {_megabytes(size)} MB" for size, value in found.arms.scaling.bus.items())
         items.append(f"({reached})")
     yield from labelled("bus", items, page)
-    hidden = [] if sent.hidden is None else [f"{percent(sent.hidden, 2)} of that hidden by the backward"]
+    hidden = [] if sent.hidden is None else [f"{percent(sent.hidden, 2)} of that behind the backward, by the clock"]
     if sent.seen_hidden is not None:
-        hidden.append(f"the profiler sees {percent(sent.seen_hidden, 2)}")
-    if sent.by_arms_ms is not None:
-        by_clock = f", {about(sent.by_clock_ms)} ms by the clock" if sent.by_clock_ms is not None else ""
-        hidden.append(f"all-reduce costs a step {about(sent.by_arms_ms)} ms by the arm without it{by_clock}")
+        hidden.append(f"{percent(sent.seen_hidden, 2)} as the profiler sees it")
     yield from labelled("hid", hidden, page)
+    cost = [] if sent.by_arms_ms is None else [f"other ranks take {about(sent.by_arms_ms)} ms of a step by the arms"]
+    if cost and sent.by_clock_ms is not None:
+        cost.append(f"{about(sent.by_clock_ms)} ms by the clock")
+    yield from labelled("cost", cost, page)
 
 
 def _left_out(job: Job, arms: Arms | None, page: Page) -> Iterator[Text]:

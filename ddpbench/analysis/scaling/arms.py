@@ -69,6 +69,7 @@ class Step:
     feeding: float  # waiting for data, and copying them
     busy: float  # own time besides
     least_wait: float  # for other ranks, on the rank that waits least in each step: all that is left is communication
+    least_sync: float  # of gradients alone, on the rank that waits least for them
     wait: float  # for other ranks
     late_data: float  # of that, for data of theirs that are late
 
@@ -82,6 +83,7 @@ def step_of(timed: Round) -> Step:
         feeding=feeding,
         busy=fmean(own_ms(trace) for trace in traces) - feeding,
         least_wait=fmean(min(step) for step in zip(*waits, strict=False)),
+        least_sync=fmean(min(step) for step in zip(*(trace.phases_ms["sync"] for trace in traces), strict=False)),
         wait=fmean(sum(trace.total_ms(phase) for phase in WAITS_FOR_OTHERS) / trace.steps for trace in traces),
         late_data=late_data_ms([timed]) or 0.0,
     )

@@ -51,7 +51,7 @@ def _step(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Step
         return None
     times = ratio(record, one) if one else None
     efficiency = times and Ratio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
-    doubts = doubts_of(arms) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
+    doubts = doubts_of(arms, one, record) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
     lost_to = "" if one is None or one is record or doubts else _lost_to(record, one, arms, way)
     return Step(ranks, headline.images_per_s, reach(record), efficiency, lost_to, doubts)
 
@@ -73,11 +73,8 @@ def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> 
     return worst_name if lost_ms[worst_name] > WORTH_A_NAME * ideal_ms else ""
 
 
-def doubts_of(arms: Arms) -> list[str]:
-    """What may be wrong with one rank as the measure of all: each thing that was seen, or that nothing was."""
-    one, full = arms.one, arms.full
-    if one is None or full is None:
-        return []
+def doubts_of(arms: Arms, one: Record, many: Record) -> list[str]:
+    """What may be wrong with one rank as the measure of ``many``: each thing that was seen, or that nothing was."""
     found = []
     spread = variation([timed.images_per_s for timed in one.rounds]) if len(one.rounds) > 1 else 0.0
     if spread > MOST_VARIATION:
@@ -85,7 +82,7 @@ def doubts_of(arms: Arms) -> list[str]:
     if len(one.rounds) < LEAST_ROUNDS:
         found.append(f"it has {len(one.rounds)} rounds, and a figure needs {LEAST_ROUNDS}")
     found += [check.sentence for check in one.checks if check.name in ("throttled", "shared-gpu", "noisy-neighbour", "drift")]
-    if clock := _lower_clock(one, full):
+    if clock := _lower_clock(one, many):
         found.append(clock)
     if slow := _slow_first(arms.apart):
         found.append(slow)
@@ -96,9 +93,9 @@ def doubts_of(arms: Arms) -> list[str]:
     return found or ["nothing that was measured tells why: measure again, with more --rounds"]
 
 
-def _lower_clock(one: Record, full: Record) -> str:
+def _lower_clock(one: Record, many: Record) -> str:
     alone, together = (
-        fmean(clocks) if (clocks := [row.sm_mhz for row in summarise(each).ranks if row.sm_mhz]) else None for each in (one, full)
+        fmean(clocks) if (clocks := [row.sm_mhz for row in summarise(each).ranks if row.sm_mhz]) else None for each in (one, many)
     )
     if alone and together and alone < SLOWER * together:
         return f"its GPU ran at {alone:.0f} MHz, all of them at {together:.0f}"

@@ -24,7 +24,7 @@ class Traffic:
     reached: float | None  # bus bandwidth of them
     ceiling: float | None  # the most that any size of all-reduce reached
     exposed_ms: float | None  # of them, what a step waits for, by the clock
-    by_arms_ms: float | None  # what the all-reduce costs in all: a step with it, less one without
+    by_arms_ms: float | None  # what other ranks cost a step in all: DDP less DDP that sends nothing, more than on one rank
     by_clock_ms: float | None  # the same, put together from the terms of the way down
     seen_hidden: float | None  # the share hidden, by the profiler
 
@@ -55,25 +55,28 @@ def traffic(arms: Arms, way: Waterfall | None) -> Traffic | None:
         reached=bus_bandwidth(sum(buckets), alone_ms / 1000, arms.ranks) if alone_ms else None,
         ceiling=max(arms.scaling.bus.values(), default=None),
         exposed_ms=_exposed_ms(full, arms.share),
-        by_arms_ms=_difference_ms(full, arms.unsynced),
+        by_arms_ms=_cost_ms(arms),
         by_clock_ms=sum(terms[name] for name in (ALL_REDUCE, STRAGGLER, DDP)) if DDP in terms else None,
         seen_hidden=seen,
     )
 
 
 def _exposed_ms(full: Record | None, base: Record | None) -> float | None:
+    """More than DDP takes between the last gradient and the update on one rank, which sends nothing."""
     if full is None or base is None:
         return None
-    return fmean(step.least_wait for step in steps_of(full).values()) - fmean(step.wait for step in steps_of(base).values())
+    with_others, by_itself = (fmean(step.least_sync for step in steps_of(each).values()) for each in (full, base))
+    return with_others - by_itself
 
 
-def _difference_ms(full: Record | None, without: Record | None) -> float | None:
-    """How much longer a step of ``full`` takes, over the rounds that both have."""
-    if full is None or without is None:
+def _cost_ms(arms: Arms) -> float | None:
+    """Over the rounds that all four have. DDP copies gradients and broadcasts buffers also where there is nobody else."""
+    if not (arms.full and arms.unsynced and arms.share and arms.alone):
         return None
-    ours, theirs = steps_of(full), steps_of(without)
-    shared = ours.keys() & theirs.keys()
-    return fmean(ours[index].wall - theirs[index].wall for index in shared) if shared else None
+    full, unsynced, one, alone = (steps_of(each) for each in (arms.full, arms.unsynced, arms.share, arms.alone))
+    shared = full.keys() & unsynced.keys() & one.keys() & alone.keys()
+    costs_ms = [full[index].wall - unsynced[index].wall - (one[index].wall - alone[index].wall) for index in shared]
+    return fmean(costs_ms) if costs_ms else None
 
 
 def _divisor(full: Record | None) -> int:

@@ -91,10 +91,9 @@ def verdict(found: Found) -> Verdict:
 def judge_scaling(job: Job, arms: Arms) -> None:
     """Gives ``job`` its verdict, and every rung that is too good to be true the check that says so."""
     found = found_of(job, arms)
-    if found is None or job.scaling is None:
-        return
-    job.scaling.verdict = verdict(found)
-    for step in found.steps:
+    if found and job.scaling:
+        job.scaling.verdict = verdict(found)
+    for step in found.steps if found else ladder(arms, None):
         record = arms.rungs[step.ranks]
         if step.doubts and step.efficiency and not any(check.numbers.get("efficiency") for check in record.checks):
             record.checks.append(
@@ -181,7 +180,7 @@ def _of_ddp(found: Found, term: Term) -> Verdict:
         kind="ddp-bound",
         says=f"ranks compute more slowly in DDP than for themselves: {term.lost:.0%} of the ideal",
         why=f"{about(term.ms)} ms a step of their own time, in which the all-reduce works beside the backward"
-        + (f"; without the all-reduce a step is {about(cost)} ms shorter" if cost is not None and cost > 0 else ""),
+        + (f"; all that other ranks cost a step is {about(cost)} ms" if cost is not None and cost > 0 else ""),
         next=_fewer_bytes(found),
     )
 

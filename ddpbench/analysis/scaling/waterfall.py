@@ -25,7 +25,7 @@ SMALLER_BATCH, CONTENTION, DATA, ALL_REDUCE, STRAGGLER, DDP, RESIDUAL = (
 
 smaller batch          a rank's share of a batch that is kept takes longer an image than the whole batch on one rank
 contention             all ranks at once, each for itself, compute more slowly than one rank on the empty machine
-data                   waiting for data and copying them, and for ranks whose data are late
+data                   waiting for data and copying them, and for ranks whose data are late; computing more slowly beside the loader
 all-reduce not hidden  the wait for other ranks on the rank that waits least: nobody is late any more, gradients are on their way
 straggler              what the others wait longer than that one, and not for late data
 DDP                    a rank's own time in DDP over that without it, more than on one rank: its all-reduce works beside the backward
@@ -103,7 +103,7 @@ def _lost_ms(rounds: Rounds, index: int, arms: Arms) -> dict[str, float]:
     if ALONE in at and APART in at:
         lost[CONTENTION] = at[APART].busy - at[ALONE].busy
     if arms.with_data:
-        lost[DATA] = last.feeding + last.late_data - base.feeding
+        lost[DATA] = last.feeding - base.feeding + last.late_data + last.busy - at["full"].busy
     lost[ALL_REDUCE] = last.least_wait - base.wait
     lost[STRAGGLER] = last.wait - last.least_wait - last.late_data
     if ALONE in at and APART in at:
