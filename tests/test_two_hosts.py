@@ -1,7 +1,8 @@
-"""Two hosts with a slow cable between them: torchrun's rendezvous across, and a verdict that names the network."""
+"""Two hosts with a cable between them: torchrun's rendezvous across, a verdict that names a slow one, and what is said when it is cut."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import two_hosts
 from test_faults import errors, only_job
 
+from ddpbench.record.record import load
 from ddpbench.record.scaling import rung
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
@@ -42,3 +44,21 @@ def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], re
     assert all(host in found.verdict.says for host in two_hosts.HOSTS)
     assert 4e6 < max(found.bus.values()) < 12.5e6 * 1.3, "what the cable gives, and no more"
     assert any("NETWORK-BOUND" in each.stdout for each in done)
+
+
+@pytest.mark.usefixtures("across")
+def test_when_the_cable_is_cut_both_hosts_end_and_say_why(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "50", "--hang-timeout", "4", "-o", str(results)]
+    names = two_hosts.names_in(tmp_path)
+    both = [start(two_hosts.torchrun(host, names, words)) for host in two_hosts.HOSTS]
+    deadline = time.monotonic() + 90
+    while not any(record.rounds for path in results.glob("*.json") for record in load(path).records) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    two_hosts.cut()
+    done = [each.wait(90) for each in both]
+    assert all(each.returncode != 0 for each in done)
+    said = [error for each in done for error in errors(each.stderr)]
+    assert any(host in error for error in said for host in two_hosts.HOSTS), "\n".join(each.stderr for each in done)
+    job = only_job(results)
+    assert {record.status for record in job.records} <= {"failed", "hung", "ok"}
+    assert any(record.fault for record in job.records)

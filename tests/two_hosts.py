@@ -47,6 +47,12 @@ def cable(megabits: int) -> Iterator[None]:
             subprocess.run(["ip", "netns", "del", host], capture_output=True)
 
 
+def cut() -> None:
+    """Pulls the cable out. No connection is closed by that: neither host hears of the other any more."""
+    host = next(iter(HOSTS))
+    _do("ip", "-n", host, "link", "set", f"{host}-0", "down")
+
+
 def names_in(folder: Path) -> Path:
     """A file in place of /etc/hosts, by which the two know each other."""
     names = folder / "hosts"

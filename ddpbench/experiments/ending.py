@@ -101,9 +101,12 @@ class Ending:
 
     def _on_stall(self, seconds: float) -> None:
         """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
-        self._board.pin(f"stack/{self._world.rank}", main_thread_stack())
-        time.sleep(GRACE_S)
-        marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
+        try:
+            self._board.pin(f"stack/{self._world.rank}", main_thread_stack())
+            time.sleep(GRACE_S)
+            marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
+        except RuntimeError:
+            return self._end_without_head()
         late = min(marks, key=lambda rank: marks[rank].count)
         together = all(mark.count == marks[late].count for mark in marks.values())
         who = "every rank" if together and len(marks) > 1 else f"rank {late} ({self._world.places[late].host})"
@@ -173,14 +176,18 @@ class Ending:
         time.sleep(2 * GRACE_S)  # rank 0 may be closing the record
         with self._lock:
             head, path = self._world.places[0].host, Path(self._record_path or "")
-            if self._world.rank == min(place.rank for place in self._world.places if place.host != head) and _still_running(path):
+            speaks = self._world.rank == min(place.rank for place in self._world.places if place.host != head)
+            there = _records_in(path)  # none where it is on the disk of the host that is gone
+            if speaks and (not there or _still_running(path)):
                 ranks = ", ".join(str(place.rank) for place in self._world.places if place.host == head)
+                what = "ended without a word" if there else "cannot be reached any more"
                 error = BenchError(
-                    f"{head} ended without a word: rank {ranks} with it, and the store that all ranks share",
+                    f"{head} {what}: rank {ranks} with it, and the store that all ranks share",
                     f"the kernel's OOM killer? see dmesg there{self._kept()}",
                 )
                 print_error(error)
-                close_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
+                if there:
+                    close_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
             self._leave(Exit.FAILED)
 
     @property
