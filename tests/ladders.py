@@ -60,13 +60,18 @@ def job(
 
     batch = 256 // ranks if strong else 256
     steps = [count for count in (1, 2, 4, 8) if count < ranks] + [ranks]
-    first, synced = {**OWN, "broadcast": broadcast}, {"broadcast": broadcast}
+    first = {**OWN, "broadcast": broadcast}
     arms = [arm(rung(1), [first], longer=longer_one)]
     arms += [
-        arm(rung(count), together(count, contention + ddp, all_reduce, late, **synced), batch=256 // count if strong else 256, nodes=nodes)
+        arm(
+            rung(count),
+            together(count, contention + ddp, all_reduce, late, broadcast=broadcast),
+            batch=256 // count if strong else 256,
+            nodes=nodes,
+        )
         for count in steps[1:]
     ]
-    arms += [arm(SHARE, [own(**synced)], batch=batch)] if strong else []
+    arms += [arm(SHARE, [own(broadcast=broadcast)], batch=batch)] if strong else []
     arms += [
         arm(ALONE, [own()], batch=batch, engine="none"),
         arm(APART, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
@@ -74,7 +79,7 @@ def job(
         arm(COMMUNICATION, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
     ]
     if data is not None:
-        loaded = together(ranks, contention + ddp + beside, all_reduce, late, data=OWN["data"] + data, **synced)
+        loaded = together(ranks, contention + ddp + beside, all_reduce, late, data=OWN["data"] + data, broadcast=broadcast)
         arms.append(arm(WITH_DATA, loaded, batch=batch, nodes=nodes))
     scaling = Scaling(ladder=steps, strong=strong, bucket_bytes=BUCKETS, bus={MB: ceiling / 10, 25 * MB: ceiling}, waiting_cores=0.004)
     if data is None:

@@ -249,11 +249,12 @@ def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
 
 
 def test_a_long_rest_is_no_stall_and_is_looked_into_again_and_again() -> None:
-    pulse, stalls, rests, twice = Pulse(patience_s=0.1), [], [], threading.Event()
-    watchdog = Watchdog(pulse, lambda mark: None, stalls.append, lambda: rests.append(1) or (len(rests) == 2 and twice.set()))
+    pulse, stalls, looks = Pulse(patience_s=0.1), [], threading.Semaphore(0)
+    watchdog = Watchdog(pulse, lambda mark: None, stalls.append, looks.release)
     pulse.rest()
     watchdog.start()
-    assert twice.wait(10)
+    assert looks.acquire(timeout=10)
+    assert looks.acquire(timeout=10)
     watchdog.stop()
     assert stalls == []
 

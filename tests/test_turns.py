@@ -11,7 +11,7 @@ import torch
 from training import world_of_one
 
 from ddpbench.data.synthetic import open_synthetic
-from ddpbench.experiments.arms import ROUND_S
+from ddpbench.experiments.arms import NOTHING, ROUND_S
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.experiments.scale.turns import BESIDE_S, LEAST_ROUND_S, SLOW, brief
@@ -72,8 +72,11 @@ def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_secon
     world, pulse = world_of_one(), Pulse(60.0)
     short = Brief(0.1, warm_up_s=INSTANT_S, step_s=0.02, longest_s=0.1)
     config = settle(Config(workload="mnist-cnn", batch_size=2, device="cpu", rounds=2), False, 1)
-    wait, opener = Wait(world, pulse), lambda *where: SoonSlow(open_synthetic(*where))
-    arm = Rung(config, 2, world, pulse, opener=opener, brief=short, wait=wait, note_buckets=lambda sizes: None)  # type: ignore[arg-type]
+
+    def opener(*where: Any) -> SoonSlow:
+        return SoonSlow(open_synthetic(*where))
+
+    arm = Rung(config, 2, world, pulse, None, NOTHING, None, opener, short, wait=Wait(world, pulse), note_buckets=lambda sizes: None)
     arm.enter()
     first, second = arm.round(0), arm.round(1)
     arm.leave()

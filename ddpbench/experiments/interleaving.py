@@ -36,12 +36,13 @@ def interleave(
     arm that has begun goes without a round, no other has a later one. The arm of the last round is left on the device.
     """
     last: float = inf
+    begun: set[int] = set()
     for index, turn in schedule([arm.config.rounds for arm in arms], at_once):
         arm = arms[index]
         if arm.over or turn in arm.done or turn > last:
             continue
         if not in_time(index):
-            last = turn if even and turn else last
+            last = turn if even and index in begun else last
             continue
         try:
             enter_alone(arm, arms)
@@ -52,6 +53,7 @@ def interleave(
             arm.over = True
             yield index, problem
         else:
+            begun.add(index)
             yield index, measured
             arm.round_is_kept(turn)
 

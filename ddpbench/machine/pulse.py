@@ -109,7 +109,8 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        last, still_s = None, 0.0
+        last: Mark | None = None
+        still_s = 0.0
         while not self._stop.wait(self.TICK_S):
             mark = self._pulse.mark
             still_s = still_s + self.TICK_S if mark == last else 0.0

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.scaling.arms import Arms, arms_of
-from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Step, ladder
+from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
 from ddpbench.analysis.scaling.verdict import Found, found_of
 from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
 from ddpbench.analysis.summary import summarise
@@ -46,7 +46,7 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     sections: list[Sequence[Text]] = [[*_head(job, page)], [*endings(_named(job), page)], [*_verdict(verdict, page)]]
     if arms and arms.rungs:
         down = _way_down(found, page) if found else ()
-        sections.append([*_ladder(found.steps if found else ladder(arms, None), job, page), *down])
+        sections.append([*_ladder(found.rungs if found else ladder(arms, None), job, page), *down])
     if found:
         sections.append([*_links(found, page)])
     checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.rungs.values() if arms else ())}
@@ -83,36 +83,36 @@ def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
 
 
-def _ladder(steps: Sequence[Step], job: Job, page: Page) -> Iterator[Text]:
+def _ladder(rungs: Sequence[Rung], job: Job, page: Page) -> Iterator[Text]:
     device = _device(job.records[0])
     for brief in (False, True):
         heading = [f"{device}s", rate(job.records[0]), f"a {device}", "efficiency %", "lost to"]
-        rows = [heading, *([str(step.ranks), *_figures(step), _efficiency(step, brief), step.lost_to] for step in steps)]
+        rows = [heading, *([str(rung.ranks), *_figures(rung), _efficiency(rung, brief), rung.lost_to] for rung in rungs)]
         lines = columns(rows, ">>><<", page)
         if max(map(len, lines)) <= page.width:
             break
     yield from inked(lines, LABEL, len(lines[0]))
-    if doubts := next((step.doubts for step in steps if step.doubts), None):
+    if doubts := next((rung.doubts for rung in rungs if rung.doubts), None):
         text = f"more than {MOST_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
         yield from inked(sentence(f"{IN_DOUBT}  ", text, page), CAUTION, len(IN_DOUBT))
 
 
-def _figures(step: Step) -> tuple[str, str]:
-    low, high = (step.reach.low, step.reach.high) if step.reach else (step.images_per_s, step.images_per_s)
-    each = [value / step.ranks for value in (step.images_per_s, low, high)]
-    return interval(step.images_per_s, low, high)[0], interval(each[0], each[1], each[2])[0]
+def _figures(rung: Rung) -> tuple[str, str]:
+    low, high = (rung.reach.low, rung.reach.high) if rung.reach else (rung.images_per_s, rung.images_per_s)
+    each = [value / rung.ranks for value in (rung.images_per_s, low, high)]
+    return interval(rung.images_per_s, low, high)[0], interval(each[0], each[1], each[2])[0]
 
 
-def _efficiency(step: Step, brief: bool) -> str:
+def _efficiency(rung: Rung, brief: bool) -> str:
     """In percent, unless ``brief`` with its interval; one that cannot be has a word behind it."""
-    if step.efficiency is None:
+    if rung.efficiency is None:
         return MISSING
-    if step.ranks == 1:
+    if rung.ranks == 1:
         return "100"
-    ratio = step.efficiency
+    ratio = rung.efficiency
     center, low, high = interval(100 * ratio.center, 100 * ratio.low, 100 * ratio.high)
     within = f" ({low} to {high})" if ratio.has_interval else f" ({count(ratio.pairs, 'pair')})"
-    return f"{center}{'' if brief else within}" + (f" {IN_DOUBT}" if step.doubts else "")
+    return f"{center}{'' if brief else within}" + (f" {IN_DOUBT}" if rung.doubts else "")
 
 
 def _way_down(found: Found, page: Page) -> Iterator[Text]:

@@ -29,8 +29,8 @@ SLOWER_RANKS = "slower ranks"
 
 
 @dataclass(frozen=True)
-class Step:
-    """One rung. ``efficiency`` is a fraction, None where no round is shared with the first rung."""
+class Rung:
+    """So many ranks. ``efficiency`` is a fraction, None where no round is shared with the first rung."""
 
     ranks: int
     images_per_s: float
@@ -40,12 +40,12 @@ class Step:
     doubts: list[str]  # what is wrong with the baseline, where the efficiency is more than can be
 
 
-def ladder(arms: Arms, way: Waterfall | None) -> list[Step]:
+def ladder(arms: Arms, way: Waterfall | None) -> list[Rung]:
     """The rungs that have a figure, the first first."""
-    return [step for ranks, record in sorted(arms.rungs.items()) if (step := _step(ranks, record, arms, way))]
+    return [rung for ranks, record in sorted(arms.rungs.items()) if (rung := _rung(ranks, record, arms, way))]
 
 
-def _step(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Step | None:
+def _rung(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Rung | None:
     headline, one = figure(record), arms.one
     if headline is None:
         return None
@@ -53,7 +53,7 @@ def _step(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Step
     efficiency = times and Ratio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
     doubts = doubts_of(arms, one, record) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
     lost_to = "" if one is None or one is record or doubts else _lost_to(record, one, arms, way)
-    return Step(ranks, headline.images_per_s, reach(record), efficiency, lost_to, doubts)
+    return Rung(ranks, headline.images_per_s, reach(record), efficiency, lost_to, doubts)
 
 
 def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> str:
@@ -61,8 +61,7 @@ def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> 
         worst = way.greatest
         return worst.name if worst.lost > WORTH_A_NAME else ""
     base, own = ([step_of(timed) for timed in each.rounds] for each in (one, record))
-    share = record.global_batch / one.global_batch if arms.scaling.strong else 1.0
-    ideal_ms = fmean(step.wall for step in base) * share / (record.world_size if arms.scaling.strong else 1)
+    ideal_ms = fmean(step.wall for step in base) / (record.world_size if arms.scaling.strong else 1)
     lost_ms = {
         ALL_REDUCE: fmean(step.least_wait for step in own) - fmean(step.wait for step in base),
         STRAGGLER: fmean(step.wait - step.least_wait - step.late_data for step in own),

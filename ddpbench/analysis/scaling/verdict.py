@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.evidence import LEAST_FOR_A_VERDICT
 from ddpbench.analysis.scaling.arms import Arms
-from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Step, ladder
+from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
 from ddpbench.analysis.scaling.traffic import Traffic, traffic
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,
@@ -40,7 +40,7 @@ class Found:
 
     arms: Arms
     way: Waterfall
-    steps: list[Step]
+    rungs: list[Rung]
     traffic: Traffic | None
     typed: list[str]
 
@@ -68,7 +68,7 @@ def verdict(found: Found) -> Verdict:
     way, worst = found.way, found.way.greatest
     rounds, _ = LEAST_FOR_A_VERDICT
     few = min(len(record.rounds) for record in found.arms.there() if record is not found.arms.communication)
-    top = found.steps[-1]
+    top = found.rungs[-1]
     if top.doubts:
         return _in_doubt(found, top)
     if few < rounds:
@@ -93,21 +93,21 @@ def judge_scaling(job: Job, arms: Arms) -> None:
     found = found_of(job, arms)
     if found and job.scaling:
         job.scaling.verdict = verdict(found)
-    for step in found.steps if found else ladder(arms, None):
-        record = arms.rungs[step.ranks]
-        if step.doubts and step.efficiency and not any(check.numbers.get("efficiency") for check in record.checks):
+    for rung in found.rungs if found else ladder(arms, None):
+        record = arms.rungs[rung.ranks]
+        if rung.doubts and rung.efficiency and not any(check.numbers.get("efficiency") for check in record.checks):
             record.checks.append(
                 Check(
                     name="implausible",
                     effect="warns",
-                    sentence=f"{step.efficiency.center:.1%} of {step.ranks} times one rank; of the one rank: {'; '.join(step.doubts)}",
-                    numbers={"efficiency": step.efficiency.center},
+                    sentence=f"{rung.efficiency.center:.1%} of {rung.ranks} times one rank; of the one rank: {'; '.join(rung.doubts)}",
+                    numbers={"efficiency": rung.efficiency.center},
                     hint="one rank is no measure before it runs as fast as any other: nothing else on the machine, more --rounds",
                 )
             )
 
 
-def _in_doubt(found: Found, top: Step) -> Verdict:
+def _in_doubt(found: Found, top: Rung) -> Verdict:
     assert top.efficiency is not None, "doubts come from an efficiency"
     return Verdict(
         kind="baseline-in-doubt",
