@@ -46,9 +46,25 @@ def test_the_printed_losses_add_up(made: Callable[[], Job]) -> None:
     text = " ".join(printed(made()).split()).replace(",", "")
     way = re.search(r"([\d.]+) ideal (.*?) = ([\d.]+)", text)
     assert way
-    losses = re.findall(r"(?:batch|contention|data|hidden|straggler|DDP|residual) (-?[\d.]+)", way[2])
+    losses = re.findall(r"(?:batch|contention|data|hidden|straggler|DDP|residual) ([+-]?[\d.]+)", way[2])
     assert len(losses) >= 5
     assert Decimal(way[1]) + sum(map(Decimal, losses)) == Decimal(way[3])
+
+
+def test_a_gain_among_the_losses_has_its_sign() -> None:
+    way = " ".join(printed(ladders.job(contention=-0.5, all_reduce=2.0)).split())
+    assert re.search(r"contention \+\d", way)
+    assert re.search(r"all-reduce not hidden -\d", way)
+
+
+def test_a_job_that_broke_off_shows_the_rungs_that_it_has() -> None:
+    made = ladders.whole()
+    for record in made.records[2:]:
+        record.rounds.clear()
+    ladders.judge_all(made)
+    text = printed(made)
+    assert len(re.findall(r"^ +[12] .*$", text, re.MULTILINE)) == 2
+    assert "ideal" not in text
 
 
 def test_the_verdict_stands_before_its_evidence() -> None:

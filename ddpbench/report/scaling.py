@@ -140,7 +140,7 @@ def _reach(term: Term, decimals: int) -> str:
 
 
 def _whose(found: Found, term: Term) -> str:
-    slow = summarise(found.full).slow if term.name == STRAGGLER else None
+    slow = summarise(found.last).slow if term.name == STRAGGLER else None
     return f" (rank {slow.rank})" if slow else ""
 
 

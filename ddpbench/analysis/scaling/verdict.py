@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ddpbench.analysis.command import Rerun
@@ -45,13 +45,19 @@ class Found:
     typed: list[str]
 
     @property
-    def full(self) -> Record:
+    def last(self) -> Record:
         assert self.arms.last is not None, "a way down leads somewhere"
         return self.arms.last
 
     @property
     def hosts(self) -> list[str]:
-        return list(dict.fromkeys(place.host for place in self.full.environment.places))
+        return list(dict.fromkeys(place.host for place in self.last.environment.places))
+
+    @property
+    def as_a_run(self) -> dict[str, Sequence[object]]:
+        """What a run of the last rung is given: a time limit is the ladder's alone, and a batch that was shared is a rank's share."""
+        share = {"batch_size": (self.last.config.batch_size,)} if self.arms.scaling.strong else {}
+        return {"time_limit": (), **share}
 
 
 def found_of(job: Job, arms: Arms) -> Found | None:
@@ -118,7 +124,7 @@ def _in_doubt(found: Found, top: Rung) -> Verdict:
 
 def _of_all_reduce(found: Found, term: Term) -> Verdict:
     several = len(found.hosts) > 1
-    links = f"the network between {_named(found.hosts)}" if several else _links(found.full)
+    links = f"the network between {_named(found.hosts)}" if several else _links(found.last)
     return Verdict(
         kind="network-bound" if several else "link-bound",
         says=f"{links} is the limit: {term.lost:.0%} of the ideal is lost to gradients on their way",
@@ -142,7 +148,7 @@ def _of_links(found: Found) -> str:
 
 
 def _of_contention(found: Found, term: Term) -> Verdict:
-    record = found.full
+    record = found.last
     what = "host, power and bus" if record.environment.device_type == "cuda" else "cores, caches and memory"
     return Verdict(
         kind="contention-bound",
@@ -156,12 +162,12 @@ def _of_data(found: Found, term: Term) -> Verdict:
         kind="data-bound",
         says=f"the ranks wait for data: {term.lost:.0%} of the ideal is lost to it",
         why=f"{about(term.ms)} ms of every step, which batches on the device do not cost",
-        next=Rerun(found.full, found.typed).diagnose(time_limit=()),
+        next=Rerun(found.last, found.typed).diagnose(**found.as_a_run),
     )
 
 
 def _of_straggler(found: Found, term: Term) -> Verdict:
-    slow = summarise(found.full).slow
+    slow = summarise(found.last).slow
     who = f"rank {slow.rank} ({slow.host})" if slow else "now one rank, now another"
     why = (
         f"{slow.excess:.0%} more own time than the others, {slow.kind}, in every round" if slow else "no rank is the slowest in every round"
@@ -188,7 +194,7 @@ def _of_ddp(found: Found, term: Term) -> Verdict:
 def _of_batch(found: Found, term: Term) -> Verdict:
     return Verdict(
         kind="batch-bound",
-        says=f"{found.full.config.batch_size} a rank is too little work: {term.lost:.0%} of the ideal is lost to the smaller batch",
+        says=f"{found.last.config.batch_size} a rank is too little work: {term.lost:.0%} of the ideal is lost to the smaller batch",
         why=f"a step of one rank with that share takes {about(term.ms)} ms more than its part of the whole batch",
     )
 
@@ -222,11 +228,11 @@ def _account(found: Found) -> str:
 
 def _fewer_bytes(found: Found) -> str:
     """The run with and without half the bytes, where its gradients are not halved already."""
-    config = found.full.config
+    config = found.last.config
     if config.comm_hook != "none" or config.precision not in ("torch-default", "fp32", "tf32", "amp-fp16", "amp-bf16"):
         return ""
-    half = "bf16" if found.full.environment.device_type == "cpu" else "fp16"
-    return Rerun(found.full, found.typed).command(time_limit=(), comm_hook=("none", half))
+    half = "bf16" if found.last.environment.device_type == "cpu" else "fp16"
+    return Rerun(found.last, found.typed).command(**found.as_a_run, comm_hook=("none", half))
 
 
 def _named(hosts: list[str]) -> str:

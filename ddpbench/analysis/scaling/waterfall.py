@@ -53,7 +53,6 @@ class Waterfall:
     ideal: float
     measured: float
     terms: list[Term]
-    step_ms: float  # of what was measured
 
     def term(self, name: str) -> Term | None:
         return next((term for term in self.terms if term.name == name), None)
@@ -91,7 +90,7 @@ def waterfall(arms: Arms) -> Waterfall | None:
     terms = [_term(name, [lost_ms[index][name] for index in shared], a_ms, ideal) for name in lost_ms[shared[0]]]
     residual = measured - ideal - sum(term.images_per_s for term in terms)
     terms.append(Term(RESIDUAL, -residual / a_ms, residual, None, -residual / ideal))
-    return Waterfall(ideal, measured, terms, 1000 * batch / measured)
+    return Waterfall(ideal, measured, terms)
 
 
 def _lost_ms(rounds: Rounds, index: int, arms: Arms) -> dict[str, float]:
