@@ -116,6 +116,20 @@ def test_three_ranks_climb_their_ladder(launch: Callable[..., Any], results: Pat
 
 
 @pytest.mark.slow
+def test_with_a_loader_an_arm_reads_from_it_and_rounds_come_evenly(launch: Callable[..., Any], results: Path) -> None:
+    words = [*PLAIN, *SCALE, "mnist-cnn", "-b", "8", "--loader", "torch", "-j", "1", "--gpus", "2", "--rounds", "3", "--time-limit", "100"]
+    done = launch([*words, "-o", str(results)], timeout=140)
+    assert done.returncode == 0, done.stderr
+    records = {record.label: record for record in only_job(results).records}
+    rounds = {label: len(record.rounds) for label, record in records.items()}
+    assert min(rounds.values()) > 0
+    assert max(rounds.values()) - min(rounds.values()) <= 1, rounds
+    assert all(trace.loading for timed in records[WITH_DATA].rounds for trace in timed.traces)
+    assert not any(trace.loading for timed in records[rung(2)].rounds for trace in timed.traces)
+    assert "loss to data" not in done.stdout
+
+
+@pytest.mark.slow
 def test_a_kept_batch_is_measured_and_an_uneven_one_refused(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:fine", "--gpus", "2", "--strong", "-o", str(results)]
     refused = launch([*words, "-b", "7"], env=HERE)

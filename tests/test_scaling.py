@@ -149,7 +149,7 @@ def test_the_next_run_of_a_kept_batch_gives_each_rank_its_share() -> None:
 
 def test_traffic_is_told_from_buckets_and_arms() -> None:
     made = job(all_reduce=2.5, alone_ms=10.0, ceiling=20.4e9)
-    sent = traffic(arms(made), way_of(made))
+    sent = traffic(arms(made))
     assert sent is not None
     assert sent.total == 102_000_000
     assert sent.reached == pytest.approx(2 * 3 / 4 * 102e6 / 10e-3, rel=0.01)
@@ -174,7 +174,7 @@ def test_ranks_that_saw_other_kernels_tell_nothing() -> None:
 
 def test_what_ddp_does_on_one_rank_too_is_neither_exposed_nor_a_cost_of_others() -> None:
     made = job(all_reduce=2.5, broadcast=1.5, alone_ms=10.0)
-    sent = traffic(arms(made), way_of(made))
+    sent = traffic(arms(made))
     assert sent is not None
     assert sent.hidden == pytest.approx(0.75, rel=0.01)
     assert sent.by_arms_ms == pytest.approx(2.5, rel=0.02)

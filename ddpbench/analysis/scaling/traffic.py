@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from ddpbench.analysis.scaling.arms import Arms, steps_of
-from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, DDP, STRAGGLER, Waterfall
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.scaling import bus_bandwidth
@@ -24,8 +24,8 @@ class Traffic:
     reached: float | None  # bus bandwidth of them
     ceiling: float | None  # the most that any size of all-reduce reached
     exposed_ms: float | None  # of them, what a step waits for, by the clock
-    by_arms_ms: float | None  # what other ranks cost a step in all: DDP less DDP that sends nothing, more than on one rank
-    by_clock_ms: float | None  # the same, put together from the terms of the way down
+    by_arms_ms: float | None  # what other ranks cost a step in all, by the turns in which nothing is sent
+    by_clock_ms: float | None  # the same, by what ranks wait and by how much more slowly they compute
     seen_hidden: float | None  # the share hidden, by the profiler
 
     @property
@@ -40,14 +40,13 @@ class Traffic:
         return min(1.0, max(0.0, 1 - self.exposed_ms / self.alone_ms))
 
 
-def traffic(arms: Arms, way: Waterfall | None) -> Traffic | None:
+def traffic(arms: Arms) -> Traffic | None:
     """None where DDP's buckets were never seen."""
     if not arms.scaling.bucket_bytes:
         return None
     full, communication, overlap = arms.full, arms.communication, arms.scaling.overlap
     buckets = [size // _divisor(full) for size in arms.scaling.bucket_bytes]
     alone_ms = median(1000 * timed.wall_s / timed.traces[0].steps for timed in communication.rounds) if communication else None
-    terms = {term.name: term.ms for term in way.terms} if way and arms.with_data is None else {}
     seen = 1 - overlap.bare_ms / overlap.communication_ms if overlap and overlap.communication_ms else None
     return Traffic(
         buckets=buckets,
@@ -55,8 +54,8 @@ def traffic(arms: Arms, way: Waterfall | None) -> Traffic | None:
         reached=bus_bandwidth(sum(buckets), alone_ms / 1000, arms.ranks) if alone_ms else None,
         ceiling=max(arms.scaling.bus.values(), default=None),
         exposed_ms=_exposed_ms(full, arms.share),
-        by_arms_ms=_cost_ms(arms),
-        by_clock_ms=sum(terms[name] for name in (ALL_REDUCE, STRAGGLER, DDP)) if DDP in terms else None,
+        by_arms_ms=_by_arms_ms(arms),
+        by_clock_ms=_by_clock_ms(arms),
         seen_hidden=seen,
     )
 
@@ -69,14 +68,29 @@ def _exposed_ms(full: Record | None, base: Record | None) -> float | None:
     return with_others - by_itself
 
 
-def _cost_ms(arms: Arms) -> float | None:
-    """Over the rounds that all four have. DDP copies gradients and broadcasts buffers also where there is nobody else."""
-    if not (arms.full and arms.unsynced and arms.share and arms.alone):
+def _by_arms_ms(arms: Arms) -> float | None:
+    """DDP less DDP that sends nothing, as far as it is more than on one rank: there, too, it copies gradients and broadcasts buffers."""
+    return _mean(
+        lambda full, unsynced, one, alone: full.wall - unsynced.wall - (one.wall - alone.wall),
+        [arms.full, arms.unsynced, arms.share, arms.alone],
+    )
+
+
+def _by_clock_ms(arms: Arms) -> float | None:
+    """What ranks wait and compute longer in DDP than each for itself, as far as it is more than on one rank."""
+    return _mean(
+        lambda full, apart, one, alone: full.busy + full.wait - full.late_data - apart.busy - (one.busy + one.wait - alone.busy),
+        [arms.full, arms.apart, arms.share, arms.alone],
+    )
+
+
+def _mean(of_steps: Callable[..., float], records: Sequence[Record | None]) -> float | None:
+    """That of the rounds that all ``records`` have; None where there is none."""
+    there = [steps_of(record) for record in records if record]
+    if len(there) < len(records):
         return None
-    full, unsynced, one, alone = (steps_of(each) for each in (arms.full, arms.unsynced, arms.share, arms.alone))
-    shared = full.keys() & unsynced.keys() & one.keys() & alone.keys()
-    costs_ms = [full[index].wall - unsynced[index].wall - (one[index].wall - alone[index].wall) for index in shared]
-    return fmean(costs_ms) if costs_ms else None
+    shared = set.intersection(*(set(steps) for steps in there))
+    return fmean(of_steps(*(steps[index] for steps in there)) for index in shared) if shared else None
 
 
 def _divisor(full: Record | None) -> int:

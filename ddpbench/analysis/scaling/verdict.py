@@ -66,7 +66,7 @@ def found_of(job: Job, arms: Arms) -> Found | None:
     if way is None:
         return None
     typed = [word for word in job.command if word not in ("scale", "--strong")]
-    return Found(arms, way, ladder(arms, way), traffic(arms, way), typed)
+    return Found(arms, way, ladder(arms, way), traffic(arms), typed)
 
 
 def verdict(found: Found) -> Verdict:
