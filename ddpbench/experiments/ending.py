@@ -102,10 +102,11 @@ class Ending:
     def _on_stall(self, seconds: float) -> None:
         """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
         try:
+            self._board.must_answer()
             self._board.pin(f"stack/{self._world.rank}", main_thread_stack())
             time.sleep(GRACE_S)
             marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
-        except RuntimeError:
+        except (RuntimeError, OSError):
             return self._end_without_head()
         late = min(marks, key=lambda rank: marks[rank].count)
         together = all(mark.count == marks[late].count for mark in marks.values())
@@ -120,8 +121,9 @@ class Ending:
     def _on_long_rest(self) -> None:
         """Others should be at work, and nobody calls their hang: a host that vanished takes no leave, and its sockets stay open."""
         try:
+            self._board.must_answer()
             beats = {rank: beat for rank, (beat, _) in self._board.marks().items()}
-        except RuntimeError:
+        except (RuntimeError, OSError):
             return self._end_without_head()
         silent = [rank for rank, beat in beats.items() if beat == self._beats.get(rank)]
         self._beats = beats

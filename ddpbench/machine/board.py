@@ -23,6 +23,9 @@ SILENCE_S = 1.5
 RETRY_S = 0.1
 """Between two tries to reach a store that may not be there yet."""
 
+ANSWER_S = 5.0
+"""A host that takes no connection for so long is gone."""
+
 
 class Notice(msgspec.Struct, frozen=True):
     """What a rank tells of itself before the ranks meet."""
@@ -88,6 +91,11 @@ class Board:
         """Publishes this rank's mark; a new beat each time, so that a rank that is alive but waits is told from one that is gone."""
         self._beat += 1
         self.pin(f"mark/{self._seat.rank}", mark.encode(self._beat))
+
+    def must_answer(self) -> None:
+        """Raises OSError where nobody listens at the store's address any more: the store itself would be waited for without end."""
+        if self._seat.launched:
+            _wait_for_an_answer(self._seat, ANSWER_S)
 
     def marks(self) -> dict[int, tuple[int, Mark]]:
         """rank -> (beat, mark), for every rank that ever beat."""
