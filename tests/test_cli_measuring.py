@@ -51,7 +51,7 @@ def spellings(name: str) -> set[str]:
 )
 def test_what_trains_like_a_run_takes_its_flags_but_some(name: str, lacks: set[str]) -> None:
     assert spellings("run") - spellings(name) == {*lacks, "--version"}
-    assert spellings(name) - {"--verify", "--apply"} < spellings("run")
+    assert spellings(name) - {"--verify", "--apply", "--part"} < spellings("run")
 
 
 def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
@@ -67,6 +67,42 @@ def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
     assert (swept.arms, swept.swept, swept.output) == (ran.arms, ["precision", "batch_size"], Output(output_dir="there"))
     assert [arm.precision for arm in swept.arms] == ["fp32", "fp32", "o2", "o2"]
     assert swept.command == as_typed(["sweep", *words.split()])
+
+
+def test_parts_of_a_sweep_have_every_cell_once_and_know_each_other(handed: list[tuple[Any, ...]]) -> None:
+    words = ["sweep", "resnet18", "--precision", "fp32,amp-bf16", "-b", "8,16,32", "--steps", "3"]
+    assert [main([*words, *part]) for part in ([], ["--part", "1/4"], ["--part", "2/4"], ["--part=3/4"], ["--part", "4/4"])] == [0] * 5
+    [whole], *parts = handed
+    assert whole.share is None
+    places = [request.share.places for [request] in parts]
+    assert places == [[0, 4], [1, 5], [2], [3]]
+    assert [request.arms for [request] in parts] == [[whole.arms[place] for place in each] for each in places]
+    assert {request.cells for [request] in handed} == {6}
+    assert {tuple(request.swept) for [request] in handed} == {("precision", "batch_size")}
+    assert len({request.share.sweep for [request] in parts}) == 1
+    assert main([*words, "--rounds", "2", "--part", "1/4"]) == main([*words, "--time-limit", "60", "--part", "1/4"]) == 0
+    [more], [limited] = handed[-2:]
+    assert more.share != limited.share == parts[0][0].share, "another sweep, and the same one under another limit"
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ("0/4", "--part cannot be '0/4'"),
+        ("5/4", "--part cannot be '5/4'"),
+        ("x/4", "--part cannot be 'x/4'"),
+        ("1", "--part cannot be '1'"),
+        ("", "--part cannot be ''"),
+        ("2/5", "--part 2/5, and the sweep has 4 combinations"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused_in_one_line(part: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", "resnet18", "--lr", "0.1,0.2", "-b", "8,16", "--part", part])
+    assert end.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == f"ddpbench: error: {told}"
+    assert hint.startswith("hint: ")
 
 
 def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +176,7 @@ def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
 @pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
 def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
     fields = {option.field.spelling for struct in (Config, Output, Proving) for option in options(struct)}
-    assert spellings(command.name) - fields <= {"--amp", "--quick", "--help", "--version"}
+    assert spellings(command.name) - fields <= {"--amp", "--quick", "--part", "--help", "--version"}
 
 
 def ranks_flags(*words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ import msgspec
 import psutil
 
 from ddpbench.analysis.judge import judge_all
+from ddpbench.analysis.shares import ANY, PART, Found, together
 from ddpbench.experiments.journal import close_records
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
@@ -54,25 +56,34 @@ def latest_below(folder: Path) -> Path:
     return max(started, key=lambda path: (started[path], _written(path)))
 
 
+def whole(path: Path) -> Found:
+    """The job in ``path``; of a part of a sweep, with the other parts that lie beside it."""
+    if not PART.search(path.name):
+        return path, read(path)
+    beside = path.parent.glob(PART.sub(ANY, glob.escape(path.name)))
+    return together((each, read(each)) for each in [path, *sorted({*_finished(beside)} - {path})])[0]
+
+
 def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
     """The job of every file, and of every record below a folder; then why other files of these folders were left out.
 
-    Raises UsageError for a file that is no record, and for a folder without any.
+    The parts of a sweep are one job. Raises UsageError for a file that is no record, and for a folder without any.
     """
-    jobs, left_out = [], []
+    found: list[Found] = []
+    left_out = []
     for path in paths:
         if not path.is_dir():
-            jobs.append(read(path))
+            found.append((path, read(path)))
             continue
-        before = len(jobs)
+        before = len(found)
         for file in sorted(_finished(path.rglob("*.json"))):
             try:
-                jobs.append(read(file))
+                found.append((file, read(file)))
             except UsageError as problem:
                 left_out.append(problem)
-        if len(jobs) == before:
+        if len(found) == before:
             raise UsageError(f"no record in '{path}'", "name a FILE, or a folder that holds some")
-    return jobs, left_out
+    return [job for _, job in together(found)], left_out
 
 
 def around(paths: Sequence[Path]) -> Path:

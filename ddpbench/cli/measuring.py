@@ -12,6 +12,7 @@ from ddpbench import __version__
 from ddpbench.cli import words
 from ddpbench.cli.flags import all_but, helped, only, takes
 from ddpbench.cli.options import Option, given_options, options
+from ddpbench.cli.parts import part_of
 from ddpbench.cli.sides import Sides, race
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import Exit, UsageError
@@ -25,6 +26,9 @@ AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed prec
 QUICK = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works")
 
 
+PART = click.RichOption(
+    ["--part"], metavar="K/N", panel=MEASURING, help="the K-th combination and every N-th behind it, in a record of their own"
+)
 STRONG = click.RichOption(["--strong"], is_flag=True, panel=MEASURING, help="keep the global batch: -b is one rank's, shared among more")
 
 
@@ -100,20 +104,25 @@ def scale(context: click.RichContext, /, workload: str, strong: bool, **given: A
     return carry_out(request, strong)
 
 
-@takes(of_a_training("launches", "profile", "fail_if_data_wait"), options(Output))
+@takes(of_a_training("launches", "profile", "fail_if_data_wait"), [PART], options(Output))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
 @helped
 @click.pass_context
-def sweep(context: click.RichContext, /, workload: str, **given: Any) -> int:
+def sweep(context: click.RichContext, /, workload: str, part: str | None, **given: Any) -> int:
     """Train every combination of comma lists anew, round by round.
 
     A round is a training of its own, of --steps or --epochs, and ends with the accuracy on held-out data. A table a figure
     shows mean and standard deviation. What does not fit into memory says so, and the others go on.
 
     The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
+
+    Several jobs share a sweep: with --part 1/4 to --part 4/4 each has a quarter of it, and 'ddpbench report FOLDER' puts
+    together what there is.
     """
     request = words.request(workload, given, context.obj)
+    if part is not None:
+        request = part_of(request, part)
     from ddpbench.experiments.sweep import sweep as carry_out
 
     return carry_out(request)

@@ -40,17 +40,18 @@ PICTURES = "plots"
 def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> int:
     """Print the report of every record FILE, or of the latest run.
 
-    A folder in a FILE's place stands for the latest record below it.
+    A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
     """
-    from ddpbench.cli.files import latest, latest_below, read
+    from ddpbench.analysis.shares import together
+    from ddpbench.cli.files import latest, latest_below, read, whole
     from ddpbench.report import tables
     from ddpbench.report.console import make_console
     from ddpbench.report.pages import page
 
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
-    for path in [latest_below(file) if file.is_dir() else file for file in files] or [latest(folder)]:
-        job = read(path)
+    named = [whole(latest_below(file)) if file.is_dir() else (file, read(file)) for file in files or [latest(folder)]]
+    for path, job in together(named):
         if shape == "terminal":
             page(job)(job, console, path, verbose=verbose, quiet=False)
         else:

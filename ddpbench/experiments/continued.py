@@ -35,10 +35,11 @@ def continued_journal(request: Request, records: list[Record], stem: str) -> Jou
     largest = next((record for record in records if record.environment.device_type == "cuda"), records[0])
     path = Path(request.output.output_dir) / device_slug(largest) / f"{stem}.json"
     _hold(path)
+    new = new_job(request, records)
     if not path.exists():
-        return Journal(new_job(request, records), path)
+        return Journal(new, path)
     job = load(path)
-    refuse_another(job, records, path)
+    refuse_another(job, new, path)
     for record, anew in zip(job.records, records, strict=True):
         if not (Earlier.of(record).over or len(record.rounds) == record.config.rounds):
             go_on(record, anew)
@@ -56,12 +57,12 @@ def go_on(record: Record, anew: Record) -> None:
         record.moves.append(Move(round=len(record.rounds), places=here))
 
 
-def refuse_another(job: Job, records: list[Record], path: Path) -> None:
-    """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``records`` will."""
+def refuse_another(job: Job, new: Job, path: Path) -> None:
+    """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``new`` will."""
     elsewhere = "move it away, or choose another folder with -o DIR"
-    if [measured(record.config) for record in job.records] != [measured(record.config) for record in records]:
+    if job.share != new.share or [measured(each.config) for each in job.records] != [measured(each.config) for each in new.records]:
         raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", elsewhere)
-    theirs, ours = job.records[0].environment, records[0].environment
+    theirs, ours = job.records[0].environment, new.records[0].environment
     for name in ours.software.__struct_fields__:
         if getattr(theirs.software, name) != getattr(ours.software, name):
             raise UsageError(

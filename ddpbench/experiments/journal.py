@@ -121,7 +121,13 @@ def print_and_write(job: Job, path: Path | None, output: Output, render: Render,
 
 def new_job(request: Request, records: list[Record]) -> Job:
     """What the request will have measured, before it has."""
-    return Job(started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}", command=request.command, swept=request.swept, records=records)
+    return Job(
+        started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}",
+        command=request.command,
+        swept=request.swept,
+        records=records,
+        share=request.share,
+    )
 
 
 def new_journal(request: Request, records: list[Record]) -> Journal:

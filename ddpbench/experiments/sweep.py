@@ -14,7 +14,8 @@ from ddpbench.report.sweep import render_sweep
 def sweep(request: Request) -> int:
     """Trains every cell of the request, or those that its journal lacks; returns the exit code."""
     axes = " ".join(request.swept) or request.arms[0].precision
-    stem = slug(f"sweep {request.arms[0].workload} {axes}")
+    part = f" part {request.share.numbers[0]} of {request.share.of}" if request.share else ""
+    stem = slug(f"sweep {request.arms[0].workload} {axes}{part}")
     return carry_out(anew(request), Recipe(kept_as(stem, "sweep"), render_sweep, continued=True))
 
 

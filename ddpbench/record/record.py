@@ -14,6 +14,7 @@ from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
 from ddpbench.record.scaling import Scaling
+from ddpbench.record.share import Share
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check, Headline, Verdict
 
@@ -144,6 +145,7 @@ class Job(msgspec.Struct, kw_only=True):
     records: list[Record]
     diagnosis: Diagnosis | None = None
     scaling: Scaling | None = None
+    share: Share | None = None  # of a sweep that several jobs share out
 
     @property
     def as_a_run(self) -> list[str]:

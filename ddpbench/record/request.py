@@ -8,6 +8,7 @@ import msgspec
 
 from ddpbench.record.config import MEASURING, RANKS, Config, Positive
 from ddpbench.record.flags import Flag
+from ddpbench.record.share import Share
 
 OUTPUT = "Output"
 
@@ -46,3 +47,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]  # exact, as typed
     swept: list[str] = []  # the Config fields that a comma list varies
     labels: list[str] = []  # what sets arms apart that no field does; empty, or one an arm
+    share: Share | None = None  # where other jobs have the other arms
+
+    @property
+    def cells(self) -> int:
+        """How many arms there are with those of other jobs."""
+        return self.share.cells if self.share else len(self.arms)

@@ -46,7 +46,7 @@ def shared_header(records: Sequence[Record], page: Page) -> Iterator[Text]:
     """The head of a page of arms: what all of them share. Where they differ is told by their table."""
     record = records[0]
     differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
-    title = [_workload(record), ("", place(record.environment)), ("", f"{_rounds(records)}, interleaved")]
+    title = [_workload(record), ("", _place(records)), ("", f"{_rounds(records)}, interleaved")]
     yield from inked(sentence("", ", ".join(_texts(title, differing)), page), LABEL)
     yield from inked(flow("", _texts([*_training(record), *_wrapping(records), *_frame(record)], differing), page))
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
@@ -74,11 +74,19 @@ def place(environment: Environment) -> str:
     hosts = list(dict.fromkeys(each.host for each in environment.places))
     which = ", ".join(hosts) if len(hosts) <= 3 else f"{hosts[0]} to {hosts[-1]}"
     where = which if len(hosts) == 1 else f"{len(hosts)} nodes: {which}"
+    return f"{_devices(environment)}, {where}"
+
+
+def _devices(environment: Environment) -> str:
     if environment.device_type == "cuda":
-        devices = " + ".join(f"{count} x {name}" for name, count in Counter(each.device for each in environment.places).items())
-    else:
-        devices = f"{count(environment.world_size, 'rank')} on {environment.places[0].device}"
-    return f"{devices}, {where}"
+        return " + ".join(f"{count} x {name}" for name, count in Counter(each.device for each in environment.places).items())
+    return f"{count(environment.world_size, 'rank')} on {environment.places[0].device}"
+
+
+def _place(records: Sequence[Record]) -> str:
+    """Of arms; without the host where that is not the same for all."""
+    first, *others = dict.fromkeys(place(each.environment) for each in records)
+    return _devices(records[0].environment) if others else first
 
 
 def wraps(record: Record) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from ddpbench.report.arms import arm_name, arm_values
 from ddpbench.report.console import page_of
 from ddpbench.report.ending import endings
 from ddpbench.report.grid import Column, grid, mean_cell, middle_cell, show_sections
-from ddpbench.report.header import shared_header
-from ddpbench.report.layout import Page
+from ddpbench.report.header import labelled, shared_header
+from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.layout import Page, command
 from ddpbench.report.warnings import warnings
 
 COLUMNS = "precision"
@@ -36,7 +38,7 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
         return
     named = {arm_name(record.config, job.swept): record for record in job.records}
     sections = [
-        [*shared_header(job.records, page)],
+        [*shared_header(job.records, page), *_parts(job, path, page)],
         *([*table] for table in tables(job, page)),
         [*endings(named, page)],
         [*warnings(named, page, verbose)],
@@ -58,6 +60,20 @@ def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
     for measure in (ACCURACY, SECONDS):
         if any((found := measure.middle(record)) and found.low < found.high for record in job.records):
             yield _table(f"{measure.heading}, median (95% interval)", measure, middle_cell, job, page)
+
+
+def _parts(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
+    """Which parts of a sweep these are, and where each was measured; of one part, what shows all. Nothing of a sweep in one piece."""
+    share = job.share
+    if share is None:
+        return
+    hosts = {share.part_of(place): record.environment.places[0].host for place, record in zip(share.places, job.records, strict=True)}
+    told = [f"{number} of {share.of} on {hosts[number]}" for number in share.numbers]
+    alone = len(told) == 1 < share.of
+    missing = [] if alone or not share.missing else [f"not there: {', '.join(map(str, share.missing))}"]
+    yield from labelled("part", [*told, *missing], page)
+    if alone and path:
+        yield from inked(command("all   ", shlex.join(["ddpbench", "report", str(path.parent)]), page), LABEL, len("all"))
 
 
 def _table(title: str, measure: Measure, cell: Cell, job: Job, page: Page) -> Iterator[Text]:

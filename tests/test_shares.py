@@ -1,0 +1,121 @@
+"""The parts of a sweep that several jobs share out, put together where they are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sweeps
+from msgspec.structs import replace
+
+from ddpbench.analysis.shares import together
+from ddpbench.cli import main
+from ddpbench.cli.files import jobs_in, whole
+from ddpbench.record.record import Job, Record, load, save
+from ddpbench.record.share import Share
+
+NAME = "sweep-vgg16-cifar10-precision-batch-size"
+
+
+def on(host: str, record: Record) -> Record:
+    places = [replace(place, host=host) for place in record.environment.places]
+    return replace(record, environment=replace(record.environment, places=places))
+
+
+def part(number: int, of: int = 2, sweep: str = "5ca1ab1e") -> Job:
+    """Part K of N of the made-up sweep, measured on a host of its own."""
+    job = sweeps.sweep()
+    share = Share(numbers=[number], of=of, cells=len(job.records), sweep=sweep)
+    job.records = [on(f"n{number}", job.records[place]) for place in share.places]
+    job.kind, job.share, job.started = "sweep", share, f"2026-11-21T01:29:3{number}Z"
+    return job
+
+
+def keep(folder: Path, *jobs: Job) -> list[Path]:
+    """The files of these parts, as a sweep names them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{NAME}-part-{job.share.numbers[0]}-of-{job.share.of}.json" for job in jobs if job.share]
+    for path, job in zip(paths, jobs, strict=True):
+        save(job, path)
+    return paths
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``printed(*words)`` is what the command prints."""
+
+    def run(*words: object) -> str:
+        assert main([str(word) for word in words]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def cells(job: Job) -> list[tuple[str, int | None]]:
+    return [(record.config.precision, record.config.batch_size) for record in job.records]
+
+
+@pytest.mark.parametrize("of", [2, 4, 9])
+def test_parts_together_are_the_sweep_in_its_order(of: int) -> None:
+    parts = [(Path(f"{NAME}-part-{number}-of-{of}.json"), part(number, of)) for number in range(of, 0, -1)]
+    [(path, job)] = together(parts)
+    assert cells(job) == cells(sweeps.sweep())
+    assert job.share is not None
+    assert (job.share.numbers, job.share.missing) == (list(range(1, of + 1)), [])
+    assert str(path) == f"{NAME}-part-*-of-{of}.json"
+
+
+def test_jobs_that_are_no_parts_of_one_sweep_stay_apart() -> None:
+    other_software = part(2)
+    environment = other_software.records[0].environment
+    old = replace(environment, software=replace(environment.software, torch="1.0"))
+    other_software.records = [replace(record, environment=old) for record in other_software.records]
+    jobs = [sweeps.sweep(), sweeps.sweep(), part(1), part(1, of=4), part(2, sweep="0ddba11"), other_software]
+    assert [job for _, job in together((Path("job.json"), job) for job in jobs)] == jobs
+
+
+def test_of_a_part_that_was_measured_twice_the_later_one_counts() -> None:
+    again = part(1)
+    again.started = "2026-11-22T00:00:00Z"
+    again.records = [on("n9", record) for record in again.records]
+    for order in ([again, part(1), part(2)], [part(1), part(2), again]):
+        [(_, job)] = together((Path(f"{at}.json"), each) for at, each in enumerate(order))
+        assert [record.environment.places[0].host for record in job.records] == [("n9", "n2")[place % 2] for place in range(9)]
+
+
+def test_the_report_of_a_folder_shows_all_parts_and_that_of_a_file_its_own(tmp_path: Path, printed: Callable[..., str]) -> None:
+    folder = tmp_path / "runs" / "h200"
+    first, second = keep(folder, part(1), part(2))
+    keep(folder, part(1, of=4, sweep="0ddba11"))
+    told = printed("report", tmp_path)
+    assert "part  1 of 2 on n1   2 of 2 on n2\n" in told
+    assert told.endswith(f"{folder}/{NAME}-part-*-of-2.json\n")
+    assert printed("report", first, second) == told
+    save(replace(sweeps.sweep(), kind="sweep"), tmp_path / "whole.json")
+    tables = printed("report", tmp_path / "whole.json").split("\n\n")[1:-1]
+    assert told.split("\n\n")[1:-1] == tables
+    alone = printed("report", second)
+    assert re.search(r"^part  2 of 2 on n2\nall   ddpbench report ", alone, re.MULTILINE)
+    assert alone.endswith(f"{second}\n")
+
+
+def test_parts_that_are_not_there_are_named(tmp_path: Path, printed: Callable[..., str]) -> None:
+    keep(tmp_path, part(1, of=4), part(3, of=4))
+    assert "part  1 of 4 on n1   3 of 4 on n3   not there: 2, 4\n" in printed("report", tmp_path)
+
+
+def test_a_picture_of_parts_is_the_picture_of_the_sweep(tmp_path: Path) -> None:
+    keep(tmp_path, *(part(number, of=4) for number in (1, 2, 3, 4)))
+    [job], left_out = jobs_in([tmp_path])
+    assert (cells(job), left_out) == (cells(sweeps.sweep()), [])
+
+
+def test_a_file_of_any_name_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine[1].json"
+    save(part(1), path)
+    assert whole(path) == (path, load(path))
+    odd = tmp_path / f"[x]{NAME}-part-1-of-2.json"
+    path.rename(odd)
+    assert whole(odd) == (odd, load(odd))
