@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the two SLURM scripts share: the environment made once, then one node.sh a node. Sourced, with ddpbench's words, from the
+# What the SLURM scripts share: the environment made once, then one node.sh a node. Sourced, with ddpbench's words, from the
 # root of the clone, which is where sbatch was called: SLURM runs a copy of the script from a folder of its own.
 
 # shellcheck source=launch/setup.sh

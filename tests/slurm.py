@@ -51,6 +51,9 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 DEVICES = ("null", "zero", "full", "random")
 """What each node hands out as its four GPUs: SLURM only wants devices that are there."""
 
+MOST = 40
+"""Of the cores of a node: two tasks that ask for so many are on two nodes."""
+
 
 class NoSlurmError(Exception):
     """Why this machine cannot run a SLURM of its own."""
@@ -66,14 +69,15 @@ class Cluster:
 
     def submit(self, *words: str, cwd: Path, **variables: str) -> int:
         """Gives ``words`` to sbatch, from the folder ``cwd``, and returns the job's number."""
-        asked = ["sbatch", "--parsable", f"--output={self.folder}/%j.log", *words]
+        name = "%A_%a" if any(word.startswith("--array") for word in words) else "%j"
+        asked = ["sbatch", "--parsable", f"--output={self.folder}/{name}.log", *words]
         self._jobs.append(int(self._run(asked, cwd=cwd, **variables)))
         return self._jobs[-1]
 
     def state(self, job: int) -> str:
-        """RUNNING, COMPLETED, FAILED, CANCELLED ... as SLURM names it."""
-        (state,) = re.findall(r"JobState=(\w+)", self._run(["scontrol", "show", "job", str(job)]))
-        return str(state)
+        """RUNNING, COMPLETED, FAILED, CANCELLED ... as SLURM names it; of an array that of the task that has come least far."""
+        states: list[str] = re.findall(r"JobState=(\w+)", self._run(["scontrol", "show", "job", str(job)]))
+        return min(states, key=lambda state: (state not in UNFINISHED, state == "COMPLETED"))
 
     def until(self, job: int, condition: Callable[[], bool], timeout: float) -> None:
         """Waits for ``condition``. Raises AssertionError with the log when the job ends before, or it takes longer."""
@@ -94,13 +98,15 @@ class Cluster:
         self._run(["scancel", *flags, str(job)])
 
     def log(self, job: int) -> str:
-        path = self.folder / f"{job}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        """What the job has printed, of an array each task in its turn."""
+        paths = [*self.folder.glob(f"{job}.log"), *sorted(self.folder.glob(f"{job}_*.log"))]
+        return "".join(path.read_text(errors="replace") for path in paths)
 
     def processes(self, job: int) -> list[psutil.Process]:
         """Every process of the job that lives, on either node."""
-        marks = {"SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_JOB_ID": str(job)}
-        return [process for process in psutil.process_iter() if marks.items() <= _environment(process).items()]
+        found = [(process, _environment(process)) for process in psutil.process_iter()]
+        ours = [each for each in found if each[1].get("SLURM_CONF") == str(self.folder / "slurm.conf")]
+        return [process for process, marks in ours if str(job) in (marks.get("SLURM_JOB_ID"), marks.get("SLURM_ARRAY_JOB_ID"))]
 
     def rank(self, job: int, rank: int) -> psutil.Process:
         """The process of one rank."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from imagery import cifar10
-from slurm import Cluster, NoSlurmError, two_nodes
+from slurm import MOST, Cluster, NoSlurmError, two_nodes
 
+from ddpbench.cli.files import whole
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Record, load
+from ddpbench.record.record import Job, Record, load
 
 ROOT = Path(__file__).parent.parent
-SINGLE, MULTI = "launch/slurm_single_node.sbatch", "launch/slurm_multi_node.sbatch"
+SINGLE, MULTI, SWEEP = "launch/slurm_single_node.sbatch", "launch/slurm_multi_node.sbatch", "launch/slurm_sweep.sbatch"
 RESNET = ["resnet18", "--device", "cpu", "--image-size", "32", "-b", "4", "--rounds", "2", "--steps", "2"]
 ENDLESS = ["misbehaving:fine", "--device", "cpu", "--steps", "20", "--rounds", "100000", "--warmup", "1"]
+CELLS = ["disc-mlp-3", "--lr", "0.05,0.1", "-b", "50,100", "--device", "cpu", "--warmup", "1"]
+A_TASK_A_NODE = ["--array=1-2", "--gpus-per-node=1", f"--cpus-per-task={MOST}"]
 A_RANK_A_NODE = ["--nodes=2", "--gpus-per-node=1", "--cpus-per-task=1"]
 
 pytestmark = pytest.mark.timeout(110)
@@ -121,6 +125,53 @@ def test_the_scripts_own_requests_give_four_ranks_a_node(
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
     places = finished().environment.places
     assert [(place.rank, place.host, place.local_rank) for place in places] == [(n, f"n{1 + n // 4}", n % 4) for n in range(8)]
+
+
+def parts(folder: Path) -> list[Job]:
+    """What the tasks of an array have written so far, in the order of the parts."""
+    return [load(path) for path in sorted((folder / "cpu").glob("*-part-*.json"))]
+
+
+@pytest.mark.slow
+def test_the_tasks_of_an_array_measure_every_cell_of_a_sweep_once(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+    job = sbatch(*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "1", "--rounds", "2")
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    first, second = parts(tmp_path)
+    assert [(record.config.batch_size, record.config.lr) for record in first.records] == [(50, 0.05), (100, 0.05)]
+    assert [(record.config.batch_size, record.config.lr) for record in second.records] == [(50, 0.1), (100, 0.1)]
+    assert {record.environment.places[0].host for each in (first, second) for record in each.records} == {"n1", "n2"}
+    path, sweep = whole(tmp_path / "cpu" / "sweep-disc-mlp-3-batch-size-lr-part-1-of-2.json")
+    assert [(record.config.batch_size, record.config.lr) for record in sweep.records] == [(50, 0.05), (50, 0.1), (100, 0.05), (100, 0.1)]
+    assert [(record.status, len(record.rounds)) for record in sweep.records] == [("ok", 2)] * 4
+    told = subprocess.run([sys.executable, "-m", "ddpbench", "report", tmp_path], capture_output=True, text=True, timeout=60)
+    assert told.stdout.endswith(f"{path}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+    words = [*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "20", "--rounds", "20"]
+    job = sbatch(*words)
+    cluster.until(job, lambda: sum(bool(each.records[0].rounds) for each in parts(tmp_path)) == 2, timeout=60)
+    cluster.cancel(job)
+    assert cluster.wait(job, 30) == "CANCELLED"
+    assert cluster.processes(job) == []
+    before = parts(tmp_path)
+    assert {record.status for each in before for record in each.records} == {"interrupted"}
+    job = sbatch(*words)
+    assert cluster.wait(job, 120) == "COMPLETED", cluster.log(job)
+    for kept, gone_on in zip(before, parts(tmp_path), strict=True):
+        for old, new in zip(kept.records, gone_on.records, strict=True):
+            assert (new.status, sorted(timed.index for timed in new.rounds)) == ("ok", list(range(20)))
+            assert new.rounds[: len(old.rounds)] == old.rounds, "what was whole is as it was"
+
+
+@pytest.mark.slow
+def test_an_array_that_does_not_count_from_one_is_refused(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+    job = sbatch("--array=3", "--gpus-per-node=1", "--cpus-per-task=1", SWEEP, *CELLS, "--epochs", "1")
+    assert cluster.wait(job, 60) == "FAILED"
+    assert cluster.log(job).count("ddpbench: error: --part cannot be '3/1'") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
