@@ -15,6 +15,7 @@ from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, only_job, only_record
 
 from ddpbench.analysis.summary import summarise
 from ddpbench.experiments.interleaving import schedule
+from ddpbench.record.environment import Transport
 from ddpbench.record.record import Record
 from ddpbench.record.trace import PHASES
 
@@ -33,6 +34,8 @@ def test_two_ranks_leave_one_whole_record(launch: Callable[..., Any], results: P
     record = only_record(results)
     assert (record.status, record.world_size, record.environment.backend) == ("ok", 2, "gloo")
     assert len({place.pid for place in record.environment.places}) == 2
+    assert record.environment.transport == [Transport(via="TCP", across=False)]
+    assert "gloo over sockets" in done.stdout
     for timed in record.rounds:
         assert [trace.rank for trace in timed.traces] == [0, 1]
         assert timed.images == 2 * 2 * 2

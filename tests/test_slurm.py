@@ -13,6 +13,7 @@ from imagery import cifar10
 from slurm import MOST, Cluster, NoSlurmError, two_nodes
 
 from ddpbench.cli.files import whole
+from ddpbench.record.environment import Transport
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job, Record, load
 
@@ -112,6 +113,7 @@ def test_two_nodes_write_one_record_with_a_trace_a_rank(
     run = finished()
     assert (run.status, run.environment.launcher, run.environment.nodes) == ("ok", "slurm", 2)
     assert [(place.rank, place.host, place.usable_cores) for place in run.environment.places] == [(0, "n1", 1), (1, "n2", 1)]
+    assert run.environment.transport == [Transport(via="TCP", across=True)]
     assert [[trace.rank for trace in timed.traces] for timed in run.rounds] == [[0, 1], [0, 1]]
     assert cluster.log(job).count("images/s   (") == 1, "one report"
     assert cluster.processes(job) == []
@@ -150,7 +152,7 @@ def test_the_tasks_of_an_array_measure_every_cell_of_a_sweep_once(sbatch: Callab
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
-    words = [*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "20", "--rounds", "20"]
+    words = [*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "20", "--rounds", "30"]
     job = sbatch(*words)
     cluster.until(job, lambda: sum(bool(each.records[0].rounds) for each in parts(tmp_path)) == 2, timeout=60)
     cluster.cancel(job)
@@ -162,7 +164,7 @@ def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int],
     assert cluster.wait(job, 120) == "COMPLETED", cluster.log(job)
     for kept, gone_on in zip(before, parts(tmp_path), strict=True):
         for old, new in zip(kept.records, gone_on.records, strict=True):
-            assert (new.status, sorted(timed.index for timed in new.rounds)) == ("ok", list(range(20)))
+            assert (new.status, sorted(timed.index for timed in new.rounds)) == ("ok", list(range(30)))
             assert new.rounds[: len(old.rounds)] == old.rounds, "what was whole is as it was"
 
 

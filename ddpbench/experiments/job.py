@@ -24,6 +24,7 @@ from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
+from ddpbench.experiments.transport import Travel
 from ddpbench.experiments.trial import TRIAL
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.device import Device
@@ -128,8 +129,10 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     if journal:
         world.board.pin("earlier", msgspec.json.encode([Earlier.of(record) for record in journal.job.records]).decode())
         world.board.pin("job", journal.job.started)
+    travel = Travel(world, pulse, journal)
     pulse.enter("joining the process group")
-    world.join()
+    with travel.listening():
+        world.join()
     world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
     earlier = msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
     rounds = [config.rounds for config in configs]
@@ -182,6 +185,7 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
     for index, measured in interleave(arms, allowance.has, at_once, recipe.even):
         pace.round_ended(index)
+        travel.learn(index)
         to_do.remove(index)
         if arms[index].over:
             to_do = [other for other in to_do if other != index]

@@ -17,6 +17,7 @@ from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import environment, software
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.transport import gloo_ways
 from ddpbench.machine.world import World, meet
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -119,7 +120,13 @@ def new_record(asked: Config, config: Config, world: World, label: str = "") -> 
     """The record of an arm that has not begun: what was asked for, and what that is on this machine."""
     device_type = world.device.torch.type
     stands = environment(
-        world.notices[0].software, world.places, world.seat.launcher, world.backend, device_type, world.device.why_no_health
+        world.notices[0].software,
+        world.places,
+        world.seat.launcher,
+        world.backend,
+        device_type,
+        world.device.why_no_health,
+        gloo_ways(world.places) if world.backend == "gloo" else [],
     )
     model = cost_of(config.workload, config.image_size)
     return Record(

@@ -11,7 +11,7 @@ import pynvml
 
 from ddpbench import __version__
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, speed_variables, usable_cores
-from ddpbench.record.environment import Environment, RankPlace, Software
+from ddpbench.record.environment import Environment, RankPlace, Software, Transport
 
 DALI_PACKAGES = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")
 
@@ -63,7 +63,9 @@ def software(cuda: bool) -> Software:
     )
 
 
-def environment(software: Software, places: list[RankPlace], launcher: str, backend: str, device_type: str, health: str) -> Environment:
+def environment(
+    software: Software, places: list[RankPlace], launcher: str, backend: str, device_type: str, health: str, transport: list[Transport]
+) -> Environment:
     """The environment of a job whose ranks stand at ``places``, as this rank sees it."""
     return Environment(
         software=software,
@@ -76,6 +78,7 @@ def environment(software: Software, places: list[RankPlace], launcher: str, back
         os=os_name(),
         cpu=cpu_name(),
         variables=speed_variables(),
+        transport=transport,
         health=health,
     )
 

@@ -62,6 +62,12 @@ class Gpu:
         place = _read(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
         return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0" if place else None
 
+    def reaches_by_nvlink(self, other: Gpu) -> bool | None:
+        """Whether the memory of another GPU of this host is reached over NVLink, switches in between or not."""
+        asked = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        status = _read(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, asked)))
+        return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
+
     def processes(self) -> list[tuple[int, int | None]]:
         """(pid, bytes) of every compute process; pids are those of NVML's name space, not always this container's."""
         found = _read(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []

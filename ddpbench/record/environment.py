@@ -34,6 +34,14 @@ class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
     usable_cores: float = 1.0  # affinity, cgroup quota and SLURM, whichever is least; of the node
 
 
+class Transport(msgspec.Struct, frozen=True, kw_only=True):
+    """One way that gradients take between ranks."""
+
+    via: str  # as NCCL names it, without the number of a card: "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"; gloo's is "TCP"
+    across: bool  # between hosts
+    over: str = ""  # what P2P goes over, "NVLink" or "PCIe", and NET/IB, "InfiniBand" or "RoCE"; empty where nobody told
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """The fingerprint of a job. ``places`` has one entry a rank, in rank order."""
 
@@ -47,4 +55,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     os: str = ""
     cpu: str = ""
     variables: dict[str, str] = {}  # those that change speed: OMP_NUM_THREADS, NCCL_*, TORCH_*, SLURM_JOB_ID ...
+    transport: list[Transport] = []  # empty where it is not known, and for one rank
+    infiniband: list[str] = []  # active devices of the first node, where every node has some
     health: str = ""  # why health is unavailable, said once; empty when NVML answers

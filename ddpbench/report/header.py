@@ -16,6 +16,7 @@ from ddpbench.record.record import Attestation, Record
 from ddpbench.report.figures import MISSING
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, flow, sentence
+from ddpbench.report.transport import travel
 
 IN_WORDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}
@@ -152,6 +153,7 @@ def _frame(record: Record) -> Iterator[Item]:
     config, software = record.config, record.environment.software
     yield "batch_size", f"batch {config.batch_size or MISSING} x {record.world_size} = {record.global_batch or MISSING}"
     yield "threads cores", _threads(record)
+    yield "engine", travel(record.environment) if wraps(record) else ""
     yield "", f"torch {software.torch}"
     if config.engine == "accelerate":
         yield "engine", f"accelerate {software.accelerate or MISSING}"

@@ -23,6 +23,7 @@ from ddpbench.report.grid import show_sections
 from ddpbench.report.header import count, device_word, labelled, place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, columns, command, flow, sentence
+from ddpbench.report.transport import travel
 from ddpbench.report.warnings import reasons, warnings
 
 IN_DOUBT = "in doubt"
@@ -66,7 +67,8 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
     yield from inked(flow("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
     shared = f"batch {top.global_batch} shared by {top.world_size}" if strong else f"batch {config.batch_size or MISSING} a {_device(top)}"
     rounds = f"up to {count(config.rounds, 'round')}, interleaved"
-    yield from inked(flow("", [place(top.environment), shared, f"torch {top.environment.software.torch}", rounds], page))
+    where = [place(top.environment), *filter(None, [travel(top.environment)])]
+    yield from inked(flow("", [*where, shared, f"torch {top.environment.software.torch}", rounds], page))
 
 
 def _device(record: Record) -> str:

@@ -1,0 +1,55 @@
+"""How gradients travel, in the records as soon as NCCL has told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from ddpbench.experiments.journal import Journal
+from ddpbench.machine.nccl_log import nccl_log
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.transport import Told, ask, in_order
+from ddpbench.machine.world import World
+from ddpbench.record.environment import Environment
+
+
+class Travel:
+    """What NCCL logs from the meeting of its ranks on, read off the clock. Gloo's ways are known without asking."""
+
+    def __init__(self, world: World, pulse: Pulse, journal: Journal | None) -> None:
+        self._world, self._pulse, self._journal = world, pulse, journal
+        self._log: Callable[[], str] = str
+        self._asked: set[int] = set()  # arms
+
+    @property
+    def _unknown(self) -> bool:
+        return self._world.backend == "nccl" and self._world.size > 1
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While the process group is made."""
+        if not self._unknown:
+            yield
+            return
+        with nccl_log() as self._log:
+            yield
+
+    def learn(self, arm: int) -> None:
+        """Asks all ranks after the first round of ``arm``, which has connected all that it needs. Every rank calls this."""
+        if not self._unknown or arm in self._asked:
+            return
+        self._asked.add(arm)
+        self._pulse.enter("asking how gradients travel")
+        told = ask(self._world, self._log())
+        for record in self._journal.job.records if self._journal else []:
+            record.environment = with_ways(record.environment, told)
+
+
+def with_ways(environment: Environment, told: Told) -> Environment:
+    """``environment`` with what was told of the ways that its ranks can take."""
+    if environment.device_type != "cuda" or environment.world_size == 1:
+        return environment
+    ways = {way for way in told.ways if environment.nodes > 1 or not way.across}
+    return msgspec.structs.replace(environment, transport=in_order(ways | {*environment.transport}), infiniband=told.infiniband)
