@@ -133,6 +133,12 @@ def test_mixed_ranks_are_refused_with_both_rows() -> None:
     assert "rank 1 (n2)  torch 2.15" in refused.value.message
 
 
+def test_gpus_of_different_models_are_refused() -> None:
+    notices = [Notice(place(rank, host=f"n{rank}", device=device), SOFTWARE) for rank, device in enumerate(("H200", "H100"))]
+    with pytest.raises(UsageError, match=r"rank 0 \(n0\)  device H200\n  rank 1 \(n1\)  device H100"):
+        refuse_mixed(notices, share_gpu=False)
+
+
 def test_two_ranks_on_one_gpu_need_leave() -> None:
     notices = [Notice(place(rank, device_id="GPU-a"), SOFTWARE) for rank in range(2)]
     with pytest.raises(UsageError, match="ranks 0 and 1 are on one GPU"):

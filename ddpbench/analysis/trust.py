@@ -8,6 +8,7 @@ from statistics import fmean
 
 from ddpbench.analysis.attested import not_as_asked, unused_scale
 from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, enough, steps
+from ddpbench.analysis.nodes import no_infiniband, unequal_nodes
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
@@ -249,6 +250,8 @@ RULES: tuple[Rule, ...] = (
     alloc_retry,
     cpu_starved,
     noisy_neighbour,
+    no_infiniband,
+    unequal_nodes,
     recycled,
     implausible,
 )

@@ -1,0 +1,296 @@
+"""How gradients travel: what NCCL logs, what is made of it, and what is said where a fast network stays unused.
+
+Lines of logs are as people have shown them in public issues of NCCL and of what builds on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import records
+import torch
+from msgspec.structs import replace
+from test_faults import PLAIN, only_record
+from torch import distributed as dist
+
+from ddpbench.analysis.trust import checks
+from ddpbench.experiments.transport import with_ways
+from ddpbench.machine.board import Board, Notice
+from ddpbench.machine.device import open_device
+from ddpbench.machine.infiniband import active_devices
+from ddpbench.machine.nccl_log import Channel, cards, channels, nccl_log
+from ddpbench.machine.seat import Seat
+from ddpbench.machine.transport import Told, ask, gloo_ways
+from ddpbench.machine.world import World
+from ddpbench.record.environment import Environment, Transport
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import Check
+from ddpbench.report.header import header
+from ddpbench.report.layout import Page
+
+P2P, SHM = Transport(via="P2P/CUMEM", across=False), Transport(via="SHM/direct/direct", across=False)
+IB, SOCKET = Transport(via="NET/IB/GDRDMA", across=True), Transport(via="NET/Socket", across=True)
+NVLINK, PCIE = replace(P2P, over="NVLink"), replace(P2P, over="PCIe")
+
+TWO_NODES = """\
+H20-GPU-06:4015539:4015652 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.4.7<0>
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 00/02 :    0   1   3   2
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Trees [0] -1/-1/-1->3->2 [1] -1/-1/-1->3->2
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 00/0 : 1[1] -> 3[1] [receive] via NET/IB/2/GDRDMA
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 01/0 : 3[1] -> 1[1] [send] via NET/IB/2/GDRDMA
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUMEM
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 01/0 : 3[1] -> 2[0] via P2P/CUMEM
+H20-GPU-06:4015540:4015653 [1] NCCL INFO Connected all rings
+"""
+
+
+# what NCCL logs
+
+
+@pytest.mark.parametrize(
+    ("line", "channel"),
+    [
+        (
+            "swat1-04:2017630:2017697 [7] NCCL INFO Channel 00/0 : 7[7] -> 6[6] via P2P/direct pointer/read",
+            (7, 6, "P2P/direct pointer/read"),
+        ),
+        ("<cluster_name>:919:1150 [0] NCCL INFO Channel 01/0 : 8[0] -> 15[7] via P2P/IPC/read", (8, 15, "P2P/IPC/read")),
+        ("gpu-dev-a1069b08:1768:1768 [6] NCCL INFO Channel 21/0 : 6[6] -> 7[7] via P2P/CUMEM", (6, 7, "P2P/CUMEM")),
+        ("[2026-05-05 06:16:47] n1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", (0, 1, "P2P/CUMEM/read")),
+        ("m27xf:3884652:3884740 [7] NCCL INFO Channel 01 : 7[7] -> 2[2] via SHM/direct/direct", (7, 2, "SHM/direct/direct")),
+        ("swat1-04:2017630:2017699 [5] NCCL INFO Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3", (5, 12, "NET/IB")),
+        (
+            "deepseek-v2-5-0:5969:23467 [0] NCCL INFO Channel 00/1 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA/Shared",
+            (0, 1, "NET/IB/GDRDMA/Shared"),
+        ),
+        ("hostname-test:987:1260 [7] NCCL INFO Channel 03/0 : 47[7] -> 39[7] [receive] via NET/IBext_v8/2", (47, 39, "NET/IBext_v8")),
+        ("ubuntu:9621:9692 [7] NCCL INFO Channel 14/0 : 15[7] -> 0[0] [send] via NET/Socket/0", (15, 0, "NET/Socket")),
+        (
+            "vm-host38:33958:34017 [1] NCCL INFO Channel 01/1 : 3[0] -> 0[1] [send] via NET/NCCL RDMA Plugin v6/0(2)/GDRDMA/Shared",
+            (3, 0, "NET/NCCL RDMA Plugin v6/GDRDMA/Shared"),
+        ),
+        (
+            "nccl-tests-efa-worker-0:27:72 [1] NCCL INFO Channel 00 : 1[101d0] -> 8[101c0] [send] via NET/AWS Libfabric/0/GDRDMA",
+            (1, 8, "NET/AWS Libfabric/GDRDMA"),
+        ),
+        (
+            "macpro:253809:253907 [3] NCCL INFO Channel 00/0 : 3[1e000] -> 0[b000] via P2P/direct pointer comm 0x588ff95e26d0 nRanks 04",
+            (3, 0, "P2P/direct pointer"),
+        ),
+    ],
+)
+def test_a_connection_is_read_as_nccl_names_it(line: str, channel: tuple[int, int, str]) -> None:
+    assert channels(f"before\n{line}\nafter\n") == {Channel(*channel)}
+
+
+def test_nothing_else_of_a_log_is_a_connection() -> None:
+    assert channels(TWO_NODES) == {Channel(1, 3, "NET/IB/GDRDMA"), Channel(3, 1, "NET/IB/GDRDMA"), Channel(3, 2, "P2P/CUMEM")}
+
+
+@pytest.mark.parametrize(
+    ("using", "spoken"),
+    [
+        ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eno1:101.262.0.9<0>", "InfiniBand"),
+        ("NET/IB : Using [0]mlx5_0:1/RoCE ; OOB nmn0:10.252.1.67<0>", "RoCE"),
+        ("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/IB/SHARP ; OOB ib0:10.0.0.7<0>", ""),
+        ("NET/Socket : Using [0]eth0:10.0.0.5<0>", ""),
+    ],
+)
+def test_what_the_cards_speak(using: str, spoken: str) -> None:
+    assert cards(f"n1:1:257 [0] NCCL INFO {using}\n") == spoken
+
+
+# how it is made to log
+
+
+def log_as_nccl_does(text: str) -> None:
+    """Opens the file that the environment names, and writes."""
+    with open(os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid())), "w") as file:
+        file.write(text)
+
+
+@pytest.fixture
+def no_log_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("NCCL_DEBUG")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_log_asked_for")
+def test_a_log_lies_in_no_folder_and_asks_for_nothing_afterwards() -> None:
+    before = dict(os.environ)
+    with nccl_log() as log:
+        assert os.environ["NCCL_DEBUG"] == "INFO"
+        assert log() == ""
+        log_as_nccl_does(TWO_NODES)
+    assert log() == TWO_NODES
+    assert dict(os.environ) == before
+
+
+@pytest.mark.usefixtures("no_log_asked_for")
+@pytest.mark.parametrize(("level", "read"), [("INFO", True), ("info", True), ("WARN", False)])
+def test_a_log_that_was_asked_for_is_left_as_it_is(level: str, read: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", level)
+    monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "nccl.%p"))
+    before = dict(os.environ)
+    with nccl_log() as log:
+        assert dict(os.environ) == before
+        assert log() == ""
+        log_as_nccl_does(TWO_NODES)
+    assert log() == (TWO_NODES if read else "")
+
+
+@pytest.mark.usefixtures("no_log_asked_for")
+def test_a_log_on_the_terminal_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    with nccl_log() as log:
+        assert "NCCL_DEBUG_FILE" not in os.environ
+    assert log() == ""
+
+
+# what is made of it
+
+
+def world(places: Environment) -> World:
+    """Those ranks, of which this process is the first and the only one to be asked."""
+    seat = Seat(host="node-01")
+    notices = [Notice(place, records.SOFTWARE) for place in places.places]
+    return World(seat, open_device("cpu", seat, share_gpu=False), Board(dist.HashStore(), seat), notices, "none", 60.0)
+
+
+def test_a_rank_tells_which_ways_lead_to_another_host() -> None:
+    told = ask(world(records.environment(4, nodes=2)), TWO_NODES)
+    assert told.ways == [P2P, replace(IB, over="RoCE")]
+    far = TWO_NODES.replace("3[1]", "4[1]")
+    assert ask(world(records.environment(4, nodes=2)), far).ways == [], "ranks of another world"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "across"), [(1, 1, []), (2, 1, [False]), (2, 2, [True]), (4, 2, [False, True])], ids=["one", "host", "nodes", "both"]
+)
+def test_gloo_goes_over_sockets(ranks: int, nodes: int, across: list[bool]) -> None:
+    assert gloo_ways(records.environment(ranks, nodes=nodes).places) == [Transport(via="TCP", across=each) for each in across]
+
+
+def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
+    told = Told([NVLINK, IB], ["mlx5_0"])
+    both = with_ways(records.environment(4, nodes=2, transport=[SOCKET]), told)
+    assert (both.transport, both.infiniband) == ([NVLINK, IB, SOCKET], ["mlx5_0"])
+    assert with_ways(records.environment(2), told).transport == [NVLINK]
+    assert with_ways(records.environment(1), told).transport == []
+    assert with_ways(records.environment(2, device="Xeon CPU"), told).transport == []
+
+
+def test_a_record_from_before_says_nothing_of_it() -> None:
+    old = msgspec.to_builtins(records.environment(4))
+    del old["transport"], old["infiniband"]
+    assert msgspec.convert(old, Environment).transport == []
+
+
+# what is said
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "ways", "told"),
+    [
+        (4, 1, [NVLINK], "NCCL over NVLink"),
+        (4, 1, [PCIE], "NCCL over PCIe"),
+        (4, 1, [P2P], "NCCL over P2P"),
+        (4, 1, [NVLINK, SHM], "NCCL over NVLink and shared memory"),
+        (4, 2, [NVLINK, replace(IB, over="InfiniBand")], "NCCL over NVLink, InfiniBand between nodes"),
+        (2, 2, [IB], "NCCL over IB"),
+        (4, 2, [SHM, SOCKET], "NCCL over shared memory, sockets between nodes"),
+        (2, 2, [Transport(via="NET/AWS Libfabric/GDRDMA", across=True)], "NCCL over AWS Libfabric"),
+        (4, 1, [], ""),
+    ],
+)
+def test_the_head_says_it_in_a_few_words(ranks: int, nodes: int, ways: list[Transport], told: str) -> None:
+    record = records.record([records.BUSY] * ranks, environment=records.environment(ranks, nodes=nodes, transport=ways))
+    printed = "\n".join(line.plain for line in header(record, Page(200, unicode=True)))
+    assert (f"     {told}     " in printed) if told else (" over " not in printed)
+
+
+def test_gloo_over_sockets_is_said_once() -> None:
+    ways = [Transport(via="TCP", across=False), Transport(via="TCP", across=True)]
+    place = records.environment(4, nodes=2, device="Xeon CPU", transport=ways)
+    printed = "\n".join(
+        line.plain for line in header(records.cpu_run(ranks=[records.BUSY] * 4, environment=place), Page(200, unicode=True))
+    )
+    assert "     gloo over sockets     " in printed
+
+
+def the_check(name: str, record: Record) -> Check | None:
+    return next((check for check in checks(record) if check.name == name), None)
+
+
+def on_two_nodes(ways: Sequence[Transport], **changes: Any) -> Record:
+    environment = records.environment(4, nodes=2, transport=list(ways), **changes)
+    return records.record(environment=environment)
+
+
+def test_sockets_beside_infiniband_are_warned_of() -> None:
+    found = the_check("no-infiniband", on_two_nodes([NVLINK, SOCKET], infiniband=["mlx5_0"]))
+    assert found is not None
+    assert found.effect == "warns"
+    assert found.sentence == "NCCL goes over sockets between nodes: no InfiniBand used although mlx5_0 is there"
+    off = {"NCCL_IB_DISABLE": "1"}
+    found = the_check("no-infiniband", on_two_nodes([SOCKET], infiniband=["mlx5_0", "mlx5_1"], variables=off))
+    assert found is not None
+    assert "mlx5_0, mlx5_1 are there" in found.sentence
+    assert found.hint.startswith("`unset NCCL_IB_DISABLE`")
+
+
+@pytest.mark.parametrize(
+    ("ways", "infiniband"),
+    [([NVLINK, IB], ["mlx5_0"]), ([NVLINK, SOCKET], []), ([NVLINK], ["mlx5_0"]), ([], ["mlx5_0"])],
+    ids=["used", "not there", "one host", "unknown"],
+)
+def test_where_nothing_is_lost_nothing_is_said(ways: list[Transport], infiniband: list[str]) -> None:
+    assert the_check("no-infiniband", on_two_nodes(ways, infiniband=infiniband)) is None
+
+
+def test_unequal_nodes_are_said() -> None:
+    environment = records.environment(4, nodes=2)
+    places = [replace(place, host=f"node-{1 + (place.rank > 0):02}") for place in environment.places]
+    found = the_check("unequal-nodes", records.record(environment=replace(environment, places=places)))
+    assert found is not None
+    assert (found.effect, found.sentence) == ("informs", "1 rank on node-01, 3 on node-02")
+    places = [replace(place, usable_cores=16.0 if place.node_rank else 60.0) for place in environment.places]
+    found = the_check("unequal-nodes", records.record(environment=replace(environment, places=places)))
+    assert found is not None
+    assert found.sentence == "16 usable cores on node-02, 60 on node-01"
+
+
+# what the kernel shows
+
+
+def test_only_infiniband_that_is_in_use_counts(tmp_path: Path) -> None:
+    cards = {"mlx5_0": ("InfiniBand", "4: ACTIVE"), "mlx5_1": ("InfiniBand", "1: DOWN"), "mlx5_2": ("Ethernet", "4: ACTIVE")}
+    for card, (layer, state) in cards.items():
+        port = tmp_path / card / "ports" / "1"
+        port.mkdir(parents=True)
+        (port / "link_layer").write_text(f"{layer}\n")
+        (port / "state").write_text(f"{state}\n")
+    assert active_devices(tmp_path) == ["mlx5_0"]
+    assert active_devices(tmp_path / "nowhere") == []
+
+
+# for real
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks need two GPUs")
+def test_two_gpus_of_one_host_reach_each_other_by_memory(launch: Callable[..., Any], results: Path) -> None:
+    words = ["resnet18", "--gpus", "2", "-b", "8", "--steps", "2", "--rounds", "1", "--warmup", "1"]
+    done = launch([*PLAIN, *words, "-o", str(results)])
+    assert done.returncode == 0, done.stderr
+    environment = only_record(results).environment
+    assert environment.transport
+    assert {way.via.partition("/")[0] for way in environment.transport} <= {"P2P", "SHM"}
+    assert not any(way.across for way in environment.transport)
+    assert "NCCL over " in done.stdout
+    assert not any(name.startswith("NCCL_DEBUG") for name in environment.variables)
