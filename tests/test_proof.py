@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import records
-from diagnoses import TORCH, diagnosis
+from diagnoses import DIAGNOSES, TORCH, alone_of, diagnosis
 from msgspec.structs import replace
 from records import BUSY
 from test_diagnose import HERE
@@ -23,7 +24,7 @@ from ddpbench.experiments.diagnose.proof import laid_out, predictions_of, takes_
 from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.prediction import Change, Prediction
-from ddpbench.record.record import Job
+from ddpbench.record.record import Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
 
@@ -89,6 +90,32 @@ def test_where_nothing_gained_the_setting_stays() -> None:
     assert "use    the setting as it is: nothing that was tried is measurably faster" in shown
 
 
+def test_a_cure_that_failed_is_told_and_the_others_count() -> None:
+    job = tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)})
+    [arm] = [record for record in job.records if record.label == f"{TRIED}--workers 4"]
+    arm.status, arm.fault = "failed", Fault(message="no room for so many workers, on rank 1 (node-01)")
+    _, four, three, _ = outcomes(job)
+    assert (four.measured, four.failed) == (None, "no room for so many workers, on rank 1 (node-01)")
+    assert three.measured is not None
+    assert best(outcomes(job)) is None
+    for width in (60, 80):
+        shown = page(job, width)
+        assert max(len(line) for line in shown.splitlines()) <= width
+        assert "failed: no room for so many workers, on rank 1 (node-01)" in " ".join(shown.split())
+
+
+def test_what_was_not_tried_is_unproved() -> None:
+    shown = " ".join(page(tried({AGAIN: 100.0}, {"4": (2.2, 2.0, 2.5)})).split())
+    assert "not tried unproved" in shown
+    assert "cannot be tried here unproved" in shown
+
+
+def test_where_nothing_can_be_tried_the_setting_stays_too() -> None:
+    job = tried({}, {})
+    assert "use the setting as it is: no gain is predicted of anything that can be tried here" in " ".join(page(job).split())
+    assert "use " not in page(tried({}, {"4": (2.2, 2.0, 2.5)})).rpartition(".json")[2], "there was no time for it"
+
+
 def test_a_loss_is_called_one() -> None:
     shown = page(tried({AGAIN: 100.0, f"{TRIED}--workers 3": 160.0}, {"3": (1.5, 1.3, 1.7)}))
     assert ", a loss" in " ".join(shown.split())
@@ -101,6 +128,26 @@ def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing(
     cores = next(each for words, each in found.items() if "--cores-per-gpu" in words)
     assert cores.gain is not None
     assert cores.gain > 10
+
+
+def test_workers_that_only_take_turns_with_their_trainers_are_weighed_against_none() -> None:
+    """An image takes 4 ms of a core beside the training, and 2 with the cores to itself."""
+    job = DIAGNOSES["loader-steals-cpu"][0]()
+    assert job.diagnosis is not None
+    job.diagnosis.alone = [alone_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
+    job.diagnosis.alone_single = job.diagnosis.alone[0]
+    [without] = [each for each in predictions_of(job) if each.change == Change(workers=0)]
+    assert without.gain == pytest.approx(1.2, abs=0.06)
+    assert "the trainer takes as long for a batch as a worker" in without.assumed
+
+
+def test_fewer_launches_are_priced_once_the_kernels_of_a_step_were_seen() -> None:
+    job = DIAGNOSES["launch-bound"][0]()
+    shown = " ".join(page(job).split())
+    assert "nothing to do for the data" in shown
+    assert re.search(r"--compile reduce-overhead: [\d.]+x \([\d.]+ to [\d.]+\), predicted \(90%\); CUDA graphs", shown)
+    job.records[1].launch_gap = None
+    assert "--compile reduce-overhead: needs a measurement" in " ".join(page(job).split())
 
 
 def wanted_s(batch_s: float, cures: int) -> float:
@@ -135,3 +182,20 @@ def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results:
     assert more.measured is not None
     assert more.measured.center > 1.3
     assert "use    " in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(launch: Callable[..., Any], results: Path) -> None:
+    loader = ["--loader", "situations.spoilt:for_one_worker", "-j", "1", "--device", "cpu"]
+    words = ["diagnose", "situations.workloads:light_cifar", *loader, "--time-limit", "60", "-o", str(results)]
+    done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
+    assert done.returncode == 0, done.stderr
+    job = only_job(results)
+    failed = [record for record in job.records if record.fault]
+    assert failed
+    assert all(record.label.startswith(f"{TRIED}--workers ") for record in failed)
+    assert failed[0].fault is not None
+    assert failed[0].fault.message.startswith("there is room for one worker, on rank 1 (")
+    assert "failed: there is room for one worker" in " ".join(done.stdout.split())
+    assert next(record for record in job.records if record.label == AGAIN).rounds

@@ -76,6 +76,14 @@ def figure(record: Record) -> Headline | None:
     return record.headline if record.status in FIGURE_STANDS else None
 
 
+def why_no_figure(record: Record) -> str:
+    """What went wrong in it, in a sentence."""
+    if record.fault is not None:
+        return record.fault.message
+    blocking = [check.sentence for check in record.checks if check.effect == "blocks"]
+    return blocking[0] if blocking else "no round was finished"
+
+
 def same_devices(record: Record, other: Record) -> bool:
     return _devices(record) == _devices(other)
 
@@ -85,20 +93,13 @@ def _row(record: Record, first: Record) -> ArmRow:
     row = ArmRow(record.config, memory_bytes=summary.peak_bytes if cuda else summary.rss_bytes)
     headline = figure(record)
     if headline is None:
-        return replace(row, state=record.status, why=_why_no_figure(record))
+        return replace(row, state=record.status, why=why_no_figure(record))
     row = replace(row, images_per_s=headline.images_per_s, reach=reach(record))
     if not same_devices(record, first):
         return replace(row, state="not comparable", why=f"other {'GPU' if cuda else 'CPU'}")
     speedup = ratio(record, first) if figure(first) else None
     uneven = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
     return replace(row, speedup=speedup, uneven=uneven)
-
-
-def _why_no_figure(record: Record) -> str:
-    if record.fault is not None:
-        return record.fault.message
-    blocking = [check.sentence for check in record.checks if check.effect == "blocks"]
-    return blocking[0] if blocking else "no round was finished"
 
 
 def _devices(record: Record) -> Counter[str]:

@@ -7,7 +7,7 @@ from math import inf
 
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.legs import OutOfTime
-from ddpbench.record.errors import DoesNotFit
+from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Round
 
 
@@ -27,10 +27,10 @@ def schedule(rounds: Sequence[int], at_once: Mapping[int, int] | None = None) ->
 
 def interleave(
     arms: Sequence[Arm], in_time: Callable[[int], bool], at_once: Mapping[int, int] | None = None, even: bool = False
-) -> Iterator[tuple[int, Round | DoesNotFit | None]]:
+) -> Iterator[tuple[int, Round | ArmOver | None]]:
     """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
 
-    An arm whose numbers died is not continued, and one of several that does not fit the device gives the reason in place of a
+    An arm whose numbers died is not continued, and one of several that cannot go on gives the reason in place of a
     round. ``in_time(arm)`` is asked before every round, on every rank; a round in legs asks for itself before each further one.
     One for which there is no time is passed over: another arm's may be shorter. With ``even`` none gets ahead of it by that: once an
     arm that has begun goes without a round, no other has a later one. The arm of the last round is left on the device.
@@ -49,7 +49,7 @@ def interleave(
             measured = arm.round(turn)
         except OutOfTime:
             continue
-        except DoesNotFit as problem:
+        except ArmOver as problem:
             arm.over = True
             yield index, problem
         else:

@@ -24,6 +24,7 @@ from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
+from ddpbench.experiments.together import OPENING
 from ddpbench.experiments.transport import Travel
 from ddpbench.experiments.trial import TRIAL
 from ddpbench.machine.ceilings import matmul_tflops
@@ -33,7 +34,7 @@ from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import BenchError, DoesNotFit, Exit
+from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Record, Round
 from ddpbench.record.request import Request
@@ -212,10 +213,10 @@ def named(request: Request, configs: Sequence[Config], index: int, text: str) ->
     return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
 
 
-def note(journal: Journal, index: int, arm: Arm, measured: Round | DoesNotFit, ceilings: Ceilings | None) -> str:
+def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceilings: Ceilings | None) -> str:
     """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
-    if isinstance(measured, DoesNotFit):
-        journal.drop(index, measured, TRIAL)
+    if isinstance(measured, ArmOver):
+        journal.drop(index, measured, TRIAL if isinstance(measured, DoesNotFit) else OPENING)
         return measured.message
     learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
     journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})

@@ -64,7 +64,11 @@ class RefusedElsewhere(UsageError):
     known: Knowledge = "told"
 
 
-class DoesNotFit(BenchError):
+class ArmOver(BenchError):
+    """One of several arms cannot go on, on any rank; the others do."""
+
+
+class DoesNotFit(ArmOver):
     """One step of an arm needs more memory than the device of some rank has."""
 
 

@@ -35,15 +35,16 @@ def proof(job: Job, page: Page) -> Iterator[Text]:
 
 
 def use(job: Job, page: Page) -> Iterator[Text]:
-    """Nothing where nothing was tried."""
-    found = outcomes(job)
-    real = diagnosed(job)
-    tried = [each for each in found if each.measured is not None]
-    if not tried or real is None:
+    """Nothing where nothing was predicted, or what was could be tried, and was not."""
+    found, real = outcomes(job), diagnosed(job)
+    if not found or real is None:
         return
-    winner = best(tried)
+    winner = best(found)
     if winner is None or winner.measured is None:
-        yield from inked(sentence("use    ", "the setting as it is: nothing that was tried is measurably faster", page), LABEL, 3)
+        tried = any(each.failed or each.measured for each in found)
+        if tried or not any(each.prediction.gain is not None and can_be_tried(each.prediction.change) for each in found):
+            why = "nothing that was tried is measurably faster" if tried else "no gain is predicted of anything that can be tried here"
+            yield from inked(sentence("use    ", f"the setting as it is: {why}", page), LABEL, 3)
         return
     yield from inked(command("use    ", command_for(job, winner.prediction.change), page), GOOD)
     yield from inked(sentence("worth  ", _worth(winner.measured.center, job, real), page), LABEL, 5)
@@ -58,17 +59,24 @@ def _predicted(outcome: Outcome) -> str:
 
 def _measured(outcome: Outcome) -> Sequence[str]:
     """What came of it, and how well the prediction held."""
+    if outcome.failed:
+        return [f"failed: {outcome.failed}"]
     if outcome.measured is None:
-        return ["not tried" if can_be_tried(outcome.prediction.change) else "cannot be tried here", ""]
+        return ["not tried" if can_be_tried(outcome.prediction.change) else "cannot be tried here", "unproved"]
     ratio, predicted = outcome.measured, outcome.prediction.gain or 1.0
     if not ratio.has_interval:
-        return [f"{about(ratio.center, 2)}x, too few rounds to tell", ""]
-    error = f"{100 * (predicted / ratio.center - 1):+.0f}%"
-    held = f"{'inside' if outcome.inside else 'outside'}, {error}"
+        return [f"{about(ratio.center, 2)}x, too few rounds to tell", "unproved"]
+    held = f"{'inside' if outcome.inside else 'outside'}, {_off_by(predicted / ratio.center - 1)}"
     center, low, high = interval(ratio.center, ratio.low, ratio.high, width_digits=1)
     if not outcome.told:
         return [f"{center}x ({low} to {high})", f"{held}, no gain measured"]
     return [f"{center}x ({low} to {high})", held + ("" if outcome.gained else ", a loss")]
+
+
+def _off_by(error: float) -> str:
+    """``9% too high``."""
+    share = f"{100 * abs(error):.0f}%"
+    return "0% off" if share == "0%" else f"{share} too {'high' if error > 0 else 'low'}"
 
 
 def _worth(gain: float, job: Job, real: Record) -> str:

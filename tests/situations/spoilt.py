@@ -26,6 +26,7 @@ from ddpbench.data.samples import Collate, TreeSamples
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
 
 TAIL = 64
@@ -175,6 +176,13 @@ class Asked(Dataset[tuple[Tensor, int]]):
 
 def far_away(config: Config) -> DataLoader[Any]:
     return DataLoader(Asked(), config.batch_size, num_workers=config.workers or 0, drop_last=True)
+
+
+def for_one_worker(config: Config, rank: int) -> DataLoader[Any]:
+    """The same, which has no more on the second rank."""
+    if rank == 1 and (config.workers or 0) > 1:
+        raise BenchError("there is room for one worker")
+    return far_away(config)
 
 
 def own_folder(config: Config) -> DataLoader[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpbench.analysis.command import CONFIG, Rerun
-from ddpbench.analysis.compare import Ratio, ratio
+from ddpbench.analysis.compare import FIGURE_STANDS, Ratio, ratio, why_no_figure
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.record.diagnosis import AGAIN, TRIED
 from ddpbench.record.prediction import Change, Prediction
@@ -14,11 +14,11 @@ from ddpbench.record.record import Job, Record
 
 @dataclass(frozen=True)
 class Outcome:
-    """``measured`` is None where a change was not tried; ``record`` is the arm that did."""
+    """``measured`` is None where a change was not tried, or came to nothing: ``failed`` says why."""
 
     prediction: Prediction
     measured: Ratio | None = None
-    record: Record | None = None
+    failed: str = ""
 
     @property
     def inside(self) -> bool | None:
@@ -43,13 +43,17 @@ def outcomes(job: Job) -> list[Outcome]:
     """One a prediction of the diagnosis, the greatest predicted gain first."""
     if job.diagnosis is None:
         return []
-    by_label = {record.label: record for record in job.records if record.rounds}
-    again = by_label.get(AGAIN)
-    found = []
-    for prediction in job.diagnosis.predictions:
-        tried = by_label.get(TRIED + prediction.change.words)
-        found.append(Outcome(prediction, ratio(tried, again) if tried and again else None, tried))
+    by_label = {record.label: record for record in job.records}
+    found = [_outcome(each, by_label.get(TRIED + each.change.words), by_label.get(AGAIN)) for each in job.diagnosis.predictions]
     return sorted(found, key=lambda each: -(each.prediction.gain or 0.0))
+
+
+def _outcome(prediction: Prediction, tried: Record | None, again: Record | None) -> Outcome:
+    if tried is None or again is None:
+        return Outcome(prediction)
+    if fault := next((arm for arm in (tried, again) if arm.status not in FIGURE_STANDS), None):
+        return Outcome(prediction, failed=why_no_figure(fault))
+    return Outcome(prediction, ratio(tried, again))
 
 
 def best(found: list[Outcome]) -> Outcome | None:

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import torch
 
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
 from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.pipeline.cures import WORTH_IT, loader_cures
+from ddpbench.analysis.pipeline.cures import loader_cures
 from ddpbench.analysis.whatif.answer import asked_of, predicted
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
+from ddpbench.data.loader import Loader
+from ddpbench.data.open import check
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Opener
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.experiments.interleaving import interleave
@@ -23,6 +26,7 @@ from ddpbench.experiments.job import note
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import new_record
+from ddpbench.experiments.together import opened_by_all
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.errors import BenchError
@@ -79,7 +83,8 @@ def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s:
     found = [Turns(AGAIN, present, scene.paced(usual, present))]
     for cure in cures:
         config = msgspec.structs.replace(present, **fields_of(cure.change))
-        found.append(Turns(TRIED + cure.change.words, config, scene.paced(usual, config, cure.gain or 1.0)))
+        batches = (present.batch_size or 1) / (config.batch_size or 1)  # as many as of the present setting have as many images
+        found.append(Turns(TRIED + cure.change.words, config, scene.paced(usual, config, batches * (cure.gain or 1.0))))
     return found
 
 
@@ -103,8 +108,8 @@ def foretold(journal: Journal) -> list[Prediction]:
 
 def promising(predictions: Sequence[Prediction]) -> list[Prediction]:
     """Those to try, the greatest gain first."""
-    worth = [each for each in predictions if (each.gain or 0.0) >= WORTH_IT and can_be_tried(each.change)]
-    return sorted(worth, key=lambda each: -(each.gain or 0.0))[:MOST]
+    possible = [each for each in predictions if each.gain is not None and can_be_tried(each.change)]
+    return sorted(possible, key=lambda each: -(each.gain or 0.0))[:MOST]
 
 
 def predictions_of(job: Job) -> list[Prediction]:
@@ -121,9 +126,10 @@ def predictions_of(job: Job) -> list[Prediction]:
 
 
 def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -> None:
-    """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``pace``."""
-    ground, opener, briefs = scene.ground, scene.openers.of(REAL), [each.brief for each in turns]
+    """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``pace``. A cure that fails is told so."""
+    ground, briefs = scene.ground, [each.brief for each in turns]
     world, journal = ground.world, ground.journal
+    opener = opened_by_all(checked(scene.openers.of(REAL)), world)
     first = enter_records(journal, turns, scene) if journal else 0
     allowance = Allowance(end_s, pace, world, briefs)
     arms = [Arm(each.config, len(turns), world.on(each.config.device), ground.pulse, opener=opener, brief=each.brief) for each in turns]
@@ -138,6 +144,16 @@ def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -
         ground.progress.stage(f"{turns[index].label}: {text}")
     for arm in arms:
         arm.leave()
+
+
+def checked(opener: Opener) -> Opener:
+    """The same, after all that can be checked before: other workers may want more shared memory than there is."""
+
+    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+        check(config, dataset, classes, world_size)
+        return opener(config, dataset, classes, rank, world_size, device)
+
+    return opened
 
 
 def enter_records(journal: Journal, turns: Sequence[Turns], scene: Scene) -> int:

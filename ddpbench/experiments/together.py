@@ -1,0 +1,63 @@
+"""What every rank does for itself before they go on together: it succeeds on all of them, or on none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from ddpbench.data.loader import Loader
+from ddpbench.experiments.arms import Opener
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.errors import ArmOver, BenchError
+
+Found = TypeVar("Found")
+
+OPENING = "opening the loader"
+"""The phase of a run in which this happens."""
+
+
+def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
+    """What ``do`` gives, which waits for no other rank.
+
+    Where it fails on one, whatever the reason, it is undone on the others, and every rank raises ArmOver: or they would wait for ever.
+    """
+    done: list[Found] = []
+    why = ""
+    try:
+        done.append(do())
+    except Exception as problem:
+        place = world.places[world.rank]
+        why = f"{_in_a_line(problem)}, on rank {place.rank} ({place.host})"
+    if not world.most(float(bool(why))):
+        return done[0]
+    for found in done:
+        undo(found)
+    told = [text.decode() for text in world.gather(why.encode()) if text]
+    raise ArmOver(told[0] if told else "another rank could not")
+
+
+def opened_by_all(opener: Opener, world: World) -> Opener:
+    """The same, for loaders of which nobody knows whether they work here: each gives a batch on every rank before it is used."""
+
+    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+        def with_a_batch() -> Loader:
+            loader = opener(config, dataset, classes, rank, world_size, device)
+            try:
+                loader.next_batch(lambda: None)
+            except BaseException:
+                loader.close()
+                raise
+            return loader
+
+        return on_every_rank(world, with_a_batch, lambda loader: loader.close())
+
+    return opened
+
+
+def _in_a_line(problem: Exception) -> str:
+    if isinstance(problem, BenchError):
+        return problem.message
+    return f"{type(problem).__name__}: {next(iter(str(problem).strip().splitlines()), 'no message')}"

@@ -1,0 +1,45 @@
+"""What is done on every rank or on none: a world of one here, two ranks in the diagnosis of a loader that works on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from training import InMemory, config, world_of_one
+
+from ddpbench.experiments.together import on_every_rank, opened_by_all
+from ddpbench.record.errors import ArmOver, BenchError
+
+
+class Broken(InMemory):
+    """It opens, and has no batch."""
+
+    closed = False
+
+    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        raise BenchError("the file is gone", "look for it")
+
+    def close(self) -> None:
+        Broken.closed = True
+
+
+def no_space() -> None:
+    raise OSError("No space left on device\nand more that nobody reads")
+
+
+def test_what_succeeds_is_given_and_what_fails_says_why_and_where() -> None:
+    world = world_of_one()
+    assert on_every_rank(world, lambda: 3) == 3
+    with pytest.raises(ArmOver) as failed:
+        on_every_rank(world, no_space)
+    assert failed.value.message == "OSError: No space left on device, on rank 0 (here)"
+
+
+def test_a_loader_has_given_a_batch_before_it_is_used_and_is_closed_where_it_cannot() -> None:
+    world, where = world_of_one(), ("cifar10", 4, 0, 1, torch.device("cpu"))
+    loader = opened_by_all(lambda *_: InMemory(torch.device("cpu")), world)(config(), *where)
+    assert loader.next_batch(lambda: None)[1].shape == (8,)
+    with pytest.raises(ArmOver, match=r"^the file is gone, on rank 0 \(here\)$"):
+        opened_by_all(lambda *_: Broken(torch.device("cpu")), world)(config(), *where)
+    assert Broken.closed
