@@ -86,6 +86,12 @@ def test_no_step_is_shorter_than_its_work_on_the_cores() -> None:
     assert course(replace(crowded, cores=64.0)).step == pytest.approx(0.1, rel=0.01)
 
 
+def test_no_step_is_shorter_than_its_files_take_to_come_from_the_storage() -> None:
+    plenty = replace(EVEN, workers=16, storage=0.25)
+    assert course(plenty) == Course(pytest.approx(0.25), pytest.approx(0.6))
+    assert course(replace(plenty, storage=0.05)).step == pytest.approx(0.1, rel=0.01)
+
+
 def test_one_rank_with_slow_batches_holds_all_of_them_up() -> None:
     assert course(replace(EVEN, ranks=3, batches=[[0.2], [2.0], [0.2]])).step == pytest.approx(0.5, rel=0.01)
 

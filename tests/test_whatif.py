@@ -75,6 +75,20 @@ def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
     assert gain(heavy, prefetch=8) > 1.05
 
 
+def test_handing_batches_over_takes_as_much_of_the_cores_with_fewer_workers() -> None:
+    """A step's trainer takes 1.1 s of a core in the run, and 0.04 on batches that are there: the difference is no price of turns."""
+    job = DIAGNOSES["oversubscribed"][0]()
+    device = job.records[1]
+    device.rounds = [replace(timed, traces=[replace(trace, cpu_s=0.04 * trace.steps) for trace in timed.traces]) for timed in device.rounds]
+    assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "it might be one, where nobody saw what handing over takes"
+    assert job.diagnosis is not None
+    job.diagnosis.alone = [replace(each, cpu_s=each.cpu_s + 0.005 * each.images) for each in job.diagnosis.alone]
+    assert gain(job, workers=3) == pytest.approx(1, abs=0.01)
+    without = asked(job, workers=0)
+    assert without.before.handing == pytest.approx(1.055, abs=0.01)
+    assert without.after.handing == 0
+
+
 def test_files_in_memory_save_the_wait_for_them() -> None:
     """30 of the 39.1 ms that a worker takes for an image."""
     job = DIAGNOSES["slow-storage"][0]()
@@ -88,6 +102,20 @@ def test_more_workers_ask_more_of_the_storage() -> None:
     assert said in [each.text for each in told.assumed]
     assert told.high / told.low > fast.high / fast.low
     assert said not in [each.text for each in asked(job, workers=60, data_in_memory=True).price.assumed]
+
+
+def test_no_number_of_workers_reads_more_than_the_storage_gives() -> None:
+    """A node's 3,100 files/s, of which a twentieth lies in memory: 815 images/s a rank, where 380 are read."""
+    job = DIAGNOSES["slow-storage"][0]()
+    crowded = asked(job, workers=60, cores_per_gpu=64).price
+    assert crowded.gain == pytest.approx(815 / 380, rel=0.03)
+    assert crowded.held_by == "the storage"
+    assert "the storage gives what was measured of it, and no more" in [each.text for each in crowded.assumed]
+    assert gain(job, workers=60, cores_per_gpu=64, data_in_memory=True) > 3
+    assert job.diagnosis is not None
+    assert job.diagnosis.storage is not None
+    job.diagnosis.storage = replace(job.diagnosis.storage, cold=900.0)
+    assert gain(job, workers=60, cores_per_gpu=64) > 3, "of a rate that the run itself went beyond nothing is held"
 
 
 def test_page_locked_memory_saves_the_copy() -> None:
@@ -106,6 +134,24 @@ def test_a_launch_bound_step_takes_more_images_for_nothing() -> None:
     job = diagnosis(None, cpu_ms={"decode": 0.1}, launch_gap=LaunchGap(step_ms=44.4, kernel_ms=10.0))
     assert gain(job, batch_size=512) == pytest.approx(2, rel=0.05)
     assert gain(diagnosis(None, cpu_ms={"decode": 0.1}), batch_size=512) == pytest.approx(1, abs=0.15)
+
+
+def test_a_lent_step_takes_the_copies_and_the_interference_of_the_run_along() -> None:
+    job = DIAGNOSES["replay-bound"][0]()
+    larger = diagnosis(None, config=replace(TORCH, batch_size=512), work={phase: 2 * span for phase, span in WORK.items()})
+    found = asked(job, larger, batch_size=512)
+    assert found.before.longer > 0.005
+    assert found.after.longer == pytest.approx(2 * found.before.longer)
+    assert found.price.gain == pytest.approx(1, abs=0.05)
+
+
+def test_steps_are_lent_for_several_changes_at_once() -> None:
+    full = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
+    fused = diagnosis(None, config=replace(TORCH, precision="fp32", compile="default"))
+    job = diagnosis(None, cpu_ms={"decode": 0.1})
+    found = asked(job, full, fused, precision="fp32", compile="default")
+    assert found.price.gain == pytest.approx(1, abs=0.02), "compiled, full precision takes as long as the other does"
+    assert gain(job, full, fused, precision="fp32") < 0.5
 
 
 def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> Candidate:
@@ -130,6 +176,16 @@ def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -
     assert 1000 * fed.price.after.step == pytest.approx(60, rel=0.02)
 
 
+def test_another_share_of_the_decoding_is_priced_by_what_was_measured_of_it() -> None:
+    job = DIAGNOSES["loader-steals-gpu"][0]()
+    assert job.diagnosis is not None
+    with pytest.raises(UsageError, match=r"what dali-gpu --hw-decoder-load 0\.99 gives and costs") as lacking:
+        asked(job, hw_decoder_load=0.99)
+    assert "--hw-decoder-load 0.99" in lacking.value.hint
+    job.diagnosis.candidates = [replace(candidate("dali-gpu", 0.1, 17_000.0, [50.0] * 20), hw_decoder_load=0.99)]
+    assert 1000 * asked(job, hw_decoder_load=0.99).price.after.step == pytest.approx(50, rel=0.02)
+
+
 def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
     job = diagnosis(1600.0, busy=0.9)
     cheaper = diagnosis(3200.0, config=replace(TORCH, loader="torch-uint8"), cpu_ms={"decode": 4.5}, busy=0.9)
@@ -138,6 +194,16 @@ def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
     assert asked(job, half, precision="fp32").price.held_by != asked(few_workers(), half, precision="fp32").price.held_by
     with pytest.raises(UsageError, match="different devices"):
         asked(job, diagnosis(1600.0, ranks=2), workers=3)
+
+
+def test_what_is_so_already_is_told() -> None:
+    with pytest.raises(UsageError, match="--workers 1 is the present setting"):
+        asked(few_workers(), workers=1)
+    found = asked(few_workers(), workers=4, prefetch=2)
+    assert found.as_it_is == Change(prefetch=2)
+    out = io.StringIO()
+    render_answer(few_workers(), found, make_console(out, 80))
+    assert "--prefetch 2 is the present setting, and gains nothing" in out.getvalue()
 
 
 def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
@@ -171,6 +237,9 @@ def test_the_model_meets_the_run_that_it_was_told_from() -> None:
         (few_workers, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
         (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
         (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
+        (lambda: on_processors(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
+        (few_workers, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),
+        (few_workers, {"data_in_memory": False}, "--no-data-in-memory is the present setting"),
         (few_workers, {"precision": "fp32"}, "needs a measurement: a step in fp32"),
         (far_away, {"data_in_memory": True}, "needs a measurement: how long torch waits for files"),
     ],
@@ -198,6 +267,8 @@ def test_a_curve_is_read_between_its_points_and_no_further() -> None:
     curve = Curve.through([(1.0, 2.0), (2.0, 4.0)])
     assert [curve.at(load) for load in (0.5, 1.0, 1.5, 2.0, 3.0)] == [2.0, 2.0, 3.0, 4.0, 4.0]
     assert [curve.reaches(load) for load in (0.5, 2.4, 2.6)] == [True, True, False]
+    assert not curve.begins_above(0.5), "a core a thread, and nobody waits"
+    assert [Curve.through([(3.0, 2.0)]).begins_above(load) for load in (0.5, 2.0, 3.0)] == [True, True, False]
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -75,10 +75,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """Another loader on the same files, with as many workers, all ranks at once."""
+    """Another loader on the same files, with as many workers, all ranks at once; or the same one with another share of decoding."""
 
     loader: str
     workers: int
+    hw_decoder_load: float | None = None
     alone: list[Alone]
     step_ms: list[float] = []  # of training on batches that are there already, beside it; empty where that was not measured
 

@@ -18,6 +18,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A training with some of its settings, or of its machine, changed. What is ``None`` stays as it is."""
 
     loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic=AS_IT_IS, sweep=False)] = None
+    hw_decoder_load: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        Flag(DATA, "share of the JPEGs that the GPU's own decoder decodes", metavar="SHARE", automatic=AS_IT_IS, sweep=False),
+    ] = None
     workers: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Flag(DATA, "loader workers a rank", "-j", AS_IT_IS, sweep=False)] = None
     prefetch: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None, Flag(DATA, "batches each worker keeps ready", automatic=AS_IT_IS, sweep=False)

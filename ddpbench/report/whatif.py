@@ -45,7 +45,7 @@ def _gain(found: Answer, record: Record, page: Page) -> Iterator[Text]:
     price, unit = found.price, rate(record)
     label = found.change.words
     if price.low <= 1 <= price.high:
-        says, style = f"no gain to be told: {gain_text(price.gain, price.low, price.high)}", CAUTION
+        says, style = f"no gain that is certain: {gain_text(price.gain, price.low, price.high)}", CAUTION
     else:
         says = gain_text(price.gain, price.low, price.high)
         style = GOOD if price.gain > 1 else CAUTION
@@ -53,6 +53,8 @@ def _gain(found: Answer, record: Record, page: Page) -> Iterator[Text]:
     reach = [about(found.now_images_per_s * edge) for edge in (price.gain, price.low, price.high)]
     yield from _row("now", [f"{about(found.now_images_per_s)} {unit}, measured"], page)
     yield from _row("then", [f"{reach[0]} {unit}  ({reach[1]} to {reach[2]}, {CONFIDENCE:.0%})"], page)
+    if found.as_it_is.words:
+        yield from inked(sentence("         ", f"{found.as_it_is.words} is the present setting, and gains nothing", page))
 
 
 def _why(found: Answer, record: Record, page: Page) -> Iterator[Text]:
@@ -63,13 +65,9 @@ def _why(found: Answer, record: Record, page: Page) -> Iterator[Text]:
         limit.append(f"the {device} waits {percent(max(0.0, price.after.waiting), 2)} of it for data")
     yield from _row("limit", limit, page)
     yield from _row("by", [*_situation(found, device)], page)
-    off = abs(price.miss - 1)
-    yield from inked(
-        sentence(
-            "model    ", f"it takes {percent(off, 2)} {'more' if price.miss > 1 else 'less'} than was measured for a step as it is", page
-        ),
-        CAUTION if off > MISSES else "",
-    )
+    off = f"{percent(abs(price.miss - 1), 2)} {'longer' if price.miss > 1 else 'shorter'}"
+    checked = sentence("model    ", f"it makes a step of the run as it was {off} than measured", page)
+    yield from inked(checked, CAUTION if abs(price.miss - 1) > MISSES else "")
 
 
 def _situation(found: Answer, device: str) -> Iterator[str]:

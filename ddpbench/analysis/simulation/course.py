@@ -24,11 +24,11 @@ class Course:
 def run(setting: Setting, steps: int, chance: Random) -> Course:
     """The course of so many steps, those left out that live on what was made before the first.
 
-    Where they last too short for the cores to do the work in them, they last as long as that takes.
+    Where they last too short for the cores to do the work in them, or for the storage to give the files, they last as long as that takes.
     """
     free = _with_free_cores(setting, steps, chance)
-    by_cores = shortest_by_cores(setting)
-    return free if free.step >= by_cores else Course(by_cores, max(0.0, 1 - (1 - free.waiting) * free.step / by_cores))
+    least = max(shortest_by_cores(setting), setting.storage)
+    return free if free.step >= least else Course(least, max(0.0, 1 - (1 - free.waiting) * free.step / least))
 
 
 def shortest_by_cores(setting: Setting) -> float:

@@ -25,3 +25,4 @@ class Setting:
     cores: float | None = None  # of one node; None where nobody lacks any
     ranks_a_node: int = 1
     work: float = 0.0  # seconds of a core that a rank needs for a step: its workers' for a batch, and its trainer's
+    storage: float = 0.0  # seconds that a node's storage takes for the files of a step, those of all ranks there

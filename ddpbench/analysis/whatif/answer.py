@@ -11,9 +11,10 @@ from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.assumed import Unmeasured
-from ddpbench.analysis.whatif.change import Patient, changed
+from ddpbench.analysis.whatif.change import changed, unchanged
 from ddpbench.analysis.whatif.lent import Lent, lent, of_itself
 from ddpbench.analysis.whatif.measured import measured
+from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.price import Price, gain, price
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.errors import UsageError
@@ -30,6 +31,7 @@ class Answer:
     before: Situation
     after: Situation
     now_images_per_s: float  # measured, of all ranks
+    as_it_is: Change  # what of the change is so already
 
     @property
     def images_per_s(self) -> float:
@@ -49,11 +51,14 @@ class Answer:
 
 
 def answer(case: Case, run: Rerun, change: Change, more: Lent) -> Answer:
-    """Raises Unmeasured for what has to be measured first, UsageError for what cannot be."""
-    before = measured(case)
-    after = changed(before, change, Patient(run, case, more))
+    """Raises Unmeasured for what has to be measured first, UsageError for what cannot be, or is so already."""
+    before, patient = measured(case), Patient(run, case, more)
+    as_it_is = unchanged(before, change, patient)
+    if as_it_is == change:
+        raise UsageError(f"{change.words} is the present setting: the run is as it was measured", "another value, or another setting")
+    after = changed(before, change, patient)
     found = price(before, after, case.step_ms / 1000)
-    return Answer(change, found, before, after, 1000 * before.ranks * before.batch / case.step_ms)
+    return Answer(change, found, before, after, 1000 * before.ranks * before.batch / case.step_ms, as_it_is)
 
 
 def predicted(case: Case, run: Rerun, change: Change) -> Prediction:

@@ -55,9 +55,11 @@ def image_cpu_s(alone: Sequence[Alone]) -> float:
     return cost.cpu_s if cost else fmean(each.cpu_s / each.images for each in alone)
 
 
-def taking_s(alone: Sequence[Alone]) -> float:
-    """The same in the trainer's."""
-    return fmean(each.main_cpu_s / each.images for each in alone)
+def handing_s(alone: Sequence[Alone]) -> float:
+    """Seconds of a core that handing an image over takes: the trainer's, and what its worker takes beside the stages."""
+    cost = cost_of(each.loading for each in alone)
+    beside = fmean(each.cpu_s / each.images for each in alone) - cost.cpu_s if cost else 0.0
+    return fmean(each.main_cpu_s / each.images for each in alone) + max(0.0, beside)
 
 
 def scaled(rounds: Rounds, factor: float) -> Rounds:

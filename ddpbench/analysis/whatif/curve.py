@@ -38,3 +38,7 @@ class Curve:
     def reaches(self, load: float) -> bool:
         """Whether ``load`` is not far above those that were measured; more cores than threads are like one a thread."""
         return load <= max(1.0, FAR * self.points[-1][0])
+
+    def begins_above(self, load: float) -> bool:
+        """Whether it was measured only while threads waited for cores, more of them than ``load`` are."""
+        return self.points[0][0] > max(1.0, load)

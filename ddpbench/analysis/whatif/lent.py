@@ -18,17 +18,21 @@ RESIDENT = "synthetic"
 
 @dataclass(frozen=True)
 class Lent:
-    """``steps`` are seconds, round by round, on batches that are there already, by precision, images a rank, and compile mode."""
+    """What others measured, or the diagnosis beside its trainings.
 
-    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    ``candidates`` are by loader and the share that the GPU's own decoder decodes, None where nobody says which. ``steps`` are seconds,
+    round by round, on batches that are there already, by precision, images a rank, and compile mode.
+    """
+
+    candidates: Mapping[tuple[str, float | None], Candidate] = field(default_factory=dict)
     steps: Mapping[tuple[str, int, str], Sequence[Sequence[float]]] = field(default_factory=dict)
 
 
 def of_itself(case: Case) -> Lent:
     """What the diagnosis measured beside its trainings, and its step on batches that are there already."""
     diagnosis, device = case.around.diagnosis, case.around.device
-    candidates = {each.loader: each for each in diagnosis.candidates} if diagnosis else {}
-    return Lent(candidates, {_key(device): step_spans(device)} if device else {})
+    candidates = diagnosis.candidates if diagnosis else []
+    return Lent(_by_name(candidates), {_key(device): step_spans(device)} if device else {})
 
 
 def lent(job: Job, others: Sequence[Job] = ()) -> Lent:
@@ -37,18 +41,23 @@ def lent(job: Job, others: Sequence[Job] = ()) -> Lent:
     Raises UsageError for one of them that is of another workload, or of other devices.
     """
     real = diagnosed(job) or job.records[0]
-    candidates: dict[str, Candidate] = {}
+    candidates: list[Candidate] = []
     steps: dict[tuple[str, int, str], Sequence[Sequence[float]]] = {}
     for other in (*reversed(others), job):
         for record in other.records:
             _refuse_another(record, real, other is job)
-            candidates |= {record.config.loader or "": _compared(record)} if record.alone else {}
+            candidates += [_compared(record)] if record.alone else []
             if record.config.loader == RESIDENT and record.rounds and record.label in ("", DEVICE):
                 steps[_key(record)] = step_spans(record)
-        candidates |= {each.loader: each for each in (other.diagnosis.candidates if other.diagnosis else [])}
+        candidates += other.diagnosis.candidates if other.diagnosis else []
         if other is not job and other.diagnosis and other.diagnosis.alone:
-            candidates[other.diagnosis.loader] = _diagnosed(other)
-    return Lent(candidates, steps)
+            candidates.append(_diagnosed(other))
+    return Lent(_by_name(candidates), steps)
+
+
+def _by_name(candidates: Sequence[Candidate]) -> dict[tuple[str, float | None], Candidate]:
+    """Of several that are alike the last."""
+    return {(each.loader, each.hw_decoder_load): each for each in candidates}
 
 
 def _key(record: Record) -> tuple[str, int, str]:
@@ -56,15 +65,22 @@ def _key(record: Record) -> tuple[str, int, str]:
 
 
 def _compared(record: Record) -> Candidate:
-    return Candidate(loader=record.config.loader or "", workers=record.config.workers or 0, alone=record.alone)
+    config = record.config
+    return Candidate(loader=config.loader or "", workers=config.workers or 0, hw_decoder_load=config.hw_decoder_load, alone=record.alone)
 
 
 def _diagnosed(job: Job) -> Candidate:
     assert job.diagnosis is not None
     beside = [record for record in job.records if record.label == BESIDE and record.rounds]
     spans = [1000 * span for record in beside for each in step_spans(record) for span in each]
-    workers = (diagnosed(job) or job.records[0]).config.workers or 0
-    return Candidate(loader=job.diagnosis.loader, workers=workers, alone=job.diagnosis.alone, step_ms=spans)
+    config = (diagnosed(job) or job.records[0]).config
+    return Candidate(
+        loader=job.diagnosis.loader,
+        workers=config.workers or 0,
+        hw_decoder_load=config.hw_decoder_load,
+        alone=job.diagnosis.alone,
+        step_ms=spans,
+    )
 
 
 def _refuse_another(record: Record, real: Record, own: bool) -> None:

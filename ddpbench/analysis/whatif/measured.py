@@ -13,10 +13,11 @@ from ddpbench.analysis.cores import need, worker_cpu_s
 from ddpbench.analysis.pipeline.costs import cost_of
 from ddpbench.analysis.pipeline.experiments import longer_s, step_s
 from ddpbench.analysis.pipeline.neighbours import busiest
+from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE, known, mean
 from ddpbench.analysis.simulation.course import run, shortest_by_cores
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
-from ddpbench.analysis.whatif.batches import Batches, image_cpu_s, of_threads, of_workers
+from ddpbench.analysis.whatif.batches import Batches, handing_s, image_cpu_s, of_threads, of_workers
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.record import Record, Round
@@ -27,7 +28,6 @@ THREADED = ("dali-cpu", "dali-gpu")
 
 ON_DEVICE = ("dali-gpu", "tensor")
 """Loaders whose batches need no copy."""
-
 AHEAD = 0.5
 """A host that is ahead by this fraction of a step has issued the next before the device is done."""
 
@@ -40,6 +40,9 @@ CHECKED = 1000
 NEARLY_ALL = 0.8
 """Cores that are asked for this fraction of their time are what a step that lasts longer than its parts has waited for."""
 
+AS_DRAWN = 0.8
+"""A measured rate below this fraction of what the run drew is not the limit of its storage: by then the files lay in memory."""
+
 BY_COMPUTING = Assumption("a step on batches that are there already was not measured: it takes what computing takes in the run", 0.05)
 NO_CORES = Assumption("what the run takes of the cores is not known: there are enough")
 
@@ -50,15 +53,17 @@ def measured(case: Case) -> Situation:
     assert config.batch_size is not None, "settled"
     loader, prefetch = config.loader or "", config.prefetch
     batches = _batches(case)
-    steps, assumed = _steps(case)
+    steps, longer, assumed = _steps(case)
     busy = busiest(record)
     others = busy.others if busy and busy.shared else 0.0
     load = node.ranks * (node.workers + node.trainers // node.ranks) / node.usable
-    image_cpu, trainer_cpu = _image_cpu(case, load), _trainer_cpu(case, load)
+    image_cpu, (trainer_cpu, handing) = _image_cpu(case, load), _trainer_cpu(case, load)
     costs_known = image_cpu is not None and trainer_cpu is not None
     pinned = record.environment.device_type == "cuda" and config.pin_memory
     found = Situation(
         loader=loader,
+        precision=config.precision,
+        compile=config.compile,
         batch=config.batch_size,
         ranks=record.world_size,
         ranks_a_node=node.ranks,
@@ -67,6 +72,7 @@ def measured(case: Case) -> Situation:
         together=loader in THREADED,
         made=batches.rounds,
         steps=steps,
+        longer=longer,
         hand_over=_hand_over_s(case),
         beside=pinned,
         ahead=1 if (case.summary.lead_ms or 0.0) >= AHEAD * case.step_ms else 0,
@@ -75,8 +81,10 @@ def measured(case: Case) -> Situation:
         trainer_threads=node.trainers // node.ranks,
         image_cpu=image_cpu,
         trainer_cpu=trainer_cpu,
+        handing=handing,
         load=load,
         reading=batches.reading,
+        files_per_s=_files_per_s(case),
         assumed=(*batches.assumed, *assumed, *([] if costs_known else [NO_CORES])),
     )
     return with_turns(found, case.step_ms / 1000)
@@ -94,7 +102,12 @@ def with_turns(found: Situation, step: float) -> Situation:
 
 def step_spans(record: Record) -> list[list[float]]:
     """Seconds of every step, round by round: the mean over ranks, since they meet in it."""
-    return [_spans(timed, PHASES) for timed in record.rounds]
+    return [spans_of(timed) for timed in record.rounds]
+
+
+def spans_of(timed: Round) -> list[float]:
+    """The same of one round."""
+    return _spans(timed, PHASES)
 
 
 def copies_s(case: Case) -> float:
@@ -121,16 +134,23 @@ def stolen_s(case: Case) -> float:
     return max(0.0, longer) / max(LEAST_LOADED, loaded)
 
 
-def shifted(steps: Sequence[Sequence[float]], seconds: float) -> list[list[float]]:
-    return [[max(1e-6, span + seconds) for span in each] for each in steps]
-
-
-def _steps(case: Case) -> tuple[list[list[float]], list[Assumption]]:
+def _steps(case: Case) -> tuple[list[list[float]], float, list[Assumption]]:
+    """On batches that lie on the device, by how much longer they are in the run, and what that takes for granted."""
     if case.around.device is None:
-        return [_spans(timed, COMPUTE) for timed in case.record.rounds], [BY_COMPUTING]
+        return [_spans(timed, COMPUTE) for timed in case.record.rounds], 0.0, [BY_COMPUTING]
     on_device = case.record.config.loader in ON_DEVICE
     copied = 0.0 if on_device else copies_s(case) + pageable_s(case)
-    return shifted(step_spans(case.around.device), stolen_s(case) + copied), []
+    return step_spans(case.around.device), stolen_s(case) + copied, []
+
+
+def _files_per_s(case: Case) -> float | None:
+    """What the storage gives a node, files in memory among them: no less than the run drew."""
+    storage = case.around.diagnosis.storage if case.around.diagnosis else None
+    if storage is None or storage.resident is None:
+        return None
+    given = storage_rate(1, storage.resident, storage.warm, storage.cold)
+    drawn = 1000 * need(case.record).ranks * (case.record.config.batch_size or 0) / case.step_ms
+    return max(given, drawn) if given is not None and given >= AS_DRAWN * drawn else None
 
 
 def _spans(timed: Round, phases: Sequence[str]) -> list[float]:
@@ -183,16 +203,22 @@ def _image_cpu(case: Case, load: float) -> Curve | None:
     return Curve.through(points) if points and min(value for _, value in points) > 0 else None
 
 
-def _trainer_cpu(case: Case, load: float) -> Curve | None:
-    """Of the run less its workers' stages, and of the training on batches that are there already."""
-    node = need(case.record)
-    points = []
-    if case.around.device and (alone := _cpu_s(case.around.device, with_workers=True)) is not None:
-        points.append((node.trainers / node.usable, alone))
+def _trainer_cpu(case: Case, load: float) -> tuple[Curve | None, float]:
+    """Of the run less its workers' stages, and of the training on batches that are there already: with what handing them over takes.
+
+    That is the second that is returned: as with nobody training, but no more than the run itself took for it.
+    """
+    node, diagnosis, batch = need(case.record), case.around.diagnosis, case.record.config.batch_size or 0
     told = all(trace.loading is not None for timed in case.record.rounds for trace in timed.traces)
-    if told and (beside := _cpu_s(case.record, with_workers=False)) is not None:
-        points.append((load, beside))
-    return Curve.through(points) if points else None
+    alone = _cpu_s(case.around.device, with_workers=True) if case.around.device else None
+    beside = _cpu_s(case.record, with_workers=False) if told else None
+    handing = batch * handing_s(diagnosis.alone) if diagnosis and diagnosis.alone and node.workers else 0.0
+    if alone is None:
+        return (Curve.through([(load, beside)]), 0.0) if beside is not None else (None, 0.0)
+    if beside is None:
+        return Curve.through([(node.trainers / node.usable, alone + handing)]), handing
+    handing = min(handing, max(0.0, beside - alone))
+    return Curve.through([(node.trainers / node.usable, alone + handing), (load, beside)]), handing
 
 
 def _cpu_s(record: Record, *, with_workers: bool) -> float | None:

@@ -24,9 +24,6 @@ TAKEN = 6000
 
 LEAST_STEPS = 300
 
-OF_OTHERS = 0.25
-"""The same as a part of the share of the cores that others kept busy: they come and go."""
-
 MODEL_ERROR = 0.03
 """Of a log gain, as a standard deviation, however small the gain."""
 
@@ -38,6 +35,13 @@ EXPLAINED = 1.5
 
 OF_THE_MISS = 0.5
 """The same as a part of the log of how far the model misses the run that was measured."""
+
+OF_OTHERS = 0.25
+"""The same as a part of the share of the cores that others kept busy: they come and go."""
+
+STORAGE = "the storage"
+NO_MORE_FILES = Assumption("the storage gives what was measured of it, and no more", 0.1)
+"""Where that becomes the limit."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,18 @@ def price(before: Situation, after: Situation, measured_step_s: float) -> Price:
     _refuse_what_it_misses(before, measured_step_s)
     both, ratio = (before.setting(), after.setting()), after.ranks * after.batch / (before.ranks * before.batch)
     first, then = (_course(each, 0) for each in both)
+    limits = [held_by(setting, course) for setting, course in zip(both, (first, then), strict=True)]
+    assumed = after.all_assumed + ((NO_MORE_FILES,) if [limit.startswith(STORAGE) for limit in limits] == [False, True] else ())
     gains = [_gain(before, after, ratio, seed) for seed in range(1, REPLICAS + 1)]
     center, miss = exp(fmean(map(log, gains))), _miss(before, measured_step_s)
     error = hypot(
         stdev(map(log, gains)),
         model_error(center, miss),
-        error_of(set(after.all_assumed) - set(before.all_assumed)),
+        error_of(set(assumed) - set(before.all_assumed)),
         OF_OTHERS * before.others / (before.cores or 1.0) * certain(center),
     )
     reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * error
-    return Price(center, center * exp(-reach), center * exp(reach), first, then, miss, held_by(both[1], then), after.all_assumed)
+    return Price(center, center * exp(-reach), center * exp(reach), first, then, miss, limits[1], assumed)
 
 
 def gain(before: Situation, after: Situation, measured_step_s: float) -> float:
@@ -93,6 +99,7 @@ def held_by(setting: Setting, course: Course) -> str:
         "the device": fmean(setting.steps),
         "the workers": max(fmean(each) for each in setting.batches) / max(1, setting.workers),
         "the cores": shortest_by_cores(setting),
+        STORAGE: setting.storage,
         "handing batches over": setting.hand_over,
     }
     if not setting.workers or not (setting.beside or setting.ahead):

@@ -13,12 +13,19 @@ from ddpbench.analysis.whatif.curve import Curve
 
 BEYOND = Assumption("more threads a core than were measured: an image costs as much of a core as under the heaviest load measured", 0.1)
 
+BELOW = Assumption("fewer threads a core than were measured: an image costs as much of a core as under the lightest load measured", 0.1)
+
+INSTANT = 1e-6
+"""No step is shorter, whatever is saved of it."""
+
 
 @dataclass(frozen=True)
 class Situation:
     """Times are seconds. A load is threads that want a core, a core."""
 
     loader: str
+    precision: str
+    compile: str
     batch: int  # images a rank a step
     ranks: int
     ranks_a_node: int
@@ -26,7 +33,8 @@ class Situation:
     prefetch: int
     together: bool  # the workers make one batch after the other, together, as threads do
     made: Rounds  # times of batches under ``load``
-    steps: Sequence[Sequence[float]]  # round, step: on batches that are there already
+    steps: Sequence[Sequence[float]]  # round, step: on batches that lie on the device
+    longer: float  # than those it is for copies, and for what the loader takes of the device
     hand_over: float
     beside: bool
     ahead: int
@@ -34,9 +42,11 @@ class Situation:
     others: float  # of them, those that others keep busy
     trainer_threads: int
     image_cpu: Curve | None  # seconds of a core that an image takes in the workers, by load
-    trainer_cpu: Curve | None  # that a step takes in a trainer
+    trainer_cpu: Curve | None  # that a step takes in a trainer, and handing its batch over
+    handing: float  # of that, what ends with the workers
     load: float  # under which ``made`` was measured
     reading: float | None  # share of a batch's time that its worker waits for a file
+    files_per_s: float | None = None  # that the storage gives a node; None where it is not known, or no limit
     lost: float = 0.0  # share of the cores' time that is lost where all want them
     assumed: tuple[Assumption, ...] = ()
 
@@ -50,9 +60,15 @@ class Situation:
 
     @property
     def all_assumed(self) -> tuple[Assumption, ...]:
-        there = self.image_cpu is None or self.image_cpu.reaches(self.wanted_load)
         shared = [Assumption(f"others keep {self.others:.2g} cores busy, as they did")] if self.others else []
-        return (*self.assumed, *shared, *([] if there else [BEYOND]))
+        return (*self.assumed, *shared, *self._of_the_load)
+
+    @property
+    def _of_the_load(self) -> list[Assumption]:
+        if self.image_cpu is None:
+            return []
+        beyond, below = not self.image_cpu.reaches(self.wanted_load), self.image_cpu.begins_above(self.wanted_load)
+        return [BEYOND] * beyond + [BELOW] * below
 
     def setting(self, chance: Random | None = None) -> Setting:
         """What is simulated, from all rounds or, by ``chance``, from as many that are drawn anew."""
@@ -65,13 +81,14 @@ class Situation:
             workers=min(self.workers, 1) if self.together else self.workers,
             prefetch=self.prefetch,
             batches=[[span for each in rounds for span in each[rank]] for rank in range(min(measured, self.ranks))],
-            steps=[span for each in steps for span in each],
+            steps=[max(INSTANT, span + self.longer) for each in steps for span in each],
             hand_over=self.hand_over,
             beside=self.beside,
             ahead=self.ahead,
             cores=self.share_of_cores(self.cores) * (1 - self.lost) if self.cores else None,
             ranks_a_node=self.ranks_a_node,
             work=self.work,
+            storage=self.ranks_a_node * self.batch / self.files_per_s if self.files_per_s else 0.0,
         )
 
     def share_of_cores(self, cores: float) -> float:
