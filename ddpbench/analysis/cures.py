@@ -12,6 +12,7 @@ from ddpbench.analysis.evidence import enough, too_few_for_a_verdict
 from ddpbench.analysis.pipeline.cures import OF_KIND, Cure, first_command, loader_cures
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.surroundings import WHO_RUNS
+from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
@@ -21,7 +22,8 @@ DIAGNOSIS_S, PROOF_S = 120.0, 55.0
 FITS = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
 
-Next = Callable[[Rerun, Case], str]
+Next = Callable[[Rerun, Case], Cure | str]
+"""What to try: a cure, or the command alone where that says it all; empty where there is nothing."""
 
 
 def against_synthetic(run: Rerun, case: Case) -> str:
@@ -30,11 +32,14 @@ def against_synthetic(run: Rerun, case: Case) -> str:
     return "" if loader == "synthetic" else run.command(loader=(loader, "synthetic"))
 
 
-def fewer_launches(run: Rerun, case: Case) -> str:
+def fewer_launches(run: Rerun, case: Case) -> Cure | str:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work a kernel."""
     if run.record.config.compile == "off":
-        return run.command(compile=("off", "reduce-overhead"))
-    return larger_batch(run, case)
+        command, change = run.command(compile=("off", "reduce-overhead")), Change(compile="reduce-overhead")
+        return Cure(change.words, "CUDA graphs: the host issues a step's kernels at once", command, change)
+    command, change = larger_batch(run, case), Change(batch_size=2 * (run.record.config.batch_size or 0))
+    seen = case.around.device is not None and case.around.device.launch_gap is not None
+    return Cure(change.words, "more work for every kernel that is issued", command, change if seen else None) if command else ""
 
 
 def less_sync(run: Rerun, case: Case) -> str:
@@ -136,20 +141,21 @@ NEXT: Mapping[str, Next] = {
 TRIES = {
     "straggler": "what tells why",
     "noisy-neighbour": "who else is there",
-    "launch-bound": "fewer, larger launches",
     "sync-bound": "less to sync",
     "compute-bound": "nothing to do for the data; faster computing",
     "inconclusive": "better evidence",
 }
-"""What that is, in words."""
+"""What a command alone is, in words."""
 
 
 def offered(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
     """What may help against ``found``, the likeliest first; empty where nothing is known to."""
     if found.kind == "data-bound" or found.kind in OF_KIND:
         return loader_cures(run, case, found)
-    command = NEXT[found.kind](run, case)
-    return [Cure(TRIES[found.kind], "", command)] if command else []
+    tried = NEXT[found.kind](run, case)
+    if isinstance(tried, Cure):
+        return [tried]
+    return [Cure(TRIES[found.kind], "", tried)] if tried else []
 
 
 def next_step(run: Rerun, case: Case, found: Verdict) -> str:

@@ -29,7 +29,7 @@ from ddpbench.report.grid import show_sections
 from ddpbench.report.header import labelled, loader_items, place
 from ddpbench.report.ink import GOOD, LABEL, inked
 from ddpbench.report.layout import Page, command, flow, sentence
-from ddpbench.report.limits import ceiling_table, cost_table, needs, utilised
+from ddpbench.report.limits import ceiling_table, cost_table, needs, starting, utilised
 from ddpbench.report.phases import phases
 from ddpbench.report.proof import proof, use
 from ddpbench.report.surroundings import machine
@@ -76,7 +76,7 @@ def _evidence(case: Case, job: Job, page: Page, verbose: bool) -> Iterator[Seque
     if job.diagnosis is not None:
         found = ceilings(case, given)
         yield [*ceiling_table(record, found, job.diagnosis, page)]
-        held = [*needs(record, given, page), *utilised(record, found, page)]
+        held = [*needs(record, given, page), *starting(record, given, job.diagnosis, page), *utilised(record, found, page)]
         yield [*cost_table(case, given, page), *held, *machine(record, job.diagnosis.surroundings, page, verbose)]
 
 
@@ -87,14 +87,13 @@ def _cures(case: Case, job: Job, page: Page) -> Iterator[Text]:
     if found.kind in HEALTHY:
         lost = f"{percent(case.data_wait_ms / case.step_ms, 2)} of a step"
         yield from inked(sentence("", f"nothing to do for the data: the loader keeps up, and costs {lost}", page), GOOD)
-        return
     cures = offered(Rerun(record, job.command), case, found)
     if all(cure.command == found.next and not cure.why for cure in cures):
         return  # there is no more to say
     yield from inked(["what may help"], LABEL)
     run, told = Rerun(record, job.command), job.diagnosis.predictions if job.diagnosis else []
     for cure in sorted(cures, key=lambda cure: -(cure.gain or 0.0)):
-        on_record = next((each for each in told if each.change == cure.change), None)
+        on_record = next((each for each in told if each.change == cure.change and each.gain is not None), None)
         prediction = on_record or (predicted(case, run, cure.change) if cure.change else None)
         yield from _cure(cure, _predicted(prediction), record, page)
 

@@ -96,6 +96,17 @@ def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
         yield from _row("workers", [f"needed {given.workers_wanted:,} a {device}", there, keep], page)
 
 
+def starting(record: Record, given: Supply, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
+    """What it costs where workers do not persist: here batches flow over an epoch's end, in many a training script they do not."""
+    images = record.data.images if record.data else None
+    first_s = max((each.first_batch_s for each in diagnosis.alone), default=None)
+    if not images or first_s is None or not given.workers:
+        return
+    epoch_s = images / (record.world_size * given.given_rate)
+    anew = f"{percent(first_s / (first_s + epoch_s), 2)} of an epoch, if workers start anew for it"
+    yield from _row("start", [f"the first batch comes after {significant(first_s, 2)} s", anew], page)
+
+
 def utilised(record: Record, found: Ceilings, page: Page) -> Iterator[Text]:
     """AU, and what the rest of it comes to in a day."""
     if found.utilisation is None:

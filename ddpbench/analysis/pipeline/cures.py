@@ -13,6 +13,7 @@ from ddpbench.analysis.pipeline.rates import workers_that_fit
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.whatif.answer import gains
+from ddpbench.analysis.whatif.measured import THREADED
 from ddpbench.analysis.words import about, device
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
@@ -20,6 +21,9 @@ from ddpbench.record.verdict import Verdict
 
 WORTH_IT = 1.05
 """A predicted gain below this is none that anybody would notice."""
+
+DALIS_SHARE, NEARLY_ALL = 0.65, 0.99
+"""Of the JPEGs, what DALI leaves to the GPU's own decoder where nobody says how many; and as many as it can have."""
 
 IN_MEMORY = "/dev/shm"
 """A file system that is memory."""
@@ -43,13 +47,12 @@ class Cure:
 
 
 def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
-    """Those that apply, the ones for the verdict's own cause first; without those of which no gain is predicted."""
-    patient = _Patient(run, case, supply(case))
+    """Those that apply, the ones for the verdict's own cause first; without those of which no gain is predicted, and that one knows of."""
+    patient, weigh = _Patient(run, case, supply(case)), gains(case, run)
     named = OF_CAUSE.get(found.cause, ()) if found.kind == "data-bound" else OF_KIND[found.kind]
-    chosen = [cure for each in dict.fromkeys((*named, *(GENERAL if found.kind == "data-bound" else ()))) if (cure := each(patient))]
-    weigh = gains(case, run)
-    weighed = [replace(cure, gain=weigh(cure.change)) if cure.change else cure for cure in chosen]
-    return [cure for cure in weighed if cure.gain is None or cure.gain >= WORTH_IT]
+    chosen = {offer: offer(patient) for offer in (*named, *(GENERAL if found.kind == "data-bound" else ()))}
+    weighed = {offer: replace(cure, gain=weigh(cure.change)) if cure.change else cure for offer, cure in chosen.items() if cure}
+    return [cure for offer, cure in weighed.items() if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class _Patient:
     @property
     def on(self) -> str:
         return device(self.record)
+
+    @property
+    def knows_costs(self) -> bool:
+        """Whether it was seen what an image costs while fewer threads want the cores: a run alone tells it under its own load."""
+        return self.case.around.diagnosis is not None
 
     @property
     def reads_jpegs(self) -> bool:
@@ -96,6 +104,22 @@ def fewer_workers(patient: _Patient) -> Cure | None:
         f"{workers} worker{'s' * (workers > 1)}",
         f"{given.ranks * given.workers} workers take turns on {about(given.cores)} cores, and every turn costs",
         patient.run.command(workers=(config.workers, workers)),
+        Change(workers=workers) if patient.knows_costs else None,
+    )
+
+
+def in_the_trainer(patient: _Patient) -> Cure | None:
+    """Where ranks compute on the cores that load, a worker may do no more than take turns with its trainer."""
+    given, config = patient.given, patient.record.config
+    if patient.record.environment.device_type != "cpu" or not given.workers or not given.contended or config.loader in THREADED:
+        return None
+    if not patient.knows_costs:
+        return None
+    return Cure(
+        "--workers 0",
+        "a rank that makes its batches itself takes turns with nobody",
+        patient.run.command(workers=(config.workers, 0)),
+        Change(workers=0),
     )
 
 
@@ -164,12 +188,15 @@ def dali_gpu(patient: _Patient) -> Cure | None:
 
 def less_on_the_decoder(patient: _Patient) -> Cure | None:
     """More of the decoding by the GPU's own unit for it, which training does not use."""
-    if not decodes_on_device(patient.record):
+    share = patient.record.config.hw_decoder_load
+    share = DALIS_SHARE if share is None else share
+    if not decodes_on_device(patient.record) or share >= NEARLY_ALL:
         return None
     return Cure(
-        "--hw-decoder-load 0.99",
+        f"--hw-decoder-load {NEARLY_ALL}",
         "the GPU's JPEG unit decodes nearly all images, and leaves its multiprocessors to training",
-        patient.run.command(hw_decoder_load=(patient.record.config.hw_decoder_load or 0.65, 0.99)),
+        patient.run.command(hw_decoder_load=(share, NEARLY_ALL)),
+        Change(hw_decoder_load=NEARLY_ALL),
     )
 
 
@@ -230,6 +257,9 @@ Offer = Callable[[_Patient], Cure | None]
 GENERAL: tuple[Offer, ...] = (tensor, more_workers, dali_gpu, torch_uint8, dali_cpu, more_cores)
 """What may help whatever the cause."""
 
+NEVER_LEFT_OUT: tuple[Offer, ...] = (fewer_workers,)
+"""Whatever is predicted: what it costs to take turns is not known before there are fewer who do."""
+
 OF_CAUSE: dict[str, tuple[Offer, ...]] = {
     "too-few-workers": (more_workers,),
     "oversubscribed": (fewer_workers,),
@@ -239,7 +269,7 @@ OF_CAUSE: dict[str, tuple[Offer, ...]] = {
 }
 
 OF_KIND: dict[str, tuple[Offer, ...]] = {
-    "loader-steals-cpu": (tensor, fewer_workers, dali_gpu, torch_uint8, more_cores),
+    "loader-steals-cpu": (tensor, fewer_workers, in_the_trainer, dali_gpu, torch_uint8, more_cores),
     "loader-steals-gpu": (less_on_the_decoder, dali_cpu),
     "host-to-device-bound": (pinned, torch_uint8, without_loader),
 }
