@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import loading
@@ -16,16 +17,22 @@ import pytest
 import torch
 from imagery import image_tree
 from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
-from training import InMemory
+from training import InMemory, world_of_one
 
 from ddpbench.data.delivered import Delivered
 from ddpbench.experiments.diagnose.beside import Beside
+from ddpbench.experiments.diagnose.candidates import steps_beside
 from ddpbench.experiments.diagnose.openers import Openers
+from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
+from ddpbench.experiments.job import Ground
+from ddpbench.experiments.settle import settle
+from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.loading import STAGES
+from ddpbench.record.progress import Silent
 from ddpbench.record.record import Job, load
 
 pytestmark = pytest.mark.timeout(150)
@@ -115,6 +122,16 @@ def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], result
     assert job.diagnosis is not None
     assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "alone_single", "copies", "stages", "candidates", "storage"}
     assert job.diagnosis.alone[0].images_per_s > 0
+
+
+@pytest.mark.slow
+def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_of_its_own() -> None:
+    asked = Config(workload="situations.workloads:light_cifar", loader="situations.spoilt:far_away", workers=1, device="cpu")
+    settled = settle(asked, False, 1)
+    scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
+    steps_ms = steps_beside(scene, settled)
+    assert len(steps_ms) >= 4
+    assert min(steps_ms) > 1, "eight images of 2 ms each"
 
 
 def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:

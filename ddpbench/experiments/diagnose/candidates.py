@@ -1,49 +1,100 @@
-"""Other loaders on the same files, with nobody training: what they cost is measured, and not assumed."""
+"""Other loaders on the same files: what they give and cost is measured with nobody training, and not assumed.
+
+Of one that decodes on the device that tells little: what it takes from the training is measured beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
+from ddpbench.analysis.pipeline.cures import NEARLY_ALL
+from ddpbench.analysis.pipeline.stealing import ON_THE_DEVICE
+from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.whatif.measured import spans_of
 from ddpbench.data.open import check
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
-from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
+from ddpbench.experiments.together import on_every_rank
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import Candidate
-from ddpbench.record.errors import BenchError
+from ddpbench.record.diagnosis import BESIDE, Candidate
+from ddpbench.record.errors import ArmOver, BenchError
 from ddpbench.workloads import catalogue as workloads
 
-OTHERS: Mapping[tuple[str, str], Sequence[str]] = {
-    ("torch", "imagenet"): ("torch-uint8", "dali-cpu"),
-    ("torch-uint8", "imagenet"): ("dali-cpu",),
-    ("dali-cpu", "imagenet"): ("torch-uint8",),
-    ("torch", "cifar10"): ("tensor",),
-    ("torch-uint8", "cifar10"): ("tensor",),
-    ("torch", "mnist"): ("tensor",),
+OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
+    ("torch", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-cpu"}, {"loader": "dali-gpu"}),
+    ("torch-uint8", "imagenet"): ({"loader": "dali-cpu"}, {"loader": "dali-gpu"}),
+    ("dali-cpu", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-gpu"}),
+    ("dali-gpu", "imagenet"): ({"hw_decoder_load": NEARLY_ALL}, {"loader": "dali-cpu"}),
+    ("torch", "cifar10"): ({"loader": "tensor"},),
+    ("torch-uint8", "cifar10"): ({"loader": "tensor"},),
+    ("torch", "mnist"): ({"loader": "tensor"},),
 }
-"""By loader and data set. One that decodes on the GPU tells nothing alone: what it takes from the training is the question."""
+"""By loader and data set, the fields in which they differ."""
+
+MOST_FILLED = 0.7
+"""The share of a device's memory that a training may take, for a loader that decodes there to find room beside it."""
 
 
 def measure_candidates(scene: Scene) -> list[Candidate]:
-    """Each with as many workers as the present one, on all ranks at once."""
-    world, found = scene.ground.world, []
+    """Each with as many workers as the present one, on all ranks at once. One that does not work here is told, and left out."""
+    found, filled = [], _filled(scene)
     for config in _others(scene):
-        alone = of_all_ranks(loader_alone(scene.openers.elsewhere(config), world, scene.window_s / 2), world)
-        found.append(Candidate(loader=config.loader or "", workers=config.workers or 0, alone=alone))
+        if config.loader in ON_THE_DEVICE and filled > MOST_FILLED:
+            scene.ground.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
+            continue
+        try:
+            found.append(_measured(scene, config))
+        except ArmOver as problem:
+            scene.ground.progress.stage(f"{config.loader} does not work here: {problem.message}")
     return found
+
+
+def _filled(scene: Scene) -> float:
+    """The share of the device's memory that the training took, where it is told."""
+    records = scene.ground.journal.job.records if scene.ground.journal else []
+    seen = [(summary.peak_bytes, summary.total_bytes) for summary in map(summarise, records)]
+    return scene.ground.world.most(max((peak / total for peak, total in seen if peak and total), default=0.0))
+
+
+def _measured(scene: Scene, config: Config) -> Candidate:
+    world = scene.ground.world
+    alone = on_every_rank(world, partial(loader_alone, scene.openers.elsewhere(config), world, scene.window_s / 2))
+    return Candidate(
+        loader=config.loader or "",
+        workers=config.workers or 0,
+        hw_decoder_load=config.hw_decoder_load,
+        alone=of_all_ranks(alone, world),
+        step_ms=steps_beside(scene, config) if config.loader in ON_THE_DEVICE else [],
+    )
+
+
+def steps_beside(scene: Scene, config: Config) -> list[float]:
+    """What steps take on batches that lie on the device while that loader works, on rank 0; empty on the others."""
+    ground, opener = scene.ground, scene.openers.of(BESIDE)
+    brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s)
+    arm = Arm(config, 1, ground.world.on(config.device), ground.pulse, opener=opener, brief=brief)
+    arm.enter()
+    timed = arm.round(0)
+    arm.leave()
+    return [1000 * span for span in spans_of(timed)] if timed else []
 
 
 def _others(scene: Scene) -> list[Config]:
     config, spec = scene.config, workloads.find(scene.config.workload)
     there = []
-    for loader in OTHERS.get((config.loader or "", spec.dataset), ()):
-        other = msgspec.structs.replace(config, loader=loader)
+    for fields in OTHERS.get((config.loader or "", spec.dataset), ()):
+        other = msgspec.structs.replace(config, **fields)
         try:
             check(other, spec.dataset, spec.classes, scene.ground.world.size)
         except BenchError:
             continue  # not installed, or not for these files
-        there.append(other)
+        if other != config:
+            there.append(other)
     return there
 
 
@@ -51,4 +102,8 @@ def _none(scene: Scene) -> str:
     return "" if _others(scene) else f"there is no other loader here to set beside {scene.config.loader}"
 
 
-CANDIDATES = Experiment("candidates", "measuring other loaders alone", measure_candidates, 2.0, 4, _none)
+def _beside_s(scene: Scene) -> float:
+    return sum(ENTERING_S + 2 * scene.window_s for each in _others(scene) if each.loader in ON_THE_DEVICE)
+
+
+CANDIDATES = Experiment("candidates", "measuring other loaders", measure_candidates, 2.0, 4, _none, _beside_s)

@@ -50,10 +50,11 @@ class Experiment:
     takes_s: float  # about, and beside it
     windows: int = 0  # of looking at a loader
     why_not: Callable[[Scene], str] = lambda scene: ""
+    more_s: Callable[[Scene], float] = lambda scene: 0.0  # of what is not everywhere
 
     def costs_s(self, scene: Scene) -> float:
         """How long it lasts, about."""
-        return self.takes_s + self.windows * max(scene.window_s, scene.turn_s)
+        return self.takes_s + self.windows * max(scene.window_s, scene.turn_s) + self.more_s(scene)
 
 
 class LeftOut(Exception):
