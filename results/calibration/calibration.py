@@ -36,6 +36,9 @@ from ddpbench.record.record import Job, load  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
 DIAGNOSE_S, RUN_S, GRACE_S = 36, 30, 120
+LONGER = 3
+"""Times as long are trainings given whose steps are long, or whose batches come very unevenly: they too need several rounds."""
+
 IMAGES = 96
 
 
@@ -49,16 +52,18 @@ class Plan:
     ranks: int = 2
     lends: Sequence[str] = ()
     tree: bool = False
+    longer: int = 1
 
 
-def situation(name: str, ranks: int = 2, words: Sequence[str] = (), **changes: Sequence[Any]) -> Plan:
+def situation(name: str, ranks: int = 2, words: Sequence[str] = (), longer: int = 1, **changes: Sequence[Any]) -> Plan:
     """One of tests/situations, on so many ranks."""
     found = next(each for each in SITUATIONS if each.name == name)
     named = name if ranks == 2 else f"{name}, {ranks} rank"
-    return Plan(named, [*found.words, *words], changes, ranks, tree=found.tree)
+    return Plan(named, [*found.words, *words], changes, ranks, tree=found.tree, longer=longer)
 
 
 RESNET = ("resnet18", "--image-size", "64", "-b", "8", "-j", "1")
+TORCH = (*RESNET, "--loader", "torch")
 PLANS = (
     situation("too-few-workers", workers=(2, 4, 8), prefetch=(4,)),
     situation("too-few-workers", 1, workers=(2, 4)),
@@ -66,15 +71,15 @@ PLANS = (
     situation("slow-storage", 1, workers=(1, 4)),
     situation("slow-decode", workers=(2,), prefetch=(6,)),
     situation("slow-decode", 1, workers=(2, 3)),
-    situation("heavy-tail", workers=(2, 8), prefetch=(2, 4)),
-    situation("heavy-tail", 1, prefetch=(3,)),
+    situation("heavy-tail", longer=LONGER, workers=(2, 8), prefetch=(2, 4)),
+    situation("heavy-tail", 1, longer=LONGER, prefetch=(3,)),
     situation("hand-over", workers=(3,), prefetch=(6,)),
     situation("too-many-workers", workers=(1, 2, 4)),
     situation("cifar-per-sample", workers=(2,), prefetch=(6,)),
     situation("loader-steals-cpu", workers=(2, 0)),
-    Plan("resnet18", (*RESNET, "--loader", "torch"), {"workers": (2, 0), "loader": ("torch-uint8",)}, lends=("resnet18, uint8",)),
-    Plan("resnet18, 1 rank", (*RESNET, "--loader", "torch"), {"workers": (2, 0)}, ranks=1),
-    Plan("resnet18, uint8", (*RESNET, "--loader", "torch-uint8"), {"workers": (2,), "batch_size": (16,)}),
+    Plan("resnet18", TORCH, {"workers": (2, 0), "loader": ("torch-uint8",)}, lends=("resnet18, uint8",), longer=LONGER),
+    Plan("resnet18, 1 rank", TORCH, {"workers": (2, 0)}, ranks=1, longer=LONGER),
+    Plan("resnet18, uint8", (*RESNET, "--loader", "torch-uint8"), {"workers": (2,), "batch_size": (16,)}, longer=LONGER),
 )
 
 
@@ -140,7 +145,7 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
 def diagnosis(plan: Plan, kept: Path) -> Job | str:
     folder = kept / slug(plan.name) / "diagnose"
     records = sorted(folder.glob("*.json"))
-    problem = "" if records else carry_out("diagnose", plan, kept, folder, ["--no-verify", "--time-limit", str(DIAGNOSE_S)])
+    problem = "" if records else carry_out("diagnose", plan, kept, folder, ["--no-verify"], plan.longer * DIAGNOSE_S)
     records = sorted(folder.glob("*.json"))
     return load(records[-1]) if records and not problem else problem or "no record"
 
@@ -159,7 +164,7 @@ def run_arms(plan: Plan, kept: Path, field: str, values: Sequence[Any], job: Job
     flag = "--" + field.replace("_", "-")
     folder = kept / slug(plan.name) / field
     arms = [flag, ",".join(map(str, (present, *values)))]
-    problem = carry_out("run", plan, kept, folder, [*arms, "--time-limit", str(RUN_S + 10 * (len(values) - 1))])
+    problem = carry_out("run", plan, kept, folder, arms, plan.longer * (RUN_S + 10 * (len(values) - 1)))
     records = sorted(folder.glob("*.json"))
     return load(records[-1]) if records and not problem else problem or "no record"
 
@@ -172,24 +177,26 @@ def finished(plan: Plan, field: str, value: Any, predicted: Pair, run: Job | str
     found = ratio(arm, run.records[0])
     if found is None:
         return msgspec.structs.replace(pair, problem=pair.problem or "no round of both")
+    if not found.has_interval:
+        return msgspec.structs.replace(pair, problem=pair.problem or f"too few rounds of both to tell: {found.pairs}")
     return msgspec.structs.replace(
         pair, measured=found.center, measured_low=found.low, measured_high=found.high, load=round(os.getloadavg()[0], 1)
     )
 
 
-def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence[str]) -> str:
+def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence[str], limit_s: float) -> str:
     """Runs ddpbench; returns the last it said where it failed."""
     data = ["--data-dir", str(tree_in(kept))] if plan.tree else []
-    flag = next((word for word in more if word.startswith("--") and word not in ("--time-limit", "--no-verify")), "")
+    flag = next((word for word in more if word.startswith("--") and word != "--no-verify"), "")
     short = {"--workers": "-j", "--batch-size": "-b"}.get(flag, flag)
     words = without([*plan.words], {flag, short} - {""})
-    ranks = ["--gpus", str(plan.ranks), "--device", "cpu"]
+    ranks = ["--gpus", str(plan.ranks), "--device", "cpu", "--time-limit", str(limit_s)]
     argv = [sys.executable, "-m", "ddpbench", command, *words, *data, *ranks, *more, "-o", str(folder)]
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=2 * DIAGNOSE_S + GRACE_S, check=False
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=limit_s + GRACE_S, check=False
         )
     except subprocess.TimeoutExpired:
         return f"{command} took too long"
