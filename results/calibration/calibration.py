@@ -3,8 +3,8 @@
     python results/calibration/calibration.py [NAME...]
 
 For each training of ``PLANS`` (all of them without names): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts of every change
-from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in calibration.json is
-not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture calibration.png.
+from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in calibration.json, and
+told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture calibration.png.
 """
 
 from __future__ import annotations
@@ -100,11 +100,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> float | None:
-        return None if self.predicted is None or self.measured is None else self.predicted / self.measured - 1
+        """None too of a gain from a single round of both, which has no interval and tells nothing."""
+        if self.predicted is None or self.measured is None or self.measured_low == self.measured_high:
+            return None
+        return self.predicted / self.measured - 1
 
     @property
     def inside(self) -> bool | None:
-        if self.low is None or self.high is None or self.measured is None:
+        if self.low is None or self.high is None or self.measured is None or self.error is None:
             return None
         return self.low <= self.measured <= self.high
 
@@ -116,10 +119,10 @@ def main(names: Sequence[str]) -> None:
     kept = Path(os.environ.get("CALIBRATION_KEPT") or tempfile.mkdtemp())
     pairs = msgspec.json.decode(RECORD.read_bytes(), type=list[Pair]) if RECORD.exists() else []
     for name in names or known:
-        there = {pair.change for pair in pairs if pair.training == name}
+        there = {pair.change for pair in pairs if pair.training == name and pair.error is not None}
         for pair in measured(known[name], known, kept, there):
             print(f"{pair.training}: {pair.change}: predicted {pair.predicted}, measured {pair.measured} {pair.problem}", flush=True)
-            pairs.append(pair)
+            pairs = [each for each in pairs if (each.training, each.change) != (pair.training, pair.change)] + [pair]
             RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1) + b"\n")
     PAGE.write_text(page(pairs))
     draw(pairs)
@@ -258,7 +261,7 @@ def row(pair: Pair) -> str:
     told = "-" if pair.predicted is None else f"{pair.predicted:.2f} ({pair.low:.2f} to {pair.high:.2f})"
     seen = "-" if pair.measured is None else f"{pair.measured:.2f} ({pair.measured_low:.2f} to {pair.measured_high:.2f})"
     error = "-" if pair.error is None else f"{100 * pair.error:+.0f}%"
-    held = pair.problem or ("inside" if pair.inside else "outside")
+    held = pair.problem or ("a single round" if pair.error is None else "inside" if pair.inside else "outside")
     return f"| {pair.training} | `{pair.change}` | {told} | {seen} | {error} | {held} |"
 
 
