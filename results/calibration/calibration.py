@@ -4,7 +4,8 @@
 
 For each training of ``PLANS`` (all of them without names): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts of every change
 from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in calibration.json, and
-told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture calibration.png.
+told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture
+calibration.png.
 """
 
 from __future__ import annotations
