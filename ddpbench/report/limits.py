@@ -97,7 +97,7 @@ def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
 
 
 def starting(record: Record, given: Supply, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
-    """What it costs where processes that load do not persist: here batches flow over an epoch's end, in many a training script they do not."""
+    """What it costs where workers do not persist: here batches flow over an epoch's end, in many a script they do not."""
     images = record.data.images if record.data else None
     first_s = max((each.first_batch_s for each in diagnosis.alone), default=None)
     if not images or first_s is None or not given.workers or given.cost is None:
