@@ -152,7 +152,7 @@ def test_the_tasks_of_an_array_measure_every_cell_of_a_sweep_once(sbatch: Callab
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
-    words = [*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "20", "--rounds", "30"]
+    words = [*A_TASK_A_NODE, SWEEP, *CELLS, "--epochs", "20", "--rounds", "15"]
     job = sbatch(*words)
     cluster.until(job, lambda: sum(bool(each.records[0].rounds) for each in parts(tmp_path)) == 2, timeout=60)
     cluster.cancel(job)
@@ -164,7 +164,7 @@ def test_an_array_that_was_cancelled_is_gone_on_with(sbatch: Callable[..., int],
     assert cluster.wait(job, 120) == "COMPLETED", cluster.log(job)
     for kept, gone_on in zip(before, parts(tmp_path), strict=True):
         for old, new in zip(kept.records, gone_on.records, strict=True):
-            assert (new.status, sorted(timed.index for timed in new.rounds)) == ("ok", list(range(30)))
+            assert (new.status, sorted(timed.index for timed in new.rounds)) == ("ok", list(range(15)))
             assert new.rounds[: len(old.rounds)] == old.rounds, "what was whole is as it was"
 
 
