@@ -41,6 +41,7 @@ SelectTypeParameters=CR_CPU
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+MinJobAge=86400
 FirstJobId={first_job}
 GresTypes=gpu
 {nodes}
