@@ -90,9 +90,17 @@ class Cluster:
             time.sleep(0.2)
 
     def wait(self, job: int, timeout: float) -> str:
-        """The state in which the job ended. Raises AssertionError with its log when that takes longer than ``timeout`` seconds."""
-        self.until(job, lambda: self.state(job) not in UNFINISHED, timeout)
-        return self.state(job)
+        """The state in which the job ended. Raises AssertionError with its log when that takes longer than ``timeout`` seconds.
+
+        It ended when two looks agree: SLURM 22 says FAILED for a moment, then COMPLETING, and FAILED again.
+        """
+        deadline = time.monotonic() + timeout
+        before, state = "", self.state(job)
+        while state in UNFINISHED or state != before:
+            assert time.monotonic() < deadline, f"not within {timeout} s\n{self.log(job)}"
+            time.sleep(0.2)
+            before, state = state, self.state(job)
+        return state
 
     def cancel(self, job: int, *flags: str) -> None:
         """scancel; with ``--signal=NAME`` that signal goes to the job's steps in place of their end."""
