@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from held_up import HeldUp
 from torch import nn
 
 from ddpbench.data.catalogue import LoaderSpec
-from ddpbench.data.loader import Batch
 from ddpbench.data.synthetic import open_synthetic
 from ddpbench.workloads.catalogue import WorkloadSpec
 
@@ -58,35 +57,12 @@ class Net(nn.Module):
             torch.mm(self.more, self.more)
 
 
-class Late:
-    """The resident batch, on the late rank after a while."""
-
-    in_flight = 0
-
-    def __init__(self, resident: Any) -> None:
-        self._resident, self.data = resident, resident.data
-
-    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
-        if late("data"):
-            stand_still()
-        return self._resident.next_batch(in_hand)
-
-    def loading(self) -> None:
-        return None
-
-    def worker_pids(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        self._resident.close()
-
-
 def build(image_size: int, classes: int) -> nn.Module:
     return Net(classes)
 
 
-def open_late(*where: Any) -> Late:
-    return Late(open_synthetic(*where))
+def open_late(*where: Any) -> HeldUp:
+    return HeldUp(open_synthetic(*where), lambda: stand_still() if late("data") else None)
 
 
 net = WorkloadSpec(

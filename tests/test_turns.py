@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
-import torch
+from held_up import HeldUp
 from training import world_of_one
 
-from ddpbench.data.synthetic import open_synthetic
+from ddpbench.data.synthetic import Synthetic, open_synthetic
 from ddpbench.experiments.arms import NOTHING, ROUND_S
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.scale.rung import Rung, Wait
@@ -43,29 +43,14 @@ def test_a_round_with_data_takes_no_more_than_some_others() -> None:
     assert with_data.steps(2.0, 8) == 1
 
 
-class SoonSlow:
+class SoonSlow(HeldUp):
     """Two batches at once, as of a loader that had time to work ahead, and every other after a while."""
 
     in_flight = 2
 
-    def __init__(self, resident: Any) -> None:
-        self._resident, self.data, self._given = resident, resident.data, 0
-
-    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
-        self._given += 1
-        if self._given > 2:
-            time.sleep(0.05)
-        batch: tuple[torch.Tensor, torch.Tensor] = self._resident.next_batch(in_hand)
-        return batch
-
-    def loading(self) -> None:
-        return None
-
-    def worker_pids(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        self._resident.close()
+    def __init__(self, resident: Synthetic) -> None:
+        waits = chain(repeat(0.0, 2), repeat(0.05))
+        super().__init__(resident, lambda: time.sleep(next(waits)))
 
 
 def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_second_on() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from ddpbench.data.loader import Workerless
 from ddpbench.machine.board import Notice
 from ddpbench.machine.device import open_device
 from ddpbench.machine.fingerprint import software
@@ -54,10 +55,8 @@ def wide_net() -> nn.Module:
     )
 
 
-class InMemory:
+class InMemory(Workerless):
     """One fixed batch a rank, already on the device."""
-
-    in_flight = 0
 
     def __init__(self, device: torch.device, scale: float = 1.0) -> None:
         generator = torch.Generator().manual_seed(1 + int(os.environ.get("RANK", "0")))
@@ -67,15 +66,6 @@ class InMemory:
     def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
         in_hand()
         return self.images, self.labels
-
-    def loading(self) -> None:
-        return None
-
-    def worker_pids(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        pass
 
 
 def config(device: str = "cpu", **asked: object) -> Config:

@@ -11,17 +11,17 @@ from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import Field, flags
 from ddpbench.record.record import Record
-from ddpbench.record.request import Output, Proving
+from ddpbench.record.request import Laddering, Output, Proving
 
 PROGRAM = "ddpbench"
-RUN, DIAGNOSE = "run", "diagnose"
+RUN, DIAGNOSE, SCALE = "run", "diagnose", "scale"
 RESIDENT = "synthetic"
 """The loader of a batch that is on the device already: what training could reach, and nothing to train on. It takes no files."""
 
 PORT = 29500
 
 CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
-OUTPUT: Mapping[str, Field] = {field.name: field for field in (*flags(Output), *flags(Proving))}
+OUTPUT: Mapping[str, Field] = {field.name: field for field in (*flags(Output), *flags(Proving), *flags(Laddering))}
 FIELDS: Mapping[str, Field] = {
     spelling: field
     for field in (*CONFIG.values(), *OUTPUT.values())
@@ -31,7 +31,7 @@ FIELDS: Mapping[str, Field] = {
 ONCE = frozenset({"json", "force", "quiet", "apply"})
 """Flags that are not for another run: the record that this one wrote is in the way, and a report is wanted."""
 
-OF_A_DIAGNOSIS = frozenset({"verify"})
+OF_A_DIAGNOSIS, OF_A_LADDER = frozenset({"verify"}), frozenset({"strong"})
 """Flags that a run does not have."""
 
 UNDIAGNOSED = frozenset({"rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile"})
@@ -65,32 +65,40 @@ class Rerun:
         Several values of one field make arms, which one job interleaves and one table compares; none leaves the flag out.
         """
         asked, environment = self.record.asked or self.record.config, self.record.environment
-        start, given = self._words()
+        start, own, given = self._words()
         if self.ranks is not None:
             start, given = _on_ranks(self.ranks, start, given)
         values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
-        if given[0] == ("", [DIAGNOSE]):
-            given, values = given[1:], {"time_limit": (), **_default_loader(given, asked), **values}  # its limit is no run's
+        if own in (DIAGNOSE, SCALE):
+            values = {"time_limit": (), **values}  # it bounds more than a run
+        if own == DIAGNOSE:
+            values = {**_default_loader(given, asked), **values}
         if values.get("loader", (asked.loader,)) == (RESIDENT,):
             values["data_dir"] = ()
-        kept = [word for name, words in given if name not in values and name not in ONCE | OF_A_DIAGNOSIS for word in words]
+        kept = [word for name, words in given if name not in values and name not in ONCE | OF_A_DIAGNOSIS | OF_A_LADDER for word in words]
         changed = [word for name, arms in values.items() for word in spelled(name, arms)]
-        return shlex.join([*([] if "threads" in values else threads(environment)), *start, *kept, *changed])
+        return shlex.join([*([] if "threads" in values else threads(environment)), *start, *([RUN] if own == RUN else []), *kept, *changed])
 
     def diagnose(self, **values: Sequence[object]) -> str:
         """A shell command that finds out what holds this run back, with other ``values`` for some fields of its Config."""
         asked, environment = self.record.asked or self.record.config, self.record.environment
-        start, given = self._words()
-        given = given[given[0][1] in ([RUN], [DIAGNOSE]) :]
+        start, own, given = self._words()
         values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
-        kept = [word for name, words in given if name not in values and name not in ONCE | UNDIAGNOSED for word in words]
+        if own == SCALE:
+            values = {"time_limit": (), **values}
+        kept = [word for name, words in given if name not in values and name not in ONCE | UNDIAGNOSED | OF_A_LADDER for word in words]
         changed = [word for name, arms in values.items() for word in spelled(name, arms)]
         return shlex.join([*threads(environment), *start, DIAGNOSE, *kept, *changed])
 
-    def _words(self) -> tuple[list[str], list[Unit]]:
-        """Those up to the program's name, and the flags behind it: as they were typed or, where that is not understood, of the Config."""
+    def _words(self) -> tuple[list[str], str, list[Unit]]:
+        """Those up to the program's name, its command if one is named, and the rest.
+
+        As they were typed or, where that is not understood, those of the Config.
+        """
         asked, environment = self.record.asked or self.record.config, self.record.environment
-        return _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
+        start, given = _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
+        _, (first, *_) = given[0]
+        return (start, first, given[1:]) if first in (RUN, DIAGNOSE, SCALE) else (start, "", given)
 
 
 def spelled(name: str, arms: Sequence[object]) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli.flags import helped, takes
-from ddpbench.cli.options import given_options, options
+from ddpbench.cli.options import options, values_given
 from ddpbench.data import catalogue as loaders
 from ddpbench.record.catalogue import precision
 from ddpbench.record.errors import Exit, UsageError
@@ -44,7 +44,7 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
 
 def _change(given: dict[str, Any]) -> Change:
     """What the words ask for; raises UsageError where that is nothing, an unknown name, or out of range."""
-    change = Change(**{option.field.name: option.value(text) for option, text in given_options(Change, given)})
+    change = Change(**values_given(Change, given))
     if change == Change():
         raise UsageError("nothing is asked: no setting is changed", "such as 'ddpbench whatif RECORD --workers 16'")
     if change.loader is not None:

@@ -11,7 +11,7 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli.flags import helped, takes
-from ddpbench.cli.options import given_options, options
+from ddpbench.cli.options import options, values_given
 from ddpbench.record.config import DATA, Positive
 from ddpbench.record.errors import Exit
 from ddpbench.record.flags import Flag
@@ -48,7 +48,7 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     that read images look when no --data-dir is given. What is there already is not made again.
     """
     lookup("data set", dataset, TRAINED_BY)
-    asked = Making(**{option.field.name: option.value(text) for option, text in given_options(Making, given)})
+    asked = Making(**values_given(Making, given))
     from ddpbench.data.cache import cache_folder
     from ddpbench.data.made_folder import make
     from ddpbench.data.made_sets import made_set

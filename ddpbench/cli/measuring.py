@@ -11,14 +11,14 @@ import rich_click as click
 from ddpbench import __version__
 from ddpbench.cli import words
 from ddpbench.cli.flags import all_but, helped, only, takes
-from ddpbench.cli.options import Option, given_options, options
+from ddpbench.cli.options import Option, options, values_given
 from ddpbench.cli.parts import part_of
 from ddpbench.cli.sides import Sides, race
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import Exit, UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.published import names
-from ddpbench.record.request import Output, Proving
+from ddpbench.record.request import Laddering, Output, Proving
 
 AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
 """The one flag of a run that is no field: it stands for a precision."""
@@ -29,7 +29,6 @@ QUICK = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="shrin
 PART = click.RichOption(
     ["--part"], metavar="K/N", panel=MEASURING, help="the K-th combination and every N-th behind it, in a record of their own"
 )
-STRONG = click.RichOption(["--strong"], is_flag=True, panel=MEASURING, help="keep the global batch: -b is one rank's, shared among more")
 
 
 def of_a_training(*but: str) -> Iterator[Option | click.RichOption]:
@@ -77,7 +76,7 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     Three minutes, or two with --no-verify, unless --time-limit says otherwise.
     """
     request = words.lone(words.request(workload, given, context.obj))
-    proving = Proving(**{option.field.name: option.value(text) for option, text in given_options(Proving, given)})
+    proving = Proving(**values_given(Proving, given))
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
     from ddpbench.experiments.diagnose.command import diagnose as carry_out
@@ -85,12 +84,12 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     return carry_out(request, proving)
 
 
-@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"), [STRONG], options(Output))
+@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"), options(Laddering), options(Output))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
 @helped
 @click.pass_context
-def scale(context: click.RichContext, /, workload: str, strong: bool, **given: Any) -> int:
+def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Find how WORKLOAD scales from one rank to all, and what is lost on the way.
 
     1, 2, 4 ... ranks take turns in one launch while the others wait, and so do all ranks under other conditions: every rank
@@ -99,9 +98,10 @@ def scale(context: click.RichContext, /, workload: str, strong: bool, **given: A
     Three minutes, unless --time-limit says otherwise.
     """
     request = words.lone(words.request(workload, given, context.obj))
+    laddering = Laddering(**values_given(Laddering, given))
     from ddpbench.experiments.scale.command import scale as carry_out
 
-    return carry_out(request, strong)
+    return carry_out(request, laddering.strong)
 
 
 @takes(of_a_training("launches", "profile", "fail_if_data_wait"), [PART], options(Output))
@@ -146,7 +146,7 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     if name is None:
         return _show_published(context.obj)
     lookup("published experiment", name, dict.fromkeys(names()))
-    settings, output, typed = words.settings(given), words.output(given), words.as_typed(context.obj)
+    settings, output, typed = values_given(Config, given), words.output(given), words.as_typed(context.obj)
     from ddpbench.experiments.reproduce import reproduce as carry_out
 
     return carry_out(name, quick, settings, output, typed)
@@ -166,7 +166,7 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
     The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
     """
     asked = race(family, {"layers": layers, "device": device, "threads": threads})
-    settings, output, typed = words.settings(given), words.output(given), words.as_typed(context.obj)
+    settings, output, typed = values_given(Config, given), words.output(given), words.as_typed(context.obj)
     from ddpbench.experiments.crossover import crossover as carry_out
 
     return carry_out(family, asked.devices, asked.threads, asked.layers, settings, output, typed)

@@ -137,6 +137,11 @@ def given_options(struct: type[msgspec.Struct], given: Mapping[str, Any]) -> Ite
             yield option, text
 
 
+def values_given(struct: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``struct`` whose flags were given, each with its one value. Raises UsageError where that is out of range."""
+    return {option.field.name: option.value(text) for option, text in given_options(struct, given)}
+
+
 def _when_given(kind: inspect.Type) -> inspect.Type:
     """The type without ``None``, which stands for a flag that was not given."""
     if isinstance(kind, inspect.UnionType):

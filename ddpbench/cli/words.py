@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from ddpbench.cli.options import given_options
+from ddpbench.cli.options import given_options, values_given
 from ddpbench.data import catalogue as loaders
 from ddpbench.record.catalogue import ENGINES, precision
 from ddpbench.record.config import Config
@@ -64,14 +64,9 @@ def lone(asked: Request) -> Request:
     return asked
 
 
-def settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of Config that were given, where each has one value; raises UsageError for one out of range, and for a list."""
-    return {option.field.name: option.value(text) for option, text in given_options(Config, given)}
-
-
 def output(given: Mapping[str, Any]) -> Output:
     """Where results go; raises UsageError for a value out of range, and for a contradiction."""
-    flags = {option.field.name: option.value(text) for option, text in given_options(Output, given)}
+    flags = values_given(Output, given)
     if flags.get("quiet") and flags.get("verbose"):
         raise UsageError("--quiet and --verbose contradict each other", "give one of them")
     return Output(**flags)

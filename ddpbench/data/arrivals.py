@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from statistics import fmean
+from time import perf_counter
 
 from ddpbench.data.loader import Sheet
 from ddpbench.record.loading import Loading
@@ -35,6 +36,22 @@ class Arrival:
     def hand_over_s(self) -> float:
         """The part of the wait in which the batch was made already."""
         return self.arrived - max(self.asked, self.sheet.ended)
+
+
+class Arrivals:
+    """The batches that came since somebody asked about them."""
+
+    def __init__(self) -> None:
+        self._since: list[Arrival] = []
+
+    def note(self, asked: float, images: int, sheet: Sheet) -> None:
+        """A batch of so many ``images`` is there now."""
+        self._since.append(Arrival(asked, perf_counter(), images, sheet))
+
+    def told(self) -> Loading | None:
+        """What the workers did for them; None where none came. The next ones are told of by themselves."""
+        since, self._since = self._since, []
+        return told(since) if since else None
 
 
 def told(arrivals: Sequence[Arrival]) -> Loading:

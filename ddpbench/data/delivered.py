@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from ddpbench.data.arrivals import Arrival, told
+from ddpbench.data.arrivals import Arrivals
 from ddpbench.data.delivery import delivery
 from ddpbench.data.loader import Batch, HostLoader
 from ddpbench.record.loading import Loading
@@ -20,19 +20,18 @@ class Delivered:
         self.data, self.in_flight = host.data, host.in_flight
         self._host = host
         self._deliver = delivery(device, host.finish)
-        self._arrivals: list[Arrival] = []
+        self._arrivals = Arrivals()
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
         asked = perf_counter()
         batch = self._host.next_batch()
         in_hand()
         if batch.sheet:
-            self._arrivals.append(Arrival(asked, perf_counter(), len(batch.labels), batch.sheet))
+            self._arrivals.note(asked, len(batch.labels), batch.sheet)
         return self._deliver(batch.samples, batch.labels)
 
     def loading(self) -> Loading | None:
-        arrivals, self._arrivals = self._arrivals, []
-        return told(arrivals) if arrivals else None
+        return self._arrivals.told()
 
     def worker_pids(self) -> list[int]:
         return self._host.worker_pids()

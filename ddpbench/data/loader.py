@@ -94,3 +94,18 @@ class Loader(Protocol):
 
     def close(self) -> None:
         """Ends the loader and its processes."""
+
+
+class Workerless:
+    """What is the same in every loader whose samples lie on the device: nobody works ahead, and there is nothing to end."""
+
+    in_flight = 0
+
+    def loading(self) -> None:
+        return None
+
+    def worker_pids(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ddpbench.machine.host import SHARED_MEMORY, shared_memory_free_bytes
+from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import UsageError
 
 MIB = 2**20

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import torch
 
-from ddpbench.data.loader import Batch
+from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import in_layout
 from ddpbench.record.config import Config
 from ddpbench.record.record import Data
@@ -42,10 +42,8 @@ def input_shape(dataset: str, classes: int, image_size: int | None) -> tuple[int
     return (1 if dataset == "mnist" else 3, image_size, image_size)
 
 
-class Synthetic:
+class Synthetic(Workerless):
     """The loader ``synthetic``."""
-
-    in_flight = 0
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         many = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"
@@ -55,12 +53,3 @@ class Synthetic:
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
         in_hand()
         return next(self._batches)
-
-    def loading(self) -> None:
-        return None
-
-    def worker_pids(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        pass

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ddpbench.data import sets
 from ddpbench.data.augment import CropAndFlip
-from ddpbench.data.loader import Batch
+from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import finisher
 from ddpbench.data.plan import ShardPlan
 from ddpbench.record.config import Config
@@ -54,10 +54,8 @@ class Order:
         return numbers
 
 
-class Resident:
+class Resident(Workerless):
     """Batches out of the device's own memory, made on the compute stream, which the host never waits for."""
-
-    in_flight = 0
 
     def __init__(
         self,
@@ -81,12 +79,3 @@ class Resident:
             batch = next(self._made)
         in_hand()
         return batch
-
-    def loading(self) -> None:
-        return None
-
-    def worker_pids(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        pass

@@ -21,10 +21,13 @@ from ddpbench.data.samples import ArraySamples, Collate, Recipe, TreeSamples, re
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.config import Config
+from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
 
-SHORT_OF_MEMORY = "short of memory, or of shared memory? see dmesg and 'df /dev/shm'; fewer workers (-j) or a smaller batch (-b) take less"
+SHORT_OF_MEMORY = (
+    f"short of memory, or of shared memory? see dmesg and 'df {SHARED_MEMORY}'; fewer workers (-j) or a smaller batch (-b) take less"
+)
 
 leave_garbage_to_the_parent()
 

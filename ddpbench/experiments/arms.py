@@ -26,6 +26,7 @@ from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
+from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
@@ -252,7 +253,7 @@ class Arm:
 
 def collect(index: int, traces: list[Trace], engine: str) -> Round:
     """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on, and none holds another."""
-    apart = engine in ("none", "no-sync")
+    apart = engine in WITHOUT_SYNC
     if not apart and traces[0].lead_ms:  # on a CPU the backward computes on while an all-reduce waits
         traces = moved_to_sync(traces)
     return Round(

@@ -13,10 +13,8 @@ import psutil
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.kernel import told
+from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import UsageError
-
-SHARED_MEMORY = "/dev/shm"
-"""Where loader workers hand batches over."""
 
 SPEED_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -74,3 +74,6 @@ ENGINES: Mapping[str, str] = {
     "no-sync": "DDP under its no_sync(): wrapped and hooked, but gradients are never averaged",
     "none": "every rank trains a model of its own: what gradient sync costs is the difference",
 }
+
+WITHOUT_SYNC = ("none", "no-sync")
+"""The engines under which every rank trains for itself."""

@@ -7,6 +7,9 @@ import msgspec
 from ddpbench.record.loading import CoreUse, Loading
 from ddpbench.record.prediction import Prediction
 
+SHARED_MEMORY = "/dev/shm"
+"""A file system that is memory, where loader workers hand batches over."""
+
 DEVICE, NO_SYNC, REPLAY, BESIDE, REAL = "device alone", "no gradient sync", "replay", "beside the loader", "as asked"
 AGAIN, TRIED = "as asked, again", "tried: "
 """The labels of a diagnosis' trainings.

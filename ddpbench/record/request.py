@@ -39,6 +39,12 @@ class Proving(msgspec.Struct, frozen=True, kw_only=True):
     apply: Annotated[bool, Flag(MEASURING, "end with the full run under the setting that won", sweep=False)] = False
 
 
+class Laddering(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of a ladder that no other command has."""
+
+    strong: Annotated[bool, Flag(MEASURING, "keep the global batch: -b is one rank's, shared among more", sweep=False)] = False
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One command: its arms in the order they were asked for."""
 

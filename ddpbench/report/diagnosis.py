@@ -18,7 +18,6 @@ from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.answer import predicted
-from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show
@@ -33,7 +32,7 @@ from ddpbench.report.limits import ceiling_table, cost_table, needs, starting, u
 from ddpbench.report.phases import phases
 from ddpbench.report.proof import proof, use
 from ddpbench.report.surroundings import machine
-from ddpbench.report.warnings import warnings
+from ddpbench.report.warnings import unmeasured, warnings
 from ddpbench.report.whatif import gain_text
 
 HEALTHY = ("launch-bound", "sync-bound", "compute-bound")
@@ -55,8 +54,8 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     if summary.step_ms is not None:
         case = Case(real, summary, experiments_of(job))
         sections += [*_evidence(case, job, page, verbose), [*_cures(case, job, page)], [*proof(job, page)]]
-    left_out = [*_left_out(job.diagnosis, page)] if job.diagnosis else []
-    last = [*left_out, *warnings({"": real}, page, verbose), *([Text(str(path))] if path else [])]
+    left_out = {name.replace("_", " "): why for name, why in job.diagnosis.left_out.items()} if job.diagnosis else {}
+    last = [*unmeasured(left_out, page), *warnings({"": real}, page, verbose), *([Text(str(path))] if path else [])]
     show_sections(console, [*sections, last, [*use(job, page)]])
 
 
@@ -114,9 +113,3 @@ def _predicted(found: Prediction | None) -> str:
     if found.gain is None or found.low is None or found.high is None:
         return f"needs a measurement: {found.needs}"
     return f"{gain_text(found.gain, found.low, found.high)}, predicted ({found.confidence:.0%})"
-
-
-def _left_out(diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
-    for name, why in diagnosis.left_out.items():
-        word = "not measured"
-        yield from inked(sentence(f"{word}  ", f"{name.replace('_', ' ')}: {why}", page), LABEL, len(word))

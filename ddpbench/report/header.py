@@ -9,6 +9,7 @@ from msgspec import structs
 from rich.text import Text
 
 from ddpbench.analysis.cores import given_threads, need
+from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import flags
@@ -185,7 +186,7 @@ def loader_items(record: Record) -> Iterator[Item]:
 
 
 def _alone(record: Record) -> str:
-    if record.config.engine in ("none", "no-sync") and record.world_size > 1:
+    if record.config.engine in WITHOUT_SYNC and record.world_size > 1:
         return "every rank for itself"
     return "one process" if record.environment.backend == "none" else "one rank"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.scaling.arms import Arms, arms_of
+from ddpbench.analysis.scaling.arms import arms_of
 from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
 from ddpbench.analysis.scaling.verdict import Found, found_of
 from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
@@ -24,7 +24,7 @@ from ddpbench.report.header import count, device_word, labelled, place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, columns, command, flow, sentence
 from ddpbench.report.transport import travel
-from ddpbench.report.warnings import reasons, warnings
+from ddpbench.report.warnings import reasons, unmeasured, warnings
 
 IN_DOUBT = "in doubt"
 QUIET_CORES = 0.05
@@ -51,7 +51,7 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     if found:
         sections.append([*_links(found, page)])
     checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.rungs.values() if arms else ())}
-    last = [*_left_out(job, arms, page), *warnings(checked, page, verbose), *([Text(str(path))] if path else [])]
+    last = [*_left_out(job, page), *warnings(checked, page, verbose), *([Text(str(path))] if path else [])]
     show_sections(console, [*sections, last])
 
 
@@ -169,12 +169,10 @@ def _links(found: Found, page: Page) -> Iterator[Text]:
     yield from labelled("cost", cost, page)
 
 
-def _left_out(job: Job, arms: Arms | None, page: Page) -> Iterator[Text]:
+def _left_out(job: Job, page: Page) -> Iterator[Text]:
     if job.scaling is None:
         return
-    for name, why in job.scaling.left_out.items():
-        word = "not measured"
-        yield from inked(sentence(f"{word}  ", f"{'loss to data' if name == WITH_DATA else name}: {why}", page), LABEL, len(word))
+    yield from unmeasured({"loss to data" if name == WITH_DATA else name: why for name, why in job.scaling.left_out.items()}, page)
     if (job.scaling.waiting_cores or 0.0) > QUIET_CORES:
         text = f"a rank that waited for its turn kept {job.scaling.waiting_cores:.2f} of a core busy"
         yield from inked(sentence("warning  ", text, page), CAUTION, len("warning"))

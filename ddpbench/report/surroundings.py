@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
 from ddpbench.analysis.ranks import mean
-from ddpbench.record.diagnosis import Surroundings
+from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings
 from ddpbench.record.record import Record
 from ddpbench.report.figures import gib, percent, significant
 from ddpbench.report.header import MOST_NAMED, count
@@ -46,7 +46,7 @@ def _more(record: Record, node: Surroundings) -> Iterator[str]:
     if node.memory_bytes is not None:
         yield f"{gib(node.memory_bytes)} GiB of memory"
     if node.shm_free_bytes is not None:
-        yield f"{gib(node.shm_free_bytes)} GiB free in /dev/shm"
+        yield f"{gib(node.shm_free_bytes)} GiB free in {SHARED_MEMORY}"
     there = {place.rank for place in record.environment.places if place.host == node.host}
     pressed = mean(trace.cores.pressure for timed in record.rounds for trace in timed.traces if trace.rank in there and trace.cores)
     if pressed is not None:

@@ -19,6 +19,13 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("warning", CAUTION), "informs": ("note", LABEL)}
 
 
+def unmeasured(left_out: Mapping[str, str], page: Page) -> Iterator[Text]:
+    """A line for each thing that was left out, with why."""
+    word = "not measured"
+    for what, why in left_out.items():
+        yield from inked(sentence(f"{word}  ", f"{what}: {why}", page), LABEL, len(word))
+
+
 def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:
     """A line a check that spoke, with its hint; with ``verbose`` also the checks that had nothing to say.
 

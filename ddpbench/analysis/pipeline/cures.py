@@ -15,6 +15,7 @@ from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.whatif.answer import gains
 from ddpbench.analysis.whatif.measured import THREADED
 from ddpbench.analysis.words import about, device
+from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
@@ -24,9 +25,6 @@ WORTH_IT = 1.05
 
 DALIS_SHARE, NEARLY_ALL = 0.65, 0.99
 """Of the JPEGs, what DALI leaves to the GPU's own decoder where nobody says how many; and as many as it can have."""
-
-IN_MEMORY = "/dev/shm"
-"""A file system that is memory."""
 
 MOST_OF_MEMORY = 0.5
 """Of what is free there, what a data set may take: workers hand their batches over in the rest, and programs live in it."""
@@ -208,13 +206,13 @@ def data_in_memory(patient: _Patient) -> Cure | None:
     gigabytes = files.files * files.bytes_per_file / 1e9
     room = min((each.shm_free_bytes or 0 for each in diagnosis.surroundings), default=0) / 1e9 if diagnosis else 0.0
     if directory is None or gigabytes > MOST_OF_MEMORY * room:
-        return Cure("data in memory", f"its {about(gigabytes)} GB; of {IN_MEMORY} {about(room)} are free", change=change)
+        return Cure("data in memory", f"its {about(gigabytes)} GB; of {SHARED_MEMORY} {about(room)} are free", change=change)
     if patient.record.environment.nodes > 1:
-        return Cure("data in memory", f"its {about(gigabytes)} GB fit in {IN_MEMORY}, where every node needs a copy", change=change)
-    copied = f"{IN_MEMORY}/ddpbench-data"
+        return Cure("data in memory", f"its {about(gigabytes)} GB fit in {SHARED_MEMORY}, where every node needs a copy", change=change)
+    copied = f"{SHARED_MEMORY}/ddpbench-data"
     return Cure(
         "data in memory",
-        f"its {about(gigabytes)} GB fit in {IN_MEMORY}",
+        f"its {about(gigabytes)} GB fit in {SHARED_MEMORY}",
         f"cp -r {quote(directory)} {copied} && {patient.run.command(data_dir=(copied,))}",
         change,
     )

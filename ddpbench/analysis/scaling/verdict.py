@@ -55,9 +55,8 @@ class Found:
 
     @property
     def as_a_run(self) -> dict[str, Sequence[object]]:
-        """What a run of the last rung is given: a time limit is the ladder's alone, and a batch that was shared is a rank's share."""
-        share = {"batch_size": (self.last.config.batch_size,)} if self.arms.scaling.strong else {}
-        return {"time_limit": (), **share}
+        """What a run of the last rung is given: of a batch that was shared a rank's share."""
+        return {"batch_size": (self.last.config.batch_size,)} if self.arms.scaling.strong else {}
 
 
 def found_of(job: Job, arms: Arms) -> Found | None:
@@ -65,8 +64,7 @@ def found_of(job: Job, arms: Arms) -> Found | None:
     way = waterfall(arms)
     if way is None:
         return None
-    typed = [word for word in job.command if word not in ("scale", "--strong")]
-    return Found(arms, way, ladder(arms, way), traffic(arms), typed)
+    return Found(arms, way, ladder(arms, way), traffic(arms), job.command)
 
 
 def verdict(found: Found) -> Verdict:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from ddpbench.data import folder
-from ddpbench.data.arrivals import Arrival, told
+from ddpbench.data.arrivals import Arrivals
 from ddpbench.data.dali.graph import Dtype, Graph, layout_of
 from ddpbench.data.dali.in_use import InUse
 from ddpbench.data.dali.supply import Supply
@@ -70,13 +70,13 @@ class DaliGpu:
         self._graph = gpu_graph(config, tree.files, device)
         self._supply = Supply(self._graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
         self._in_use = InUse(device)
-        self._arrivals: list[Arrival] = []
+        self._arrivals = Arrivals()
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
         asked = perf_counter()
         supplied = self._supply.next()
         in_hand()
-        self._arrivals.append(Arrival(asked, perf_counter(), len(supplied.labels), supplied.sheet))
+        self._arrivals.note(asked, len(supplied.labels), supplied.sheet)
         self._in_use.last_was_issued()  # which may wait for the device: no fault of the loader's, and so after the batch is in hand
         # it is ready; asked to order itself before a stream, it would make that wait for all that DALI has begun since
         images = torch.from_dlpack(supplied.images.as_tensor().__dlpack__(stream=-1))
@@ -84,8 +84,7 @@ class DaliGpu:
         return self._graph.seen_as_nchw(images), supplied.labels.pin_memory().to(self._device, non_blocking=True)
 
     def loading(self) -> Loading | None:
-        arrivals, self._arrivals = self._arrivals, []
-        return told(arrivals) if arrivals else None
+        return self._arrivals.told()
 
     def worker_pids(self) -> list[int]:
         return []

@@ -9,6 +9,7 @@ import msgspec
 from ddpbench.experiments.cells import Cell
 from ddpbench.experiments.settle import default_loader
 from ddpbench.machine.seat import Seat
+from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, rung
@@ -50,7 +51,7 @@ def trainings(asked: Config, rungs: list[int], strong_batch: int | None = None) 
         return msgspec.structs.replace(config, batch_size=strong_batch // among) if strong_batch else config
 
     full = shared(resident, ranks)
-    bare, unsynced = (msgspec.structs.replace(full, engine=engine) for engine in ("none", "no-sync"))
+    bare, unsynced = (msgspec.structs.replace(full, engine=engine) for engine in WITHOUT_SYNC)
     cells = [(Cell(shared(resident, count), rung(count)), count) for count in rungs]
     cells += [(Cell(full, SHARE), 1)] if strong_batch else []
     cells += [(Cell(bare, ALONE), 1), (Cell(bare, APART), ranks), (Cell(unsynced, UNSYNCED), ranks), (Cell(full, COMMUNICATION), ranks)]

@@ -1,0 +1,19 @@
+"""Batches on the device that are held up on their way into the trainer's hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddpbench.data.loader import Batch, Workerless
+from ddpbench.data.synthetic import Synthetic
+
+
+class HeldUp(Workerless):
+    """The ``resident`` batches; ``hold_up`` is called before each, and returns when it may go on."""
+
+    def __init__(self, resident: Synthetic, hold_up: Callable[[], None]) -> None:
+        self._resident, self._hold_up, self.data = resident, hold_up, resident.data
+
+    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+        self._hold_up()
+        return self._resident.next_batch(in_hand)
