@@ -12,7 +12,7 @@ from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, 
 from msgspec.structs import replace
 
 from ddpbench.analysis.case import Case
-from ddpbench.analysis.judge import judge
+from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.ceilings import ceilings
 from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.neighbours import busiest
@@ -20,6 +20,7 @@ from ddpbench.analysis.pipeline.stealing import stolen
 from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.data.arrivals import STOOD_S
+from ddpbench.record.diagnosis import REAL
 from ddpbench.record.loading import CoreUse
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import Trace
@@ -210,6 +211,21 @@ def test_what_a_step_takes_longer_is_one_figure_everywhere() -> None:
     assert found.fraction == pytest.approx(seen.center - 1)
     alone, beside = re.findall(r"([0-9.]+) ms alone, ([0-9.]+) while", found.why)[0]
     assert float(beside) / float(alone) == pytest.approx(seen.center, rel=0.005)
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("loader-steals-gpu", 2), ("host-to-device-bound", 1), ("sync-bound", 2)])
+def test_a_pair_of_rounds_or_two_are_no_evidence_of_what_takes_longer(name: str, rounds: int) -> None:
+    job = DIAGNOSES["replay-bound" if name == "host-to-device-bound" else name][0]()
+    assert found_in(job).kind == name
+    for record in job.records:
+        if record.label != REAL:
+            del record.rounds[rounds:]
+        elif name == "sync-bound":  # its clocks tell it, too
+            for timed in record.rounds:
+                for trace in timed.traces:
+                    trace.phases_ms["sync"] = [0.0] * trace.steps
+    judge_all(job)
+    assert found_in(job).kind != name
 
 
 def on_two_nodes(loading_of: tuple[float, float]) -> Record:

@@ -23,7 +23,8 @@ from ddpbench.analysis.scaling.waterfall import (
     Waterfall,
     waterfall,
 )
-from ddpbench.record.record import Job
+from ddpbench.experiments.journal import close_records
+from ddpbench.record.record import Fault, Job, Status
 from ddpbench.record.scaling import VERDICTS, Kernel
 
 NAMES = {
@@ -206,6 +207,19 @@ def test_too_few_rounds_are_no_verdict_and_no_ladder_without_its_ends() -> None:
     assert made.scaling.verdict.kind == "inconclusive"
     made.records[0].rounds.clear()
     assert waterfall(arms(made)) is None
+
+
+@pytest.mark.parametrize("status", ["failed", "hung", "interrupted"])
+def test_a_ladder_that_ended_midway_is_closed_and_told_without_a_way_down_where_an_arm_failed(status: Status) -> None:
+    made = job(all_reduce=20.0)
+    for record in made.records:
+        del record.rounds[4:]
+        record.status = "running"
+    fault = Fault(message="killed (SIGKILL?) on rank 1 (n1), last seen at step 3", phase="training")
+    close_records(made.records, status, fault)
+    ladders.judge_all(made)
+    assert {record.status for record in made.records} == {status}
+    assert (waterfall(arms(made)) is None) == (status != "interrupted")
 
 
 def test_every_verdict_that_is_told_is_known() -> None:

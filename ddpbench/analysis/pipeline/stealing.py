@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from ddpbench.analysis.case import Case
+from ddpbench.analysis.compare import Ratio
 from ddpbench.analysis.cores import FAIR, Need, least_threads, need, traces_on, trainer_got, worker_cpu_s
 from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
@@ -36,23 +37,21 @@ def stolen(case: Case) -> Stolen | None:
     given = supply(case)
     if given.wait_share >= BINDING and given.loader_rate is not None and given.loader_rate < given.device_rate:
         return None
-    if case.around.device is not None and case.around.beside is not None:
-        return _measured(case)
-    return _by_cores(case)
+    longer = times_as_long(case.around.beside, case.around.device)
+    return _measured(case, longer) if longer is not None and longer.has_interval else _by_cores(case)
 
 
 def decodes_on_device(record: Record) -> bool:
     return record.environment.device_type == "cuda" and record.config.loader in ON_THE_DEVICE
 
 
-def _measured(case: Case) -> Stolen | None:
+def _measured(case: Case, longer: Ratio) -> Stolen | None:
     """Training that needs no data, with the loader beside it and without.
 
     A loader that decodes on the device is slower for the training there, too: then the wait for data is no other limit.
     """
-    around, on_the_device = case.around, decodes_on_device(case.record)
-    device_s, longer = step_s(around.device), times_as_long(around.beside, around.device)
-    if device_s is None or longer is None:
+    on_the_device, device_s = decodes_on_device(case.record), step_s(case.around.device)
+    if device_s is None:
         return None
     beside_ms, device_ms = 1000 * longer.center * device_s, 1000 * device_s
     taken_ms = min(beside_ms, case.step_ms) - device_ms

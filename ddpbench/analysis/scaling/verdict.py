@@ -60,7 +60,7 @@ class Found:
 
 
 def found_of(job: Job, arms: Arms) -> Found | None:
-    """None where there is no way down from the first rung to the last."""
+    """None where there is no way down from the first rung to the last; where there is one, both have a figure."""
     way = waterfall(arms)
     if way is None:
         return None
@@ -74,7 +74,7 @@ def verdict(found: Found) -> Verdict:
     few = min(len(record.rounds) for record in found.arms.there() if record is not found.arms.communication)
     top = found.rungs[-1]
     if top.doubts:
-        return _in_doubt(found, top)
+        return _in_doubt(top)
     if few < rounds:
         return Verdict(
             kind="inconclusive",
@@ -99,7 +99,7 @@ def judge_scaling(job: Job, arms: Arms) -> None:
         job.scaling.verdict = verdict(found)
     for rung in found.rungs if found else ladder(arms, None):
         record = arms.rungs[rung.ranks]
-        if rung.doubts and rung.efficiency and not any(check.numbers.get("efficiency") for check in record.checks):
+        if rung.doubts and rung.efficiency:
             record.checks.append(
                 Check(
                     name="implausible",
@@ -111,7 +111,7 @@ def judge_scaling(job: Job, arms: Arms) -> None:
             )
 
 
-def _in_doubt(found: Found, top: Rung) -> Verdict:
+def _in_doubt(top: Rung) -> Verdict:
     assert top.efficiency is not None, "doubts come from an efficiency"
     return Verdict(
         kind="baseline-in-doubt",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from ddpbench.analysis.compare import figure
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.scaling.arms import Arms, Step, steps_of
 from ddpbench.analysis.stats import t_interval
@@ -69,13 +70,13 @@ class Waterfall:
 
 
 def waterfall(arms: Arms) -> Waterfall | None:
-    """The way down of the rounds that all arms share; None without the first rung, the last, or such a round.
+    """The way down of the rounds that all arms share; None without the first rung's figure, the last's, or such a round.
 
     ``ideal`` and ``measured`` are the figures of their arms, and a loss of so many milliseconds a step is worth the same number of
     images wherever it stands, so that the order of the terms means nothing.
     """
     one, full, last = arms.one, arms.full, arms.last
-    if not (one and full and last and one.headline and last.headline):
+    if not (one and full and last and (first := figure(one)) and figure(full) and (reached := figure(last))):
         return None
     needed: dict[str, Record | None] = {ALONE: arms.alone, APART: arms.apart, SHARE: arms.share}
     there = {name: record for name, record in needed.items() if record}
@@ -84,7 +85,7 @@ def waterfall(arms: Arms) -> Waterfall | None:
     if not shared:
         return None
     lost_ms = {index: _lost_ms(rounds, index, arms) for index in shared}
-    ideal, measured = arms.ranks * one.headline.images_per_s, last.headline.images_per_s
+    ideal, measured = arms.ranks * first.images_per_s, reached.images_per_s
     batch = last.global_batch
     a_ms = ideal * measured / (1000 * batch)  # images/s that a millisecond of a step is worth
     terms = [_term(name, [lost_ms[index][name] for index in shared], a_ms, ideal) for name in lost_ms[shared[0]]]
