@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from held_up import HeldUp
 
-from ddpbench.data.catalogue import LoaderSpec
 from ddpbench.data.synthetic import open_synthetic
+from ddpbench.record.loaders import LoaderSpec
 
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 

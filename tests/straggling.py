@@ -10,8 +10,8 @@ import torch
 from held_up import HeldUp
 from torch import nn
 
-from ddpbench.data.catalogue import LoaderSpec
 from ddpbench.data.synthetic import open_synthetic
+from ddpbench.record.loaders import LoaderSpec
 from ddpbench.workloads.catalogue import WorkloadSpec
 
 SLOW_IN, SLOW_RANK = os.environ.get("SLOW_IN", ""), int(os.environ.get("SLOW_RANK", "0"))

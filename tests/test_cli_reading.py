@@ -16,8 +16,8 @@ import sweeps
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.data.catalogue import LOADERS
 from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.loaders import LOADERS
 from ddpbench.record.published import names
 from ddpbench.record.record import Job, save
 from ddpbench.workloads.catalogue import WORKLOADS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from training import world_of_one
 
 from ddpbench.machine.copies import copies
-from tests.training import world_of_one
 
 
 def test_a_processor_has_nothing_to_copy_to() -> None:

@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from busy import busy_process, printed
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.core_use import PRESSURE, SCHEDULE, TICKS_A_S, CoreWatch, busy_s, queued_s
 from ddpbench.record.loading import CoreUse
-from tests.busy import busy_process, printed
 
 BURN = """
 import time, msgspec

@@ -15,9 +15,10 @@ import pytest
 from loading import IN_MEMORY, OF_FILES, config, of_memory
 
 from ddpbench.data import folder
-from ddpbench.data.catalogue import LOADERS, LoaderSpec, find
+from ddpbench.data.catalogue import find
 from ddpbench.data.open import check
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import LOADERS, LoaderSpec
 
 ABSENT = LoaderSpec(name="absent", help="", open="nowhere:at_all", reads_files=True, needs="dali-cuda13", module="nowhere.at_all")
 AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy"), oldest=99)

@@ -15,9 +15,9 @@ from ddpbench.cli.options import Option, options
 from ddpbench.cli.program import program
 from ddpbench.cli.sides import race
 from ddpbench.cli.words import request
-from ddpbench.data.catalogue import LOADERS
 from ddpbench.record.catalogue import ALIASES, ENGINES, PRECISIONS
 from ddpbench.record.config import TRAINING, Config
+from ddpbench.record.loaders import LOADERS
 from ddpbench.record.published import names
 from ddpbench.record.request import Output
 from ddpbench.workloads.catalogue import WORKLOADS

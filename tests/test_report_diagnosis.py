@@ -18,6 +18,7 @@ from records import BUSY, RESNET50
 from scenes import several
 
 from ddpbench.analysis.summary import summarise
+from ddpbench.record.diagnosis import Numa
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data, Job
 from ddpbench.report.console import make_console
@@ -129,7 +130,7 @@ def test_the_machine_is_told_in_a_line() -> None:
     job = DIAGNOSES["quota"][0]()
     assert job.diagnosis is not None
     assert machine_line(job) == ["64 cores by affinity", "a quota of 16", "nobody else there before"]
-    there = {"cores of rank 0": [0], "GPU of rank 0": [0], "cores of rank 1": [0], "GPU of rank 1": [1], "GPU of rank 2": [1]}
+    there = [Numa(rank=0, cores=[0], gpu=[0]), Numa(rank=1, cores=[0], gpu=[1]), Numa(rank=2, gpu=[1])]
     job.diagnosis.surroundings = [replace(each, slurm=32, others_cores=3.21, numa=there) for each in job.diagnosis.surroundings]
     short = machine_line(job)
     assert short[2:] == ["32 by SLURM", "others kept 3.2 busy before", "GPU and cores on different NUMA nodes: rank 1"]
@@ -137,7 +138,7 @@ def test_the_machine_is_told_in_a_line() -> None:
     assert more[:5] == short
     assert "a thread waited for a core 30% of the time" in more
     assert "GPU of rank 1 on NUMA node 1" in more
-    assert len(machine_line(job, verbose=True)) == 5 + 3 + len(there)
+    assert len(machine_line(job, verbose=True)) == 5 + 3 + 5
 
 
 def test_nodes_that_differ_have_a_line_each() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from ddpbench.machine import storage as module
@@ -53,22 +54,25 @@ def in_memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_file_system_is_that_of_the_mount_nearest_above(tmp_path: Path) -> None:
+def test_the_file_system_is_that_of_the_mount_nearest_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, linked = tmp_path / "my data", tmp_path / "link"
     data.mkdir()
     linked.symlink_to(data)
     escaped = str(data.resolve()).replace(" ", "\\040")
-    mounts = tmp_path / "mountinfo"
+    mounts = tmp_path / "self" / "mounts"
+    mounts.parent.mkdir()
     mounts.write_text(
-        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
-        f"23 22 0:21 / {escaped} rw - tmpfs tmpfs rw\n"
-        f"24 23 0:22 / {escaped} rw,nosuid shared:2 master:1 - nfs4 server:/data rw\n"
-        f"25 22 0:23 / {escaped}2 rw - xfs /dev/vdb rw\n"
+        "/dev/vda / ext4 rw,relatime 0 0\n"
+        f"tmpfs {escaped} tmpfs rw 0 0\n"
+        f"server:/data {escaped} nfs4 rw,nosuid 0 0\n"
+        f"/dev/vdb {escaped}2 xfs rw 0 0\n"
     )
-    assert file_system(str(data / "a.jpg"), mounts) == "nfs4"
-    assert file_system(str(linked / "a.jpg"), mounts) == "nfs4"
-    assert file_system("/", mounts) == "ext4"
-    assert file_system("/", tmp_path / "none") == "-"
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    assert file_system(str(data / "a.jpg")) == "nfs4"
+    assert file_system(str(linked / "a.jpg")) == "nfs4"
+    assert file_system("/") == "ext4"
+    mounts.write_text("")
+    assert file_system("/") == "-"
 
 
 def test_a_file_is_in_the_page_cache_until_it_is_dropped(files: list[str]) -> None:

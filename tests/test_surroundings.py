@@ -9,13 +9,14 @@ from time import perf_counter
 
 import psutil
 import pytest
+from busy import busy_process, idle_process
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes
 from ddpbench.machine.numa import nodes_of_cores, nodes_of_gpu
 from ddpbench.machine.surroundings import surroundings
+from ddpbench.record.diagnosis import Numa
 from ddpbench.record.environment import RankPlace
-from tests.busy import busy_process, idle_process
 
 
 def place(pid: int, rank: int = 0, device_id: str = "") -> RankPlace:
@@ -44,7 +45,7 @@ def test_ranks_on_cores_of_their_own_count_together() -> None:
         assert found.affinity == 2
         assert surroundings([place(pids[0])], sample_s=0.05).affinity == 1
     if Path("/sys/devices/system/node/node0").is_dir():
-        assert found.numa.keys() == {"cores of rank 0", "cores of rank 1"}
+        assert [(each.rank, bool(each.cores)) for each in found.numa] == [(0, True), (1, True)]
 
 
 def test_others_are_those_outside_of_the_job() -> None:
@@ -61,7 +62,7 @@ def test_a_rank_that_cannot_be_seen_is_left_out() -> None:
         pass
     found = surroundings([place(os.getpid()), place(gone, rank=1)], sample_s=0.05)
     assert (found.affinity, found.others_cores) == (len(os.sched_getaffinity(0)), None), "what it does would pass for somebody else's"
-    assert "cores of rank 1" not in found.numa
+    assert found.numa[1] == Numa(rank=1)
     assert surroundings([place(gone)], sample_s=0.05).affinity == len(os.sched_getaffinity(0))
 
 
@@ -134,4 +135,4 @@ def test_a_gpus_node_is_told_by_the_kernel() -> None:
     if not told.exists():
         pytest.skip("the kernel shows no buses here")
     assert nodes_of_gpu(uuid) == [int(told.read_text())] * (int(told.read_text()) >= 0)
-    assert surroundings([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa.get("GPU of rank 0", []) == nodes_of_gpu(uuid)
+    assert surroundings([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa[0].gpu == nodes_of_gpu(uuid)

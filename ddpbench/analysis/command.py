@@ -10,14 +10,12 @@ from pathlib import Path
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import Field, flags
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.request import Laddering, Output, Proving
 
 PROGRAM = "ddpbench"
 RUN, DIAGNOSE, SCALE = "run", "diagnose", "scale"
-RESIDENT = "synthetic"
-"""The loader of a batch that is on the device already: what training could reach, and nothing to train on. It takes no files."""
-
 PORT = 29500
 
 CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
@@ -73,7 +71,7 @@ class Rerun:
             values = {"time_limit": (), **values}  # it bounds more than a run
         if own == DIAGNOSE:
             values = {**_default_loader(given, asked), **values}
-        if values.get("loader", (asked.loader,)) == (RESIDENT,):
+        if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
             values["data_dir"] = ()
         kept = [word for name, words in given if name not in values and name not in ONCE | OF_A_DIAGNOSIS | OF_A_LADDER for word in words]
         changed = [word for name, arms in values.items() for word in spelled(name, arms)]

@@ -12,6 +12,7 @@ from ddpbench.analysis.evidence import enough, too_few_for_a_verdict
 from ddpbench.analysis.pipeline.cures import OF_KIND, Cure, first_command, loader_cures
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.surroundings import WHO_RUNS
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
@@ -29,7 +30,7 @@ Next = Callable[[Rerun, Case], Cure | str]
 def against_synthetic(run: Rerun, case: Case) -> str:
     """What the loader costs altogether: the same run beside one on a batch that is there already."""
     loader = run.record.config.loader
-    return "" if loader == "synthetic" else run.command(loader=(loader, "synthetic"))
+    return "" if loader == SYNTHETIC else run.command(loader=(loader, SYNTHETIC))
 
 
 def fewer_launches(run: Rerun, case: Case) -> Cure | str:
@@ -73,7 +74,7 @@ def look_at(run: Rerun, case: Case) -> str:
     record, slow = run.record, case.summary.slow
     if slow is None:
         return ""
-    if slow.kind == "data" and record.config.loader != "synthetic" and case.around.device is None:
+    if slow.kind == "data" and record.config.loader != SYNTHETIC and case.around.device is None:
         return against_synthetic(run, case)
     there = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
     gpu = next(place.device_id for place in record.environment.places if place.rank == slow.rank)

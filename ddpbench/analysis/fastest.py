@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpbench.analysis.command import RESIDENT, Rerun
+from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.compare import Ratio, figure, ratio, same_devices
 from ddpbench.analysis.cures import rounds_to_ask_for
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 
 NO_DIFFERENCE = 1.02
@@ -36,12 +37,12 @@ class Fastest:
     @property
     def is_ceiling(self) -> bool:
         """Whether the best trains on a resident batch beside one that is loaded: it shows what the loader costs."""
-        return self.best.config.loader == RESIDENT and bool(self.loaded)
+        return self.best.config.loader == SYNTHETIC and bool(self.loaded)
 
     @property
     def loaded(self) -> Sequence[Record]:
         """The arms that were compared and get their batches from a loader."""
-        return [record for record in self.compared if record.config.loader != RESIDENT]
+        return [record for record in self.compared if record.config.loader != SYNTHETIC]
 
     @property
     def alike(self) -> bool:
@@ -55,7 +56,7 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
     Those on a resident batch count only where nothing else is left to compare.
     """
     there = [record for record in records if figure(record) and same_devices(record, records[0])]
-    loaded = [record for record in there if record.config.loader != RESIDENT]
+    loaded = [record for record in there if record.config.loader != SYNTHETIC]
     compared = loaded if len(loaded) > 1 else there
     if len(compared) < 2:
         return None
@@ -77,7 +78,7 @@ def command_after(found: Fastest, records: Sequence[Record], swept: Sequence[str
     """
     if not (found.clear or found.alike):
         return _more_rounds(found, records, swept, typed)
-    usable = [record for record in found.close if record.config.loader != RESIDENT or not found.loaded]
+    usable = [record for record in found.close if record.config.loader != SYNTHETIC or not found.loaded]
     if usable:
         return Rerun(usable[0], typed).command()
     held_up = found.loaded[0].verdict

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from ddpbench.record.environment import Environment
 from ddpbench.record.record import Record
 
 
-def device(record: Record) -> str:
+def device_word(environment: Environment) -> str:
     """What a rank trains on: ``GPU``, or ``rank`` on processors."""
-    return "GPU" if record.environment.device_type == "cuda" else "rank"
+    return "GPU" if environment.device_type == "cuda" else "rank"
 
 
 def who(record: Record, verb: str) -> str:
     """``the GPUs wait``, ``the GPU waits``, ``the ranks wait``."""
-    return f"the {device(record)} {verb}s" if record.world_size == 1 else f"the {device(record)}s {verb}"
+    on = device_word(record.environment)
+    return f"the {on} {verb}s" if record.world_size == 1 else f"the {on}s {verb}"
 
 
 def about(value: float) -> str:
@@ -22,4 +24,4 @@ def about(value: float) -> str:
 
 
 def count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"

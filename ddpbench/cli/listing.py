@@ -8,8 +8,8 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 
-from ddpbench.data.catalogue import LOADERS, LoaderSpec
 from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.published import load, names
 from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES

@@ -1,4 +1,4 @@
-"""The commands that train: one run, a diagnosis, a sweep, a published experiment, the crossing of two devices."""
+"""The commands that train: one run, a diagnosis, a ladder, a sweep, a published experiment, the crossing of two devices."""
 
 from __future__ import annotations
 

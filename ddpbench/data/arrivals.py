@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
@@ -11,7 +10,7 @@ from statistics import fmean
 from time import perf_counter
 
 from ddpbench.data.loader import Sheet
-from ddpbench.record.loading import Loading
+from ddpbench.record.loading import Loading, by_stage
 
 STOOD_S = 1e-3
 """A trainer that was longer at the loader stood waiting; taking a batch that is ready out of a queue is a matter of 0.1 ms."""
@@ -60,8 +59,8 @@ def told(arrivals: Sequence[Arrival]) -> Loading:
     stood_for = [arrival.hand_over_s for arrival in arrivals if arrival.wait_s]
     return Loading(
         images=sum(arrival.images for arrival in arrivals),
-        cpu_s=_summed([sheet.cpu_s for sheet in sheets]),
-        wall_s=_summed([sheet.wall_s for sheet in sheets]),
+        cpu_s=by_stage(sheet.cpu_s for sheet in sheets),
+        wall_s=by_stage(sheet.wall_s for sheet in sheets),
         queued_s=None if any(sheet.queued_s is None for sheet in sheets) else sum(sheet.queued_s or 0.0 for sheet in sheets),
         batch_ms=[1e3 * (sheet.ended - sheet.began) for sheet in sheets],
         hand_over_ms=1e3 * fmean(stood_for) if stood_for else None,
@@ -85,10 +84,3 @@ def head_of_line(arrivals: Sequence[Arrival]) -> float | None:
         if arrival.wait_s
     )
     return sum(blocked_s) / waited_s
-
-
-def _summed(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    total: Counter[str] = Counter()
-    for spent in stages:
-        total.update(spent)
-    return dict(total)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ddpbench.data import folder, sets
-from ddpbench.data.catalogue import LOADERS, LoaderSpec, asked_for, find
+from ddpbench.data.catalogue import asked_for, find
 from ddpbench.data.fetch import fetch
 from ddpbench.data.shared_memory import refuse_little
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.names import resolve
 
 if TYPE_CHECKING:

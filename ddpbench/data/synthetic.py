@@ -10,6 +10,7 @@ import torch
 from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import in_layout
 from ddpbench.record.config import Config
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Data
 
 GEMM_BATCHES = 50
@@ -47,7 +48,7 @@ class Synthetic(Workerless):
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         many = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"
-        self.data = Data(loader="synthetic", description=f"{many} on the device")
+        self.data = Data(loader=SYNTHETIC, description=f"{many} on the device")
         self._batches = cycle(batches)
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:

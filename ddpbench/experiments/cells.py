@@ -1,4 +1,4 @@
-"""Jobs whose cells a recipe lays out, each round a training of its own, in a file that a second call goes on with."""
+"""Jobs whose cells a recipe lays out, and those of them that a second call goes on with."""
 
 from __future__ import annotations
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.words import device_word
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError, WaitsForData
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
-from ddpbench.report.header import device_word
 
 
 def refuse_idle_gate(arms: Sequence[Config]) -> None:
     """Raises UsageError where no arm could ever be stopped by the gate: none of them waits for data."""
-    if arms[0].fail_if_data_wait is not None and all(arm.loader == "synthetic" for arm in arms):
+    if arms[0].fail_if_data_wait is not None and all(arm.loader == SYNTHETIC for arm in arms):
         raise UsageError(
             "--fail-if-data-wait has nothing to judge: synthetic data lie on the device, and nobody waits for them",
             "--loader torch, or --data-dir DIR",

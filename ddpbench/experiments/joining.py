@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
 import msgspec
 
-from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.loading import CoreUse, Loading, by_stage
 from ddpbench.record.trace import Health, Memory, Numerics, Trace
 
 
@@ -76,8 +75,8 @@ def _loading(legs: Sequence[Loading], waited_ms: Sequence[float]) -> Loading:
     waits = list(zip(legs, waited_ms, strict=True))
     return Loading(
         images=sum(leg.images for leg in legs),
-        cpu_s=_by_stage(leg.cpu_s for leg in legs),
-        wall_s=_by_stage(leg.wall_s for leg in legs),
+        cpu_s=by_stage(leg.cpu_s for leg in legs),
+        wall_s=by_stage(leg.wall_s for leg in legs),
         queued_s=_total(leg.queued_s for leg in legs),
         batch_ms=list(chain.from_iterable(leg.batch_ms for leg in legs)),
         hand_over_ms=_mean((leg.hand_over_ms, waited) for leg, waited in waits if leg.hand_over_ms is not None),
@@ -94,13 +93,6 @@ def _cores(legs: Sequence[CoreUse]) -> CoreUse:
         throttled_s=_total(leg.throttled_s for leg in legs),
         pressure=_mean((leg.pressure, leg.wall_s) for leg in legs),
     )
-
-
-def _by_stage(legs: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: Counter[str] = Counter()
-    for spent in legs:
-        total.update(spent)
-    return dict(total)
 
 
 def _total(values: Iterable[float | None]) -> float | None:

@@ -23,6 +23,7 @@ from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.request import Output, Request
 from ddpbench.training.precision import refuse_impossible
@@ -63,7 +64,7 @@ def settled(config: Config, device: Device, seat: Seat) -> Config:
         raise UsageError(
             f"--cores {config.cores} for {seat.local_world_size} ranks, and {usable_cores():g} are usable", "fewer --cores, or fewer ranks"
         )
-    if config.epochs and config.loader == "synthetic":
+    if config.epochs and config.loader == SYNTHETIC:
         raise UsageError("--epochs needs data that end, and synthetic data do not", "--steps N, or --data-dir DIR")
     check(config, spec.dataset, spec.classes, seat.world_size)
     cost_of(config.workload, config.image_size)

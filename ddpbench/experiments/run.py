@@ -9,6 +9,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.inside import look_inside
 from ddpbench.experiments.job import Ground, Recipe, carry_out
 from ddpbench.experiments.journal import new_journal
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import Request
 from ddpbench.report.terminal import render
 
@@ -22,7 +23,7 @@ def run(request: Request) -> int:
 def loaders_alone(ground: Ground) -> None:
     """What each loader gives with nobody training, and what it costs, beside which the trainings are read."""
     for index, config in enumerate(ground.configs):
-        if config.loader == "synthetic":
+        if config.loader == SYNTHETIC:
             continue
         ground.begin("measuring a loader alone", f"measuring the loader {config.loader} alone")
         told = of_all_ranks(loader_alone(config, ground.world, WINDOW_S), ground.world)

@@ -8,6 +8,7 @@ from ddpbench.data.made import MADE
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 
@@ -42,7 +43,7 @@ def default_loader(config: Config, spec: WorkloadSpec) -> str:
         return "tensor"  # a thousand points, which nobody reads from files
     if config.data_dir or ((config.fresh or config.epochs) and spec.dataset in MADE):
         return "torch"
-    return "synthetic"
+    return SYNTHETIC
 
 
 def default_workers(cores: float) -> int:

@@ -17,6 +17,7 @@ from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.errors import DoesNotFit
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
 from ddpbench.training.session import on_device
@@ -50,7 +51,7 @@ def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: n
     which a loader copies while the first is trained on.
     """
     device = world.device
-    alone = msgspec.structs.replace(config, loader="synthetic")
+    alone = msgspec.structs.replace(config, loader=SYNTHETIC)
     model = on_device(copy.deepcopy(model), config, device)
     images, labels = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, device.torch).next_batch(lambda: None)
     beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import psutil
@@ -13,7 +13,7 @@ from ddpbench.machine import cgroup
 from ddpbench.machine.core_use import busy_s
 from ddpbench.machine.host import cpu_seconds, shared_memory_free_bytes, slurm_cores, usable_memory_bytes
 from ddpbench.machine.numa import nodes_of_cores, nodes_of_gpu
-from ddpbench.record.diagnosis import Surroundings
+from ddpbench.record.diagnosis import Numa, Surroundings
 from ddpbench.record.environment import RankPlace
 
 SAMPLE_S = 0.5
@@ -33,7 +33,7 @@ def surroundings(ranks: Sequence[RankPlace], sample_s: float = SAMPLE_S) -> Surr
         affinity=len(together),
         quota=min(cgroup.cpu_quotas(), default=None),
         slurm=slurm_cores(),
-        numa=_numa(ranks, cores),
+        numa=[_numa(place, cores.get(place.rank, ())) for place in ranks],
         shm_free_bytes=shared_memory_free_bytes(),
         memory_bytes=usable_memory_bytes(),
         others_cores=_others_cores([place.pid for place in ranks], together, sample_s) if len(cores) == len(ranks) else None,
@@ -48,11 +48,9 @@ def _cores_of(pid: int) -> set[int]:
         return set()
 
 
-def _numa(ranks: Sequence[RankPlace], cores: Mapping[int, Collection[int]]) -> dict[str, list[int]]:
-    """``cores of rank 0`` and ``GPU of rank 0`` -> NUMA nodes, as far as they are told."""
-    nodes = {f"cores of rank {rank}": nodes_of_cores(seen) for rank, seen in cores.items()}
-    nodes |= {f"GPU of rank {place.rank}": nodes_of_gpu(place.device_id) for place in ranks if place.device_id}
-    return {what: where for what, where in nodes.items() if where}
+def _numa(place: RankPlace, cores: Collection[int]) -> Numa:
+    gpu = nodes_of_gpu(place.device_id) if place.device_id else []
+    return Numa(rank=place.rank, cores=nodes_of_cores(cores), gpu=gpu)
 
 
 def _others_cores(ranks: Sequence[int], cores: Collection[int], sample_s: float) -> float | None:

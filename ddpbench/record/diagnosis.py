@@ -64,6 +64,14 @@ class Copies(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_image: float  # on the wire
 
 
+class Numa(msgspec.Struct, frozen=True, kw_only=True):
+    """The NUMA nodes of one rank, as far as they are told."""
+
+    rank: int
+    cores: list[int] = []
+    gpu: list[int] = []
+
+
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """One node: what the job may use there, and who else is there."""
 
@@ -71,7 +79,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     affinity: int
     quota: float | None  # cores, the least of all cgroups up the tree
     slurm: int | None
-    numa: dict[str, list[int]] = {}  # GPU or core set -> NUMA nodes
+    numa: list[Numa] = []
     shm_free_bytes: int | None = None
     memory_bytes: int | None = None
     others_cores: float | None = None  # cores that other people's processes keep busy, before anything here runs

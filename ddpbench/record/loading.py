@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 STAGES = ("read", "decode", "augment", "sample", "collate")
@@ -44,3 +47,11 @@ class CoreUse(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     throttled_s: float | None = None  # seconds for which a CPU quota stopped this job, summed over cores; None without a quota
     pressure: float | None = None  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
+
+
+def by_stage(spent: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sum over all of ``spent``, for each stage that any of them has."""
+    total: Counter[str] = Counter()
+    for each in spent:
+        total.update(each)
+    return dict(total)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, Ratio, compare
+from ddpbench.analysis.words import count
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
 from ddpbench.report.figures import MISSING, gib, interval
-from ddpbench.report.header import count, labelled, rate
+from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, sentence
 

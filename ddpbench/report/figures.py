@@ -33,6 +33,10 @@ def significant(value: float | None, digits: int = 3) -> str:
     return fixed(value, max(0, _decimals(value, digits)))
 
 
+def milliseconds(seconds: float) -> str:
+    return significant(1000 * seconds, 2)
+
+
 def about(value: float, digits: int = 3) -> str:
     """``value`` rounded to that many significant digits, before the point too: 17,696 is 17,700."""
     return fixed(value, _decimals(value, digits))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
@@ -24,7 +25,7 @@ def findings(record: Record, page: Page) -> Iterator[Text]:
     yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
     if verdict.next:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
-    if record.config.loader == "synthetic":
+    if record.config.loader == SYNTHETIC:
         yield from inked(advice("  data  ", NO_LOADER, page), LABEL, len("  data"))
 
 

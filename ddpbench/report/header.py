@@ -9,10 +9,12 @@ from msgspec import structs
 from rich.text import Text
 
 from ddpbench.analysis.cores import given_threads, need
+from ddpbench.analysis.words import count, device_word
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import flags
+from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.record import Attestation, Record
 from ddpbench.report.figures import MISSING
 from ddpbench.report.ink import LABEL, inked
@@ -97,11 +99,6 @@ def wraps(record: Record) -> bool:
     return record.environment.backend != "none" and engine != "none" and (engine != "accelerate" or record.world_size > 1)
 
 
-def device_word(environment: Environment) -> str:
-    """What a rank trains on: ``GPU``, or ``rank`` on processors."""
-    return "GPU" if environment.device_type == "cuda" else "rank"
-
-
 def rate(*records: Record) -> str:
     """The unit of throughput: ``images/s``, ``points/s``; ``samples/s`` where the records differ in what a sample is."""
     items = {record.item for record in records}
@@ -113,10 +110,6 @@ def those(names: Sequence[str], of: int) -> str:
     if len(names) == of:
         return ""
     return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {of} arms"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _texts(items: Iterable[Item], differing: Collection[str] = ()) -> list[str]:
@@ -158,7 +151,7 @@ def _frame(record: Record) -> Iterator[Item]:
     yield "", f"torch {software.torch}"
     if config.engine == "accelerate":
         yield "engine", f"accelerate {software.accelerate or MISSING}"
-    if _is_dali(config):
+    if spec_of(config.loader).threaded:
         yield "loader", f"DALI {software.dali or MISSING}"
 
 
@@ -180,8 +173,8 @@ def loader_items(record: Record) -> Iterator[Item]:
     """Which loader gave the batches, and with how many workers."""
     config = record.config
     yield "loader", f"loader {config.loader or MISSING}"
-    if config.loader != "synthetic":
-        hands = "thread" if _is_dali(config) else "worker"
+    if config.loader != SYNTHETIC:
+        hands = "thread" if spec_of(config.loader).threaded else "worker"
         yield "workers", f"{count(config.workers or 0, hands)} a {device_word(record.environment)}"
 
 
@@ -250,7 +243,3 @@ def _flag(spelling: str, value: object) -> str:
 
 def _on(switch: bool) -> str:
     return "on" if switch else "off"
-
-
-def _is_dali(config: Config) -> bool:
-    return (config.loader or "").startswith("dali")

@@ -8,10 +8,12 @@ from rich.text import Text
 
 from ddpbench.analysis.evidence import Reach, reach
 from ddpbench.analysis.summary import Summary
+from ddpbench.analysis.words import count, device_word
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Headline
 from ddpbench.report.figures import MISSING, gib, interval, percent, significant
-from ddpbench.report.header import count, device_word, rate
+from ddpbench.report.header import rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, flow
 
@@ -104,7 +106,7 @@ def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]
 
 def _learnt_by_heart(record: Record, summary: Summary) -> str:
     """The one batch that is there all the time is no training set: its loss goes to nothing, and that tells nothing."""
-    known = record.config.loader == "synthetic" and summary.last_loss is not None and abs(summary.last_loss) < NOTHING
+    known = record.config.loader == SYNTHETIC and summary.last_loss is not None and abs(summary.last_loss) < NOTHING
     return ", one batch learnt by heart" if known else ""
 
 

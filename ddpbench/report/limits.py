@@ -12,10 +12,11 @@ from ddpbench.analysis.pipeline.ceilings import Ceilings
 from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ranks import mean
+from ddpbench.analysis.words import count, device_word
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
-from ddpbench.report.figures import MISSING, about, fixed, percent, significant
-from ddpbench.report.header import count, device_word, rate
+from ddpbench.report.figures import MISSING, about, fixed, milliseconds, percent, significant
+from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, columns, flow, sentence
 
@@ -67,10 +68,11 @@ def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:
         return
     cost, item = given.cost, case.record.item
     rows = [
-        [f"{INDENT}{stage}", _ms(cost.cpu[stage]), _ms(cost.wall[stage]), percent(cost.cpu[stage] / cost.cpu_s, 2)] for stage in cost.cpu
+        [f"{INDENT}{stage}", milliseconds(cost.cpu[stage]), milliseconds(cost.wall[stage]), percent(cost.cpu[stage] / cost.cpu_s, 2)]
+        for stage in cost.cpu
     ]
     if given.main_s:
-        rows.append([f"{INDENT}{TRAINER}", _ms(given.main_s), MISSING, MISSING])
+        rows.append([f"{INDENT}{TRAINER}", milliseconds(given.main_s), MISSING, MISSING])
     heading = [f"what an {item} costs, in ms", "of a core", "in a worker", "share"]
     lines = columns([heading, *rows], "<>>>", page)
     yield from inked(lines[:1], LABEL)
@@ -137,10 +139,6 @@ def _doubt(storage: Storage | None) -> str:
     if storage is None or storage.proved:
         return ""
     return f"no rate: {storage.cold_why}" if storage.cold is None else "that they came from a device, and no cache, is not proved"
-
-
-def _ms(seconds: float) -> str:
-    return significant(1000 * seconds, 2)
 
 
 def _of(value: float, device: float | None) -> str:

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from ddpbench.analysis.pipeline.costs import cost_of_run
 from ddpbench.analysis.ranks import mean
+from ddpbench.analysis.words import count
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
-from ddpbench.report.figures import MISSING, about, gib, significant
-from ddpbench.report.header import count, labelled, rate
+from ddpbench.report.figures import MISSING, about, gib, milliseconds, significant
+from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, flow
 
@@ -24,8 +25,8 @@ def loading(record: Record, page: Page) -> Iterator[Text]:
     skipped = sum(each.skipped for each in told)
     items = []
     if cost:
-        stages = ", ".join(f"{stage} {_ms(span)}" for stage, span in cost.cpu.items())
-        items.append(f"{_ms(cost.cpu_s)} ms of a core an {record.item}: {stages}")
+        stages = ", ".join(f"{stage} {milliseconds(span)}" for stage, span in cost.cpu.items())
+        items.append(f"{milliseconds(cost.cpu_s)} ms of a core an {record.item}: {stages}")
     if skipped:
         items.append(f"{count(skipped, 'file')} could not be read, and {'was' if skipped == 1 else 'were'} left out")
     yield from labelled("load", items, page)
@@ -62,11 +63,7 @@ def _row(record: Record) -> list[str]:
     return [
         about(len(alone) * min(each.images_per_s for each in alone), 4),
         about(record.headline.images_per_s, 4) if record.headline else MISSING,
-        MISSING if cores_s is None else _ms(cores_s),
+        MISSING if cores_s is None else milliseconds(cores_s),
         gib(memory),
         f"{significant(mean(each.first_batch_s for each in alone), 2)} s",
     ]
-
-
-def _ms(seconds: float) -> str:
-    return significant(1000 * seconds, 2)

@@ -8,10 +8,11 @@ from rich.text import Text
 
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import Outcome, best, can_be_tried, command_for, outcomes
+from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.record import Job, Record
 from ddpbench.report.figures import about, fixed, interval
-from ddpbench.report.header import device_word, rate
+from ddpbench.report.header import rate
 from ddpbench.report.ink import GOOD, LABEL, inked
 from ddpbench.report.layout import Page, columns, command, sentence
 from ddpbench.report.whatif import gain_text

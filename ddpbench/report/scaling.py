@@ -13,6 +13,7 @@ from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
 from ddpbench.analysis.scaling.verdict import Found, found_of
 from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
 from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.words import count, device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
 from ddpbench.record.verdict import Verdict
@@ -20,7 +21,7 @@ from ddpbench.report.console import page_of, show
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent
 from ddpbench.report.grid import show_sections
-from ddpbench.report.header import count, device_word, labelled, place, rate
+from ddpbench.report.header import labelled, place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, columns, command, flow, sentence
 from ddpbench.report.transport import travel
@@ -65,14 +66,14 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
     strong = scaling is not None and scaling.strong
     title = [config.workload, config.precision, "strong scaling" if strong else "weak scaling"]
     yield from inked(flow("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
-    shared = f"batch {top.global_batch} shared by {top.world_size}" if strong else f"batch {config.batch_size or MISSING} a {_device(top)}"
+    shared = (
+        f"batch {top.global_batch} shared by {top.world_size}"
+        if strong
+        else f"batch {config.batch_size or MISSING} a {device_word(top.environment)}"
+    )
     rounds = f"up to {count(config.rounds, 'round')}, interleaved"
     where = [place(top.environment), *filter(None, [travel(top.environment)])]
     yield from inked(flow("", [*where, shared, f"torch {top.environment.software.torch}", rounds], page))
-
-
-def _device(record: Record) -> str:
-    return device_word(record.environment)
 
 
 def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:
@@ -86,7 +87,7 @@ def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:
 
 
 def _ladder(rungs: Sequence[Rung], job: Job, page: Page) -> Iterator[Text]:
-    device = _device(job.records[0])
+    device = device_word(job.records[0].environment)
     for brief in (False, True):
         heading = [f"{device}s", rate(job.records[0]), f"a {device}", "efficiency %", "lost to"]
         rows = [heading, *([str(rung.ranks), *_figures(rung), _efficiency(rung, brief), rung.lost_to] for rung in rungs)]

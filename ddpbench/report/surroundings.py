@@ -8,16 +8,15 @@ from rich.text import Text
 
 from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
 from ddpbench.analysis.ranks import mean
+from ddpbench.analysis.words import count
 from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings
 from ddpbench.record.record import Record
 from ddpbench.report.figures import gib, percent, significant
-from ddpbench.report.header import MOST_NAMED, count
+from ddpbench.report.header import MOST_NAMED
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, flow
 
 LABELLED = "machine  "
-CORES, GPU = "cores of rank ", "GPU of rank "
-"""What stands before a rank's number in ``Surroundings.numa``."""
 
 
 def machine(record: Record, nodes: Sequence[Surroundings], page: Page, verbose: bool = False) -> Iterator[Text]:
@@ -38,7 +37,7 @@ def _granted(node: Surroundings) -> Iterator[str]:
     if node.others_cores is not None:
         there = node.others_cores >= LEAST_OTHERS
         yield f"others kept {significant(node.others_cores, 2)} busy before" if there else "nobody else there before"
-    if far := [rank for rank in _ranks(node) if _far(node, rank)]:
+    if far := [str(each.rank) for each in node.numa if each.cores and each.gpu and not set(each.cores) & set(each.gpu)]:
         yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
 
 
@@ -51,14 +50,7 @@ def _more(record: Record, node: Surroundings) -> Iterator[str]:
     pressed = mean(trace.cores.pressure for timed in record.rounds for trace in timed.traces if trace.rank in there and trace.cores)
     if pressed is not None:
         yield f"a thread waited for a core {percent(pressed, 2)} of the time"
-    yield from (f"{what} on NUMA node {', '.join(map(str, where))}" for what, where in node.numa.items())
-
-
-def _ranks(node: Surroundings) -> list[str]:
-    return [what.removeprefix(GPU) for what in node.numa if what.startswith(GPU)]
-
-
-def _far(node: Surroundings, rank: str) -> bool:
-    """Whether none of its cores lies where its GPU hangs."""
-    cores = node.numa.get(CORES + rank, [])
-    return bool(cores) and not set(cores) & set(node.numa[GPU + rank])
+    for each in node.numa:
+        for what, where in (("cores", each.cores), ("GPU", each.gpu)):
+            if where:
+                yield f"{what} of rank {each.rank} on NUMA node {', '.join(map(str, where))}"

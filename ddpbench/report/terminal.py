@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.summary import summarise
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arms
 from ddpbench.report.conclusion import conclusion
@@ -65,7 +66,7 @@ def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
     named = _named(job)
     yield [*shared_header(job.records, page)]
     yield [*conclusion(job, page)]
-    synthetic = all(record.config.loader == "synthetic" for record in job.records)
+    synthetic = all(record.config.loader == SYNTHETIC for record in job.records)
     yield [*arms(job, page), *(inked(advice("data  ", NO_LOADER, page), LABEL, len("data")) if synthetic else ())]
     yield [*loaders(job, page)]
     yield [*endings(named, page)]

@@ -11,11 +11,12 @@ from ddpbench.analysis.cores import need
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
+from ddpbench.analysis.words import device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of
 from ddpbench.report.figures import about, interval, percent
 from ddpbench.report.grid import show_sections
-from ddpbench.report.header import device_word, place, rate
+from ddpbench.report.header import place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, flow, sentence
 

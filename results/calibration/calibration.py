@@ -31,6 +31,7 @@ from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import ratio  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
+from ddpbench.experiments.launches import without  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
 from ddpbench.record.prediction import Change  # noqa: E402
 from ddpbench.record.record import Job, load  # noqa: E402
@@ -193,7 +194,7 @@ def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence
     data = ["--data-dir", str(tree_in(kept))] if plan.tree else []
     flag = next((word for word in more if word.startswith("--") and word != "--no-verify"), "")
     short = {"--workers": "-j", "--batch-size": "-b"}.get(flag, flag)
-    words = without([*plan.words], {flag, short} - {""})
+    words = without(plan.words, [*filter(None, {flag, short})])
     ranks = ["--gpus", str(plan.ranks), "--device", "cpu", "--time-limit", str(limit_s)]
     argv = [sys.executable, "-m", "ddpbench", command, *words, *data, *ranks, *more, "-o", str(folder)]
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
@@ -205,16 +206,6 @@ def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence
     except subprocess.TimeoutExpired:
         return f"{command} took too long"
     return "" if done.returncode == 0 else " ".join(done.stderr.strip().splitlines()[-2:])
-
-
-def without(words: Sequence[str], flags: set[str]) -> list[str]:
-    """``words`` less those flags and their values, which are given anew."""
-    kept, skip = [], False
-    for word in words:
-        if not skip and word not in flags:
-            kept.append(word)
-        skip = word in flags
-    return kept
 
 
 def tree_in(kept: Path) -> Path:

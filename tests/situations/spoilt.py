@@ -17,7 +17,6 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from ddpbench.data import folder
-from ddpbench.data.catalogue import LoaderSpec
 from ddpbench.data.images import decode
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.pixels import in_layout
@@ -27,6 +26,7 @@ from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
+from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.record import Data
 
 TAIL = 64
@@ -149,7 +149,7 @@ def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
 
     globals()[f"open_{name}"] = opened
     where = f"situations.spoilt:open_{name}"
-    return LoaderSpec(name=name, help=name, open=where, reads_files=True, datasets=("imagenet",), shared_bytes=4)
+    return LoaderSpec(name=name, help=name, open=where, reads_files=True, datasets=("imagenet",), made_by="processes")
 
 
 fine = _loader("fine", Spoilt())

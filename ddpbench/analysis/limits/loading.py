@@ -17,7 +17,7 @@ from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.trust import MOST_VARIATION
-from ddpbench.analysis.words import about, device, who
+from ddpbench.analysis.words import about, device_word, who
 from ddpbench.record.verdict import Verdict
 
 STANDING = 1.2
@@ -70,7 +70,7 @@ def data_bound(case: Case) -> Verdict | None:
     slower = times_as_long(record, case.around.device)
     if share is None or share < BINDING or (slower is not None and slower.center < 1 + BINDING / 2):
         return _readied_by_trainers(case)
-    given, on = supply(case), device(record)
+    given, on = supply(case), device_word(record.environment)
     found = _cause(case, given)
     return Verdict(
         kind="data-bound",
@@ -97,7 +97,7 @@ def host_to_device_bound(case: Case) -> Verdict | None:
         return Verdict(
             kind="host-to-device-bound",
             says=f"{who(record, 'wait')} {copy_ms / case.step_ms:.0%} of every step for batches to be copied",
-            why=f"the copy holds the {device(record)} up for {about(copy_ms)} of {about(case.step_ms)} ms{pageable}",
+            why=f"the copy holds the {device_word(record.environment)} up for {about(copy_ms)} of {about(case.step_ms)} ms{pageable}",
         )
     device_s, longer = step_s(case.around.device), times_as_long(case.around.replay, case.around.device)
     if device_s is None or longer is None or not longer.has_interval or longer.center < 1 + BINDING or longer.low <= 1:
@@ -106,14 +106,14 @@ def host_to_device_bound(case: Case) -> Verdict | None:
     return Verdict(
         kind="host-to-device-bound",
         says=f"with batches that are ready in the host's memory a step takes {longer.center - 1:.0%} longer than with those on the "
-        f"{device(record)}",
+        f"{device_word(record.environment)}",
         why=f"it takes {about(1000 * device_s + copies_ms)} ms, {about(copies_ms)} of them for copies and the host, whatever the loader",
     )
 
 
 def _cause(case: Case, given: Supply) -> Cause:
     """That of all rounds; where these vary by more than chance, none that some round contradicts."""
-    record, on = case.record, device(case.record)
+    record, on = case.record, device_word(case.record.environment)
     found, rates = cause(given, record.item, on), [timed.images_per_s for timed in record.rounds]
     if not found.name or len(rates) < 2 or variation(rates) <= MOST_VARIATION:
         return found

@@ -13,9 +13,9 @@ from ddpbench.analysis.pipeline.rates import workers_that_fit
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.whatif.answer import gains
-from ddpbench.analysis.whatif.measured import THREADED
-from ddpbench.analysis.words import about, device
+from ddpbench.analysis.words import about, device_word
 from ddpbench.record.diagnosis import SHARED_MEMORY
+from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
@@ -65,7 +65,7 @@ class _Patient:
 
     @property
     def on(self) -> str:
-        return device(self.record)
+        return device_word(self.record.environment)
 
     @property
     def knows_costs(self) -> bool:
@@ -109,7 +109,7 @@ def fewer_workers(patient: _Patient) -> Cure | None:
 def in_the_trainer(patient: _Patient) -> Cure | None:
     """Where ranks compute on the cores that load, a worker may do no more than take turns with its trainer."""
     given, config = patient.given, patient.record.config
-    if patient.record.environment.device_type != "cpu" or not given.workers or not given.contended or config.loader in THREADED:
+    if patient.record.environment.device_type != "cpu" or not given.workers or not given.contended or spec_of(config.loader).threaded:
         return None
     if not patient.knows_costs:
         return None
@@ -244,9 +244,9 @@ def pinned(patient: _Patient) -> Cure | None:
 def without_loader(patient: _Patient) -> Cure | None:
     """What the loader costs altogether: the same beside a batch that is there already."""
     loader = patient.record.config.loader
-    if loader == "synthetic":
+    if loader == SYNTHETIC:
         return None
-    command = patient.run.command(loader=(loader, "synthetic"))
+    command = patient.run.command(loader=(loader, SYNTHETIC))
     return Cure("without a loader", "what is left when no batch is loaded or copied", command)
 
 

@@ -14,10 +14,8 @@ from ddpbench.analysis.pipeline.neighbours import watched
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.words import about
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
-
-ON_THE_DEVICE = ("dali-gpu",)
-"""Loaders that decode on the device that trains."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def stolen(case: Case) -> Stolen | None:
 
 
 def decodes_on_device(record: Record) -> bool:
-    return record.environment.device_type == "cuda" and record.config.loader in ON_THE_DEVICE
+    return record.environment.device_type == "cuda" and spec_of(record.config.loader).gpu
 
 
 def _measured(case: Case, longer: Ratio) -> Stolen | None:

@@ -15,6 +15,7 @@ from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.analysis.whatif.steps import batch_size, compile_, precision
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.prediction import Change
 
 FELT = 0.1
@@ -65,8 +66,8 @@ def data_in_memory(now: Situation, wanted: bool, patient: Patient) -> Situation:
 
 
 def workers(now: Situation, number: int, patient: Patient) -> Situation:
-    if now.loader == "tensor":
-        raise UsageError("the loader tensor has no workers", "leave --workers out")
+    if spec_of(now.loader).resident:
+        raise UsageError(f"the loader {now.loader} has no workers", "leave --workers out")
     if now.together:
         if not number:
             raise UsageError(f"{now.loader} cannot do without threads", "--workers takes 1 or more")

@@ -11,9 +11,8 @@ from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.measured import step_spans
 from ddpbench.record.diagnosis import BESIDE, DEVICE, Candidate
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-
-RESIDENT = "synthetic"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def lent(job: Job, others: Sequence[Job] = ()) -> Lent:
         for record in other.records:
             _refuse_another(record, real, other is job)
             candidates += [_compared(record)] if record.alone else []
-            if record.config.loader == RESIDENT and record.rounds and record.label in ("", DEVICE):
+            if record.config.loader == SYNTHETIC and record.rounds and record.label in ("", DEVICE):
                 steps[_key(record)] = step_spans(record)
         candidates += other.diagnosis.candidates if other.diagnosis else []
         if other is not job and other.diagnosis and other.diagnosis.alone:

@@ -6,32 +6,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ddpbench.analysis.pipeline.stealing import ON_THE_DEVICE
 from ddpbench.analysis.ranks import known
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import handing_s, image_cpu_s, of_threads, of_workers
 from ddpbench.analysis.whatif.curve import Curve
-from ddpbench.analysis.whatif.measured import ON_DEVICE, THREADED, copies_s, pageable_s, stolen_s
+from ddpbench.analysis.whatif.measured import copies_s, pageable_s, stolen_s
 from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.diagnosis import Alone, Candidate
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.loading import Loading
-
-WIRE = {"torch": 4, "torch-uint8": 1}
-"""Bytes in which a value of a pixel crosses to the device."""
 
 
 def loader(now: Situation, name: str, patient: Patient) -> Situation:
     """By what it was seen to give with nobody training; more than that only of loaders that leave the device alone."""
-    if name == "synthetic":
+    if name == SYNTHETIC:
         raise UsageError("synthetic batches are no loader to change to", "the page of a diagnosis tells what the device alone can do")
     how = patient.run.diagnose(loader=(name,))
     return _loaded_by(now, name, patient.lent.candidates.get((name, None)), how, patient)
 
 
 def hw_decoder_load(now: Situation, share: float, patient: Patient) -> Situation:
-    if now.loader not in ON_THE_DEVICE:
+    if not spec_of(now.loader).gpu:
         raise UsageError(f"{now.loader} decodes nothing on a GPU", "--hw-decoder-load goes with --loader dali-gpu")
     how = patient.run.diagnose(loader=(now.loader,), hw_decoder_load=(share,))
     candidate = patient.lent.candidates.get((now.loader, share))
@@ -58,19 +55,20 @@ def pin_memory(now: Situation, wanted: bool, patient: Patient) -> Situation:
 def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str, patient: Patient) -> Situation:
     if candidate is None or not candidate.alone:
         raise Unmeasured(f"what {named} gives and costs", how)
-    if candidate.loader in ON_THE_DEVICE and not candidate.step_ms:
+    if spec_of(candidate.loader).gpu and not candidate.step_ms:
         raise Unmeasured(f"what {named} takes from the training beside it", how)
     name, config = candidate.loader, patient.case.record.config
+    loader = spec_of(name)
     told = [each.loading for each in candidate.alone if each.loading is not None]
-    batches = None if name in THREADED or len(told) < len(candidate.alone) else of_workers([told], now.batch)
+    batches = None if loader.threaded or len(told) < len(candidate.alone) else of_workers([told], now.batch)
     made = batches or of_threads(candidate.alone)
     steps, longer = _steps_beside(now, name, candidate.step_ms, patient)
     image_cpu, trainer_cpu = _costs_of(now, candidate.alone, patient)
     return replace(
         now,
         loader=name,
-        workers=0 if name == "tensor" else candidate.workers if name in THREADED else config.workers or candidate.workers,
-        together=name in THREADED,
+        workers=0 if loader.resident else candidate.workers if loader.threaded else config.workers or candidate.workers,
+        together=loader.threaded,
         made=made.rounds,
         reading=made.reading,
         load=now.ranks_a_node * candidate.workers / now.cores if now.cores else now.load,
@@ -79,7 +77,7 @@ def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str
         hand_over=_hand_over(told) if told else 0.0,
         image_cpu=image_cpu,
         trainer_cpu=trainer_cpu,
-        files_per_s=None if name == "tensor" else now.files_per_s,
+        files_per_s=None if loader.resident else now.files_per_s,
     ).assuming(Assumption(f"{named} gives beside the training what it gave alone, less what the cores take from it", 0.05), *made.assumed)
 
 
@@ -92,15 +90,17 @@ def _steps_beside(now: Situation, name: str, step_ms: Sequence[float], patient: 
     """On the device alone, and by how much longer with what the new loader takes of it: seen beside it, else as the present one does."""
     if patient.case.around.device is None:
         raise Unmeasured("a step on batches that are there already", patient.run.diagnose())
-    if name in ON_DEVICE and step_ms:
+    now_on_device, on_device = spec_of(now.loader).on_device, spec_of(name).on_device
+    if on_device and step_ms:
         return now.steps, max(0.0, fmean(step_ms) / 1000 - fmean(span for each in now.steps for span in each))
-    taken = stolen_s(patient.case) if name not in ON_DEVICE and now.loader not in ON_DEVICE else 0.0
+    taken = stolen_s(patient.case) if not (on_device or now_on_device) else 0.0
     return now.steps, _wire(now.loader, name) * (copies_s(patient.case) + pageable_s(patient.case)) + taken
 
 
 def _wire(loader: str, other: str) -> float:
     """How many times as many bytes the batches of ``other`` are on their way to the device; 0 where either has no such way."""
-    return 0.0 if {loader, other} & set(ON_DEVICE) else WIRE.get(other, 4) / WIRE.get(loader, 4)
+    ours, theirs = spec_of(loader), spec_of(other)
+    return 0.0 if ours.on_device or theirs.on_device else theirs.value_bytes / ours.value_bytes
 
 
 def _costs_of(now: Situation, alone: Sequence[Alone], patient: Patient) -> tuple[Curve | None, Curve | None]:

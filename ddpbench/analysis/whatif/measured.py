@@ -20,14 +20,10 @@ from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import Batches, handing_s, image_cpu_s, of_threads, of_workers
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.situation import Situation
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import PHASES
 
-THREADED = ("dali-cpu", "dali-gpu")
-"""Loaders whose workers are threads that make a batch together."""
-
-ON_DEVICE = ("dali-gpu", "tensor")
-"""Loaders whose batches need no copy."""
 AHEAD = 0.5
 """A host that is ahead by this fraction of a step has issued the next before the device is done."""
 
@@ -69,7 +65,7 @@ def measured(case: Case) -> Situation:
         ranks_a_node=node.ranks,
         workers=node.workers,
         prefetch=prefetch,
-        together=loader in THREADED,
+        together=spec_of(loader).threaded,
         made=batches.rounds,
         steps=steps,
         longer=longer,
@@ -138,7 +134,7 @@ def _steps(case: Case) -> tuple[list[list[float]], float, list[Assumption]]:
     """On batches that lie on the device, by how much longer they are in the run, and what that takes for granted."""
     if case.around.device is None:
         return [_spans(timed, COMPUTE) for timed in case.record.rounds], 0.0, [BY_COMPUTING]
-    on_device = case.record.config.loader in ON_DEVICE
+    on_device = spec_of(case.record.config.loader).on_device
     copied = 0.0 if on_device else copies_s(case) + pageable_s(case)
     return step_spans(case.around.device), stolen_s(case) + copied, []
 
@@ -165,7 +161,8 @@ def _spans(timed: Round, phases: Sequence[str]) -> list[float]:
 def _batches(case: Case) -> Batches:
     config, diagnosis = case.record.config, case.around.diagnosis
     alone = diagnosis.alone if diagnosis else []
-    if config.loader in THREADED or config.loader == "tensor":
+    loader = spec_of(config.loader)
+    if loader.threaded or loader.resident:
         if alone:
             return of_threads(alone)
         raise Unmeasured(f"how long {config.loader} takes for a batch")

@@ -11,13 +11,14 @@ from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import scaled
 from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.situation import Situation
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import LaunchGap
 
 
 def precision(now: Situation, name: str, patient: Patient) -> Situation:
     steps = _steps_lent(patient, name, now.batch, now.compile)
     if steps is None:
-        how = patient.run.command(loader=("synthetic",), precision=(now.precision, name))
+        how = patient.run.command(loader=(SYNTHETIC,), precision=(now.precision, name))
         raise Unmeasured(f"a step in {name}", how)
     return replace(now, precision=name, steps=steps).assuming(
         Assumption("copies and interference take as long beside another precision", 0.02)
@@ -30,7 +31,7 @@ def compile_(now: Situation, mode: str, patient: Patient) -> Situation:
         return replace(now, compile=mode, steps=steps)
     gap = _launch_gap(now, patient)
     if mode != "reduce-overhead" or now.compile != "off" or gap is None:
-        how = patient.run.command(loader=("synthetic",), compile=(now.compile, mode))
+        how = patient.run.command(loader=(SYNTHETIC,), compile=(now.compile, mode))
         raise Unmeasured(f"a step compiled by {mode}" if mode != "off" else "a step that is not compiled", how)
     kernels = gap.kernel_ms / gap.step_ms
     return replace(now, compile=mode, steps=[[kernels * span for span in each] for each in now.steps]).assuming(

@@ -11,7 +11,6 @@ from functools import partial
 import msgspec
 
 from ddpbench.analysis.pipeline.cures import NEARLY_ALL
-from ddpbench.analysis.pipeline.stealing import ON_THE_DEVICE
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import spans_of
 from ddpbench.data.open import check
@@ -23,6 +22,7 @@ from ddpbench.experiments.together import on_every_rank
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, Candidate
 from ddpbench.record.errors import ArmOver, BenchError
+from ddpbench.record.loaders import spec_of
 from ddpbench.workloads import catalogue as workloads
 
 OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
@@ -44,7 +44,7 @@ def measure_candidates(scene: Scene) -> list[Candidate]:
     """Each with as many workers as the present one, on all ranks at once. One that does not work here is told, and left out."""
     found, filled = [], _filled(scene)
     for config in _others(scene):
-        if config.loader in ON_THE_DEVICE and filled > MOST_FILLED:
+        if spec_of(config.loader).gpu and filled > MOST_FILLED:
             scene.ground.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
             continue
         try:
@@ -69,7 +69,7 @@ def _measured(scene: Scene, config: Config) -> Candidate:
         workers=config.workers or 0,
         hw_decoder_load=config.hw_decoder_load,
         alone=of_all_ranks(alone, world),
-        step_ms=steps_beside(scene, config) if config.loader in ON_THE_DEVICE else [],
+        step_ms=steps_beside(scene, config) if spec_of(config.loader).gpu else [],
     )
 
 
@@ -103,7 +103,7 @@ def _none(scene: Scene) -> str:
 
 
 def _beside_s(scene: Scene) -> float:
-    return sum(ENTERING_S + 2 * scene.window_s for each in _others(scene) if each.loader in ON_THE_DEVICE)
+    return sum(ENTERING_S + 2 * scene.window_s for each in _others(scene) if spec_of(each.loader).gpu)
 
 
 CANDIDATES = Experiment("candidates", "measuring other loaders", measure_candidates, 2.0, 4, _none, _beside_s)

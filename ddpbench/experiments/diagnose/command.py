@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.diagnose.apply import records_in, refuse_ranks_of_others, run_the_winner
 from ddpbench.experiments.diagnose.course import Course
-from ddpbench.experiments.diagnose.trainings import RESIDENT, trainings, with_a_loader
+from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.job import Recipe, carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
 from ddpbench.machine.say import print_note, refuse
@@ -15,6 +15,7 @@ from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import REAL, Diagnosis
 from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, slug
 from ddpbench.record.request import Proving, Request
 from ddpbench.report.diagnosis import render_diagnosis
@@ -60,7 +61,7 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
 
 def note_another_loader(asked: Config, real: Config) -> None:
     """Says that there was no loader to diagnose, and which is looked at in its stead."""
-    if real.loader == "torch" and asked.loader in (None, RESIDENT) and not asked.data_dir:
+    if real.loader == "torch" and asked.loader in (None, SYNTHETIC) and not asked.data_dir:
         print_note(f"synthetic data need no loader; this is the loader {real.loader}. Yours: --loader NAME, --data-dir DIR")
 
 

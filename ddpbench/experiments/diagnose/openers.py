@@ -15,9 +15,9 @@ from ddpbench.data.open import open_host, open_loader
 from ddpbench.data.replay import MOST_BATCHES, Replay
 from ddpbench.experiments.arms import Opener
 from ddpbench.experiments.diagnose.beside import Beside
-from ddpbench.experiments.diagnose.trainings import RESIDENT
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY
+from ddpbench.record.loaders import SYNTHETIC
 
 APART = 7919
 """Seeds lie so far apart: a training takes the seeds next to its own for its rounds."""
@@ -54,7 +54,7 @@ class Openers:
 
     def _beside(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
         where = (dataset, classes, rank, world_size, device)
-        resident = open_loader(msgspec.structs.replace(config, loader=RESIDENT, data_dir=None), *where)
+        resident = open_loader(msgspec.structs.replace(config, loader=SYNTHETIC, data_dir=None), *where)
         if not find(config.loader or "").on_device:
             host = open_host(self.elsewhere(config), *where)
             return Beside(resident, host, host.next_batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.record.loaders import spec_of
 
 
 def measure_stages(scene: Scene) -> dict[str, float] | None:
@@ -16,7 +17,7 @@ def measure_stages(scene: Scene) -> dict[str, float] | None:
 
 
 def _told_already(scene: Scene) -> str:
-    return "" if (scene.config.loader or "").startswith("dali") else "the loader tells what its workers do"
+    return "" if spec_of(scene.config.loader).threaded else "the loader tells what its workers do"
 
 
 STAGES = Experiment("stages", "measuring the stages of the loader", measure_stages, 8.0, why_not=_told_already)

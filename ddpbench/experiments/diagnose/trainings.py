@@ -10,9 +10,9 @@ from ddpbench.experiments.settle import default_loader
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.workloads import catalogue as workloads
 
-RESIDENT = "synthetic"
 LEAST_WARM_UP = 2
 
 
@@ -23,7 +23,7 @@ def with_a_loader(config: Config) -> Config:
     """
     spec = workloads.find(config.workload)
     loader = config.loader or default_loader(config, spec)
-    if loader != RESIDENT:
+    if loader != SYNTHETIC:
         return msgspec.structs.replace(config, loader=loader)
     if spec.dataset not in loaders.find("torch").datasets:
         raise UsageError(f"{config.workload} trains on made numbers, which no loader loads", f"ddpbench run {config.workload}")
@@ -36,7 +36,7 @@ def trainings(real: Config, ranks: int) -> tuple[list[Cell], dict[str, str]]:
     Each warms up anew in every turn: where nobody says how long, two steps at least, and on until two windows agree.
     """
     real = msgspec.structs.replace(real, warmup=real.warmup or LEAST_WARM_UP)
-    resident = msgspec.structs.replace(real, loader=RESIDENT, data_dir=None, download=False)
+    resident = msgspec.structs.replace(real, loader=SYNTHETIC, data_dir=None, download=False)
     cells, left_out = [Cell(real, REAL), Cell(resident, DEVICE)], {}
     if real.loader == "tensor" or real.workers == 0:
         left_out[BESIDE] = "nothing of the loader works beside the training"

@@ -12,10 +12,9 @@ from ddpbench.machine.seat import Seat
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, rung
 from ddpbench.workloads import catalogue as workloads
-
-RESIDENT = "synthetic"
 
 
 def ladder(world_size: int, a_node: int) -> list[int]:
@@ -45,7 +44,7 @@ def trainings(asked: Config, rungs: list[int], strong_batch: int | None = None) 
     ranks = rungs[-1]
     if strong_batch:
         refuse_uneven(strong_batch, rungs)
-    resident = msgspec.structs.replace(asked, loader=RESIDENT, data_dir=None, download=False)
+    resident = msgspec.structs.replace(asked, loader=SYNTHETIC, data_dir=None, download=False)
 
     def shared(config: Config, among: int) -> Config:
         return msgspec.structs.replace(config, batch_size=strong_batch // among) if strong_batch else config
@@ -57,7 +56,7 @@ def trainings(asked: Config, rungs: list[int], strong_batch: int | None = None) 
     cells += [(Cell(bare, ALONE), 1), (Cell(bare, APART), ranks), (Cell(unsynced, UNSYNCED), ranks), (Cell(full, COMMUNICATION), ranks)]
     left_out = {}
     loader = asked.loader or default_loader(asked, workloads.find(asked.workload))
-    if loader == RESIDENT:
+    if loader == SYNTHETIC:
         left_out[WITH_DATA] = "synthetic data; add --data-dir DIR"
     else:
         cells.append((Cell(msgspec.structs.replace(shared(asked, ranks), loader=loader), WITH_DATA), ranks))

@@ -1,0 +1,139 @@
+"""The loaders by name, without torch: what each reads and needs, how it makes its batches, and where it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+ALL = ("imagenet", "cifar10", "mnist", "disc", "gemm")
+
+SYNTHETIC = "synthetic"
+"""The loader of a batch that is on the device already: what training could reach, and nothing to train on. It takes no files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderSpec:
+    """One loader. ``open`` is ``module:function``, called as ``data.open.open_loader`` is.
+
+    It returns a ``data.loader.HostLoader``, or where the loader is ``on_device``, and makes its batches there, a Loader.
+    ``reads_files`` where its samples mean something: they are read, or made or drawn to be learnt. ``needs`` is the pip extra
+    that brings ``module``; both are empty where nothing beyond torch is needed. Of the ``packages`` that may bring it, versions
+    before ``oldest`` will not do. Batches are ``made_by`` worker processes, by threads of the trainer's, which make one together,
+    or by nobody else; a pixel's value has ``value_bytes`` on its way to the device. One that is somebody's ``own`` brings data of
+    which nothing is known before, and one that works on a ``gpu`` is refused where a run has none.
+    """
+
+    name: str
+    help: str
+    open: str
+    reads_files: bool
+    on_device: bool = False
+    datasets: tuple[str, ...] = ("imagenet", "cifar10", "mnist", "disc")
+    needs: str = ""
+    module: str = ""
+    packages: tuple[str, ...] = ()
+    oldest: int = 0
+    made_by: Literal["processes", "threads", ""] = ""
+    value_bytes: int = 4
+    own: bool = False
+    gpu: bool = False
+
+    @property
+    def resident(self) -> bool:
+        """Whether all samples lie on the device before the first step."""
+        return self.on_device and not self.made_by
+
+    @property
+    def threaded(self) -> bool:
+        return self.made_by == "threads"
+
+    @property
+    def shared_bytes(self) -> int:
+        """What a pixel's value takes in the shared memory through which workers hand over images; 0 without such workers."""
+        return self.value_bytes if self.made_by == "processes" else 0
+
+
+DALI, OLDEST_DALI = ("nvidia-dali-cuda130", "nvidia-dali-cuda120"), 2
+
+LOADERS: Mapping[str, LoaderSpec] = {
+    spec.name: spec
+    for spec in (
+        LoaderSpec(
+            name=SYNTHETIC,
+            help="batches that lie on the device: what the device alone can do",
+            open="ddpbench.data.synthetic:open_synthetic",
+            reads_files=False,
+            on_device=True,
+            datasets=ALL,
+        ),
+        LoaderSpec(
+            name="replay",
+            help="16 batches of torch in pinned host memory, copied every step: what the copies cost, and the host",
+            open="ddpbench.data.replay:open_replay",
+            reads_files=True,
+            made_by="processes",
+        ),
+        LoaderSpec(
+            name="torch",
+            help="DataLoader workers, PIL decode, the classic transforms in float32: what most people run",
+            open="ddpbench.data.stock:open_stock",
+            reads_files=True,
+            made_by="processes",
+        ),
+        LoaderSpec(
+            name="torch-uint8",
+            help="DataLoader workers that decode with libjpeg-turbo and stay at bytes; the device normalises",
+            open="ddpbench.data.uint8:open_uint8",
+            reads_files=True,
+            datasets=("imagenet", "cifar10", "mnist"),
+            made_by="processes",
+            value_bytes=1,
+        ),
+        LoaderSpec(
+            name="tensor",
+            help="the whole data set as one tensor on the device, crop and flip batch-wise: a loader that costs next to nothing",
+            open="ddpbench.data.tensor:open_tensor",
+            reads_files=True,
+            on_device=True,
+            datasets=("cifar10", "mnist", "disc"),
+        ),
+        LoaderSpec(
+            name="dali-cpu",
+            help="NVIDIA DALI, decode and augmentation in threads on the CPU; image folders only",
+            open="ddpbench.data.dali.cpu:open_dali_cpu",
+            reads_files=True,
+            datasets=("imagenet",),
+            needs="dali-cuda13",
+            module="nvidia.dali",
+            packages=DALI,
+            oldest=OLDEST_DALI,
+            made_by="threads",
+        ),
+        LoaderSpec(
+            name="dali-gpu",
+            help="NVIDIA DALI, decode and augmentation on the GPU that trains, with its hardware decoder; image folders only",
+            open="ddpbench.data.dali.gpu:open_dali_gpu",
+            reads_files=True,
+            on_device=True,
+            datasets=("imagenet",),
+            needs="dali-cuda13",
+            module="nvidia.dali",
+            packages=DALI,
+            oldest=OLDEST_DALI,
+            made_by="threads",
+            gpu=True,
+        ),
+    )
+}
+"""Every loader by name."""
+
+
+def spec_of(name: str | None) -> LoaderSpec:
+    """What is known of the loader of a record by its name alone: of somebody's own next to nothing."""
+    return LOADERS.get(name or "") or of_ones_own(name or "")
+
+
+def of_ones_own(name: str) -> LoaderSpec:
+    """A function of somebody's that returns batches."""
+    return LoaderSpec(name=name, help="one's own", open="ddpbench.data.own:open_own", reads_files=True, datasets=ALL, own=True)
