@@ -1,4 +1,4 @@
-"""Flags that do nothing where there is no DDP are told, once and before the run."""
+"""Flags that do nothing here are told, once and before the run."""
 
 from __future__ import annotations
 
@@ -45,6 +45,19 @@ def test_one_flag_is_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_engine_that_ties_no_ranks_together_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
     note_idle_flags([Config(workload="resnet18", comm_hook="bf16", engine="none")], world("gloo"))
     assert capsys.readouterr().err == "ddpbench: note: --comm-hook does nothing without DDP; leave --engine none out\n"
+
+
+def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    torch, dali = (Config(workload="resnet18", loader=loader, hw_decoder_load=0.5) for loader in ("torch", "dali-gpu"))
+    note_idle_flags([torch], world("none"))
+    told = "ddpbench: note: --hw-decoder-load does nothing without a decoder on the GPU; add --loader dali-gpu\n"
+    assert capsys.readouterr().err == told
+    note_idle_flags([torch, dali], world("none"))
+    assert capsys.readouterr().err == ""
+    note_idle_flags([Config(workload="resnet18", loader="replay", pin_memory=False)], world("none"))
+    assert capsys.readouterr().err == "ddpbench: note: --no-pin-memory does nothing with that loader; leave it out\n"
+    note_idle_flags([Config(workload="resnet18", loader="torch", pin_memory=False)], world("none"))
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

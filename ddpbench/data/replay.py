@@ -12,6 +12,7 @@ from ddpbench.data.stock import open_stock
 from ddpbench.machine.host import usable_memory_bytes
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
+from ddpbench.record.loaders import REPLAY
 
 MOST_BATCHES, LEAST_BATCHES = 16, 2
 
@@ -47,7 +48,7 @@ class Replay:
             host.close()
         self._next = first_batch
         self.data = msgspec.structs.replace(
-            host.data, loader="replay", description=f"{number} batches of {host.data.loader}, in host memory: {host.data.description}"
+            host.data, loader=REPLAY, description=f"{number} batches of {host.data.loader}, in host memory: {host.data.description}"
         )
 
     def next_batch(self) -> HostBatch:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ddpbench.data.made import MADE
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
-from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 
@@ -33,8 +35,11 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
         "workers": 0 if loader == "tensor" else default_workers(config.cores or usable_cores() / local_world_size),
         "warmup": 10 if cuda else 2,
     }
-    unset = {name: value for name, value in automatic.items() if getattr(config, name) is None}
-    return msgspec.structs.replace(config, precision=precision(config.precision).name, device="cuda" if cuda else "cpu", **unset)
+    unset: dict[str, Any] = {name: value for name, value in automatic.items() if getattr(config, name) is None}
+    known: dict[str, Any] = {"precision": precision(config.precision).name, "device": "cuda" if cuda else "cpu"}
+    if loader == REPLAY:
+        known["pin_memory"] = True  # in nothing else its batches wait
+    return msgspec.structs.replace(config, **known, **unset)
 
 
 def default_loader(config: Config, spec: WorkloadSpec) -> str:

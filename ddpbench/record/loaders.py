@@ -8,8 +8,8 @@ from typing import Literal
 
 ALL = ("imagenet", "cifar10", "mnist", "disc", "gemm")
 
-SYNTHETIC = "synthetic"
-"""The loader of a batch that is on the device already: what training could reach, and nothing to train on. It takes no files."""
+SYNTHETIC, REPLAY = "synthetic", "replay"
+"""A batch that is on the device already, what training could reach, and nothing to train on; batches in page-locked host memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             datasets=ALL,
         ),
         LoaderSpec(
-            name="replay",
+            name=REPLAY,
             help="16 batches of torch in pinned host memory, copied every step: what the copies cost, and the host",
             open="ddpbench.data.replay:open_replay",
             reads_files=True,

@@ -18,9 +18,10 @@ from torchvision.datasets import ImageFolder
 
 from ddpbench.data import folder
 from ddpbench.data.images import decode
-from ddpbench.data.loader import Finish, HostBatch
+from ddpbench.data.loader import Finish, HostBatch, HostLoader
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.plan import ShardPlan
+from ddpbench.data.replay import Replay
 from ddpbench.data.samples import Collate, TreeSamples
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
@@ -35,15 +36,18 @@ TAIL = 64
 
 @dataclass(frozen=True)
 class Spoilt:
-    """What is slow: bytes/s that a reader gets; milliseconds of a core an image by stage, or a batch in the trainer; waits of the tail."""
+    """What is slow: bytes/s that a reader gets; milliseconds of a core an image by stage, or a batch in the trainer
+    or in the thread that page-locks it; waits of the tail."""
 
     bytes_per_s: float | None = None
     decode_ms: float = 0.0
     augment_ms: float = 0.0
     collate_ms: float = 0.0
     take_over_ms: float = 0.0
+    pin_ms: float = 0.0
     tail_ms: float = 0.0
     rank: int | None = None  # the only one that it is slow on
+    replayed: bool = False  # from host memory that is not page-locked
 
     def on(self, rank: int) -> Spoilt:
         return self if self.rank in (None, rank) else Spoilt()
@@ -106,16 +110,28 @@ class SpoiltSamples(TreeSamples):
         return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
+@dataclass(frozen=True)
+class SlowlyPinned(HostBatch):
+    pin_ms: float = 0.0
+
+    def pin_memory(self) -> HostBatch:
+        work(self.pin_ms)
+        return super().pin_memory()
+
+
 class SpoiltCollate(Collate):
-    def __init__(self, watch: Stopwatch, collate_ms: float) -> None:
+    def __init__(self, watch: Stopwatch, spoilt: Spoilt) -> None:
         super().__init__(watch)
-        self._collate_ms = collate_ms
+        self._spoilt = spoilt
 
     def __call__(self, samples: list[Any]) -> Any:
         self._watch.start()
-        work(len(samples) * self._collate_ms)
+        work(len(samples) * self._spoilt.collate_ms)
         self._watch.lap("collate")
-        return super().__call__(samples)
+        batch = super().__call__(samples)
+        if isinstance(batch, BenchError):
+            return batch
+        return SlowlyPinned(batch.samples, batch.labels, batch.sheet, self._spoilt.pin_ms)
 
 
 class SpoiltWorkers(Workers):
@@ -138,14 +154,15 @@ def open_spoilt(spoilt: Spoilt, config: Config, rank: int, world_size: int, devi
     samples = SpoiltSamples(tree, config.image_size or 0, watch, here)
     plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle)
     batches = data_loader(samples, plan, watch, config, rank, device)
-    batches.collate_fn = SpoiltCollate(watch, here.collate_ms)
+    batches.collate_fn = SpoiltCollate(watch, here)
     data = Data(loader="spoilt", description=tree.description, images=len(tree.files))
     return SpoiltWorkers(batches, data, lambda images: in_layout(images, config.channels_last), here.take_over_ms)
 
 
 def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
-    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Workers:
-        return open_spoilt(spoilt, config, rank, world_size, device)
+    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> HostLoader:
+        workers = open_spoilt(spoilt, config, rank, world_size, device)
+        return Replay(workers, torch.device("cpu")) if spoilt.replayed else workers
 
     globals()[f"open_{name}"] = opened
     where = f"situations.spoilt:open_{name}"
@@ -160,6 +177,8 @@ slow_collate = _loader("slow_collate", Spoilt(collate_ms=8.0))
 some_decode = _loader("some_decode", Spoilt(decode_ms=3.0))
 slow_take_over = _loader("slow_take_over", Spoilt(take_over_ms=40.0))
 heavy_tail = _loader("heavy_tail", Spoilt(tail_ms=800.0))
+slow_pinning = _loader("slow_pinning", Spoilt(pin_ms=40.0))
+pageable = _loader("pageable", Spoilt(replayed=True))
 slow_on_one_rank = _loader("slow_on_one_rank", Spoilt(bytes_per_s=100e3, rank=1))
 
 

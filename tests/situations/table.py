@@ -157,14 +157,15 @@ SITUATIONS = (
     Situation(
         name="pageable-copies",
         done="batches of 256 large images that are copied from pageable memory",
-        words=("alexnet", "--loader", "replay", "--no-pin-memory", "-b", "256", "--amp"),
+        words=(*spoilt("pageable", 1, "alexnet"), "--no-pin-memory", "-b", "256", "--amp"),
+        tree=True,
         kind="host-to-device-bound",
         cuda=True,
     ),
     Situation(
         name="slow-pin-path",
-        done="batches that the trainer's own process takes 40 ms to make ready for their copy",
-        words=spoilt("slow_take_over", 8),
+        done="batches that the trainer's thread takes 40 ms to put into page-locked memory",
+        words=spoilt("slow_pinning", 8),
         tree=True,
         kind="data-bound",
         causes=("hand-over",),
