@@ -196,8 +196,23 @@ def test_a_loader_on_the_device_steals_whatever_the_wait_for_its_data() -> None:
     job = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0)
     assert case_of(job).data_wait_ms > 15
     assert found_in(job).kind == "loader-steals-gpu"
+    short = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=5200.0)
+    assert found_in(short).kind == "loader-steals-gpu", "sharing the device costs more than what the loader lacks by itself"
     slow = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=4000.0)
-    assert found_in(slow).kind == "data-bound", "it could not keep up if it had the device for itself"
+    found = found_in(slow)
+    assert found.kind == "data-bound", "it could not keep up if it had the device for itself"
+    assert "--hw-decoder-load 0.65,0.99" in found.next
+
+
+def test_from_within_a_run_a_loader_on_the_device_is_not_told_from_one_that_is_slow() -> None:
+    slowed = {"forward": 19.0, "backward": 36.0}
+    job = diagnosis(3300.0, config=replace(TORCH, loader="dali-gpu", workers=8), work={**WORK, **slowed}, cpu_ms={})
+    alone = job.records[0]
+    judge(alone, (), job.command)
+    assert alone.verdict is not None
+    assert alone.verdict.kind == "inconclusive"
+    assert "look alike from within a run" in alone.verdict.why
+    assert " diagnose " in alone.verdict.next
 
 
 def test_what_a_step_takes_longer_is_one_figure_everywhere() -> None:

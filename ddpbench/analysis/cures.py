@@ -10,6 +10,7 @@ from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cores import crowded, need
 from ddpbench.analysis.evidence import enough, too_few_for_a_verdict
 from ddpbench.analysis.pipeline.cures import OF_KIND, Cure, first_command, loader_cures
+from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.surroundings import WHO_RUNS
 from ddpbench.record.loaders import SYNTHETIC
@@ -91,7 +92,12 @@ def who_else(run: Rerun, case: Case) -> str:
 
 
 def more_evidence(run: Rerun, case: Case) -> str:
-    """Against doubt: ranks that do not take turns on the cores or, where they do not, more rounds; of a diagnosis, more time."""
+    """Against doubt: ranks that do not take turns on the cores or, where they do not, more rounds; of a diagnosis, more time.
+
+    Of a loader that shares the device with the training a run alone tells too little, however long.
+    """
+    if decodes_on_device(run.record) and case.around.diagnosis is None and not too_few_for_a_verdict(run.record):
+        return run.diagnose()
     if crowded(run.record) and not too_few_for_a_verdict(run.record):
         return fewer_at_once(run)
     if case.around.diagnosis is not None:

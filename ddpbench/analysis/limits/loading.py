@@ -12,12 +12,13 @@ from ddpbench.analysis.limits.training import launch_bound
 from ddpbench.analysis.pipeline.cause import IDLE, Cause, cause
 from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
 from ddpbench.analysis.pipeline.neighbours import Busy, busiest
-from ddpbench.analysis.pipeline.stealing import Stolen, kept_ms, stolen
+from ddpbench.analysis.pipeline.stealing import Stolen, decodes_on_device, kept_ms, stolen
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.analysis.words import about, device_word, who
+from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
 STANDING = 1.2
@@ -70,6 +71,8 @@ def data_bound(case: Case) -> Verdict | None:
     slower = times_as_long(record, case.around.device)
     if share is None or share < BINDING or (slower is not None and slower.center < 1 + BINDING / 2):
         return _readied_by_trainers(case)
+    if decodes_on_device(record) and case.around.device is None:
+        return _slow_or_stealing(record, share)
     given, on = supply(case), device_word(record.environment)
     found = _cause(case, given)
     return Verdict(
@@ -123,6 +126,16 @@ def _cause(case: Case, given: Supply) -> Cause:
         return found
     shown = ", ".join(f"{name} in {number}" for name, number in told.most_common())
     return Cause("", f"the rounds disagree on why: {shown} of {len(rates)}")
+
+
+def _slow_or_stealing(record: Record, share: float) -> Verdict:
+    """Of a run alone: its forward and backward are those beside the decoding, and tell nothing of what the GPU could train."""
+    itself = "it decodes" if record.world_size == 1 else "they decode"
+    return Verdict(
+        kind="inconclusive",
+        says=f"{who(record, 'wait')} {share:.0%} of every step for batches that {itself}",
+        why="a loader that is too slow and one that takes the GPU from the training look alike from within a run",
+    )
 
 
 def _readied_by_trainers(case: Case) -> Verdict | None:

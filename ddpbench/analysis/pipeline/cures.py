@@ -252,7 +252,7 @@ def without_loader(patient: _Patient) -> Cure | None:
 
 Offer = Callable[[_Patient], Cure | None]
 
-GENERAL: tuple[Offer, ...] = (tensor, more_workers, dali_gpu, torch_uint8, dali_cpu, more_cores)
+GENERAL: tuple[Offer, ...] = (tensor, less_on_the_decoder, more_workers, dali_gpu, torch_uint8, dali_cpu, more_cores)
 """What may help whatever the cause."""
 
 NEVER_LEFT_OUT: tuple[Offer, ...] = (fewer_workers,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.compare import Ratio
@@ -11,7 +11,7 @@ from ddpbench.analysis.cores import FAIR, Need, least_threads, need, traces_on, 
 from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
 from ddpbench.analysis.pipeline.neighbours import watched
-from ddpbench.analysis.pipeline.supply import supply
+from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.words import about
 from ddpbench.record.loaders import spec_of
@@ -30,10 +30,12 @@ class Stolen:
 def stolen(case: Case) -> Stolen | None:
     """What the loader takes, where that is a limit: more of a step than the wait for its data.
 
-    One that could not keep up if it had everything for itself takes what it needs: then the run is bound by data, if it waits for them.
+    One that could not keep up if it had everything for itself takes what it needs: then the run is bound by data, if it waits for them;
+    unless both are on the device, and sharing it costs a step more than the loader's own slowness.
     """
     given = supply(case)
-    if given.wait_share >= BINDING and given.loader_rate is not None and given.loader_rate < given.device_rate:
+    slow = given.wait_share >= BINDING and given.loader_rate is not None and given.loader_rate < given.device_rate
+    if slow and not (decodes_on_device(case.record) and _crowded(given)):
         return None
     longer = times_as_long(case.around.beside, case.around.device)
     return _measured(case, longer) if longer is not None and longer.has_interval else _by_cores(case)
@@ -41,6 +43,12 @@ def stolen(case: Case) -> Stolen | None:
 
 def decodes_on_device(record: Record) -> bool:
     return record.environment.device_type == "cuda" and spec_of(record.config.loader).gpu
+
+
+def _crowded(given: Supply) -> bool:
+    """Whether an image takes longer by training and loading at once than by the slower of the two alone, and by how much that matters."""
+    alone_s, device_s, given_s = (1 / (rate or inf) for rate in (given.loader_rate, given.device_rate, given.given_rate))
+    return given_s - alone_s > alone_s - device_s
 
 
 def _measured(case: Case, longer: Ratio) -> Stolen | None:
