@@ -81,14 +81,17 @@ def test_one_more_than_allowed_ends_the_run_by_its_name(loader: str, tree: Path)
         take(live, 6)
     assert told.value.message.startswith(f"cannot read the image '{last}': ")
     assert told.value.message.endswith("not an image, after 2 others that were left out")
+    assert told.value.hint.startswith("--skip-bad 2 leaves out no more")
 
 
 @pytest.mark.parametrize("allowed", [0, 3, 100])
 def test_nothing_hangs_where_no_file_can_be_read(allowed: int, tree: Path) -> None:
     for label in range(12):
         spoil(tree, label)
-    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image"):
+    with opened(config("torch", tree, workers=1, skip_bad=allowed)) as live, pytest.raises(BenchError, match="not an image") as told:
         take(live, 1)
+    assert ("none of the 12 images can be read" in told.value.message) == (allowed == 100)
+    assert told.value.hint.endswith("--skip-bad N") == (allowed == 0), "what was given already is not advised"
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -123,8 +126,9 @@ def test_a_class_without_images_is_named(tree: Path) -> None:
 
 def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=3, images=1)
-    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8"):
+    with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as told:
         check(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
+    assert told.value.hint == "start fewer ranks, or add images"
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 5 worker processes:UserWarning")

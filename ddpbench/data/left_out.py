@@ -32,4 +32,5 @@ class LeftOut:
         """The error of a file that may not be left out, with how many were."""
         others = len(self._seen - {problem.message})
         after = f", after {others:,} others that were left out" if others else ""
-        return BenchError(f"{problem.message}{after}", problem.hint)
+        spent = f"--skip-bad {self._allowed} leaves out no more: repair the file, take it away, or give a larger number"
+        return BenchError(f"{problem.message}{after}", spent if self._allowed else problem.hint)

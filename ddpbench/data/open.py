@@ -63,7 +63,7 @@ def _check_data(config: Config, dataset: str, classes: int, world_size: int) -> 
         where = f"in '{config.data_dir}'" if config.data_dir else "in the data set"
         raise UsageError(
             f"too few samples {where}: {found:,} found, {needed:,} needed for one step of {batch:,} x {world_size:,}",
-            "make the batch smaller (-b), or add images",
+            f"{'make the batch smaller (-b)' if batch > 1 else 'start fewer ranks'}, or add images",
         )
 
 

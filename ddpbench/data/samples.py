@@ -44,8 +44,8 @@ class Recipe:
 class TreeSamples(Dataset[Sample | BenchError]):
     """Images of a tree, read and decoded when asked for.
 
-    In the place of a file that cannot be read comes the one after it. Where none can be, or more than ``allowed`` of a batch
-    could not, the error comes instead of a sample.
+    In the place of a file that cannot be read comes the one after it. Where more than ``allowed`` of a batch could not be, or none
+    at all can, the error comes instead of a sample.
     """
 
     def __init__(self, tree: ImageTree, view: View, watch: Stopwatch, allowed: int) -> None:
@@ -63,8 +63,8 @@ class TreeSamples(Dataset[Sample | BenchError]):
                 problem = unreadable
                 self._watch.left_out.append(problem)
             if len({each.message for each in self._watch.left_out}) > self._allowed:
-                break
-        return problem
+                return problem
+        return BenchError(f"none of the {len(self):,} images can be read: {problem.message}", "is it the right folder? repair its files")
 
     def _pixels(self, file: str) -> Tensor:
         self._watch.start()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import msgspec
+import torch
 
 from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader
@@ -39,7 +40,8 @@ def loader_alone(config: Config, world: World, window_s: float) -> Alone:
     began = perf_counter()
     loader = open_loader(config, spec.dataset, spec.classes, world.rank, world.size, world.device.torch)
     try:
-        taken = Taken(loader, world if find(config.loader or "").on_device else None)
+        on_gpu = world.device.cuda and find(config.loader or "").on_device
+        taken = Taken(loader, torch.cuda.current_stream(world.device.torch) if on_gpu else None)
         taken.next()
         first_batch_s = perf_counter() - began
         turn = max(1, config.workers or 0)
@@ -73,15 +75,18 @@ def of_all_ranks(alone: Alone, world: World) -> list[Alone]:
 
 
 class Taken:
-    """Batches that are taken and dropped. One that is made ``on`` the device is waited for there: the host only asks for it."""
+    """Batches that are taken and dropped. For one that is made on a GPU its ``stream`` is waited for: the host only asks for it.
 
-    def __init__(self, loader: Loader, on: World | None) -> None:
-        self._loader, self._on = loader, on
+    Not the whole GPU, on which a loader may be busy with the batches after it.
+    """
+
+    def __init__(self, loader: Loader, stream: torch.cuda.Stream | None) -> None:
+        self._loader, self._stream = loader, stream
 
     def next(self) -> None:
         self._loader.next_batch(lambda: None)
-        if self._on:
-            self._on.device.synchronize()
+        if self._stream:
+            self._stream.synchronize()
 
 
 def _pass_by(taken: Taken, most: int, least: int, window_s: float) -> None:
