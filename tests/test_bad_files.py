@@ -14,7 +14,8 @@ from loading import CPU, config, opened, take
 from torch import nn
 
 from ddpbench.data import shared_memory
-from ddpbench.data.open import check, open_loader
+from ddpbench.data.check import check
+from ddpbench.data.open import open_loader
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.training.session import Session
@@ -160,7 +161,7 @@ def test_what_validation_needs_beside_the_training_is_counted(
     loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_memory, "shared_memory_free_bytes", lambda: 64 * 2**20)
-    monkeypatch.setattr("ddpbench.data.open._importable", lambda module: True)
+    monkeypatch.setattr("ddpbench.data.check._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check(large, "imagenet", 1000, 1)
     imagery.image_tree(tree, classes=12, images=1, part="val")

@@ -16,8 +16,8 @@ import pytest
 from loading import of_memory
 from torchvision import datasets
 
+from ddpbench.data.check import check
 from ddpbench.data.fetch import fetch
-from ddpbench.data.open import check
 from ddpbench.record.errors import UsageError
 
 

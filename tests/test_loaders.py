@@ -12,7 +12,7 @@ from loading import EVERY, LIKE_TORCH, OF_FILES, config, opened, take
 from PIL import Image
 
 from ddpbench.data import folder
-from ddpbench.data.open import fingerprint
+from ddpbench.data.check import fingerprint
 from ddpbench.data.pixels import NORMALISATION
 from ddpbench.workloads.catalogue import WORKLOADS
 

@@ -17,7 +17,7 @@ import torch
 from loading import config, opened, take
 
 from ddpbench.data.catalogue import find
-from ddpbench.data.open import check
+from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.record import load

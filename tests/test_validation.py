@@ -10,7 +10,7 @@ import pytest
 import torch
 from loading import CPU, IN_MEMORY, config, of_memory, opened, take
 
-from ddpbench.data.open import check
+from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from ddpbench.data.open import check, fingerprint
+from ddpbench.data.check import check, fingerprint
 from ddpbench.experiments.gate import refuse_idle_gate
 from ddpbench.experiments.idle import note_idle_flags
 from ddpbench.experiments.settle import settle

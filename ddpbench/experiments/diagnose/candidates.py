@@ -13,7 +13,7 @@ import msgspec
 from ddpbench.analysis.pipeline.cures import NEARLY_ALL
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import spans_of
-from ddpbench.data.open import check
+from ddpbench.data.check import check
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
