@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,15 +16,20 @@ from msgspec.structs import replace
 from records import BUSY
 from test_diagnose import HERE
 from test_faults import TORCHRUN, only_job
+from training import world_of_one
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
 from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.diagnose.proof import laid_out, predictions_of, takes_s
+from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s
 from ddpbench.experiments.diagnose.scene import Scene
+from ddpbench.experiments.job import Ground
+from ddpbench.experiments.journal import Journal
+from ddpbench.machine.pulse import Pulse
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.prediction import Change, Prediction
+from ddpbench.record.progress import Silent
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
@@ -161,6 +167,19 @@ def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
     assert wanted_s(0.05, cures=2) < 55
     assert wanted_s(0.3, cures=1) < 55 < wanted_s(0.3, cures=2)
     assert wanted_s(2.0, cures=1) > 55, "a loader whose first batch takes 16 s"
+
+
+def test_every_rank_passes_the_same_marks_in_a_proof(tmp_path: Path) -> None:
+    """Rank 0, which predicts, and one that waits for what is to be tried."""
+    job, passed = diagnosis(430.0), []
+    job.records[0].rounds.clear()
+    for journal in (Journal(job, tmp_path / "record.json"), None):
+        world, pulse = world_of_one(), Pulse(60.0)
+        world.board.pin(BOARD, "[]")
+        ground = Ground([TORCH], world, pulse, journal, Silent(), perf_counter())
+        assert prove(Scene(ground, TORCH, Openers(), 2.0), 0.0, 1.5, 3.0)
+        passed.append((pulse.count, pulse.doing))
+    assert passed[0] == passed[1] == (1, "predicting")
 
 
 @pytest.mark.slow

@@ -52,8 +52,8 @@ def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool
     False where there was no time for any that should be.
     """
     ground, world, pace = scene.ground, scene.ground.world, Pace()
+    ground.begin("predicting", "predicting what the cures gain")
     if ground.journal:
-        ground.begin("predicting", "predicting what the cures gain")
         world.board.pin(BOARD, msgspec.json.encode(promising(foretold(ground.journal))).decode())
     world.barrier()
     cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
