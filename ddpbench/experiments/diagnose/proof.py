@@ -31,7 +31,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Prediction
-from ddpbench.record.record import Job
+from ddpbench.record.record import Job, Record
 from ddpbench.record.verdict import Verdict
 from ddpbench.report.progress import time_left
 
@@ -130,7 +130,7 @@ def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -
     ground, briefs = scene.ground, [each.brief for each in turns]
     world, journal = ground.world, ground.journal
     opener = opened_by_all(checked(scene.openers.of(REAL)), world)
-    first = enter_records(journal, turns, scene) if journal else 0
+    first = journal.enter(records_of(turns, scene, journal.job.records[0].asked or scene.config)) if journal else 0
     allowance = Allowance(end_s, pace, world, briefs)
     arms = [Arm(each.config, len(turns), world.on(each.config.device), ground.pulse, opener=opener, brief=each.brief) for each in turns]
     tried = ", ".join(each.label.removeprefix(TRIED) for each in turns[1:])
@@ -156,11 +156,7 @@ def checked(opener: Opener) -> Opener:
     return opened
 
 
-def enter_records(journal: Journal, turns: Sequence[Turns], scene: Scene) -> int:
-    """Adds the arms to the job; returns the place of the first."""
-    first = len(journal.job.records)
-    asked = journal.job.records[0].asked or scene.config
+def records_of(turns: Sequence[Turns], scene: Scene, asked: Config) -> list[Record]:
+    """One an arm, before it begins."""
     world = scene.ground.world
-    journal.job.records += [new_record(asked, each.config, world.on(each.config.device), each.label) for each in turns]
-    journal.save()
-    return first
+    return [new_record(asked, each.config, world.on(each.config.device), each.label) for each in turns]
