@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -132,6 +133,18 @@ def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_o
     steps_ms = steps_beside(scene, settled)
     assert len(steps_ms) >= 4
     assert min(steps_ms) > 1, "eight images of 2 ms each"
+
+
+@pytest.mark.slow
+def test_another_loader_is_one_that_every_rank_can_have(launch: Callable[..., Any], tmp_path: Path) -> None:
+    """Ranks that differ would wait for each other for ever."""
+    tree, bare = image_tree(tmp_path / "tree"), image_tree(tmp_path / "bare", classes=1, images=1)
+    for second in (tree, bare):
+        done = launch([*TORCHRUN[:-2], str(TESTS / "others_agree.py"), str(tree), str(second)])
+        assert done.returncode == 0, done.stderr
+        found, as_found = json.loads(done.stdout)
+        assert found == as_found
+        assert ("torch-uint8" in found) == (second is tree)
 
 
 def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:

@@ -6,6 +6,7 @@ Of one that decodes on the device that tells little: what it takes from the trai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -20,9 +21,10 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
 from ddpbench.experiments.together import on_every_rank
+from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, Candidate
-from ddpbench.record.errors import ArmOver, BenchError
+from ddpbench.record.errors import ArmOver
 from ddpbench.workloads import catalogue as workloads
 
 OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
@@ -40,10 +42,23 @@ MOST_FILLED = 0.7
 """The share of a device's memory that a training may take, for a loader that decodes there to find room beside it."""
 
 
+def other_loaders(config: Config, world: World) -> list[Config]:
+    """Those that could feed every rank, on all of them alike: nodes may differ in what is installed, and in how much memory is free."""
+    found, spec = [], workloads.find(config.workload)
+    for fields in OTHERS.get((config.loader or "", spec.dataset), ()):
+        other = msgspec.structs.replace(config, **fields)
+        if other == config:
+            continue
+        with suppress(ArmOver):  # not installed, or not for these files
+            on_every_rank(world, partial(check, other, spec.dataset, spec.classes, world.size))
+            found.append(other)
+    return found
+
+
 def measure_candidates(scene: Scene) -> list[Candidate]:
     """Each with as many workers as the present one, on all ranks at once. One that does not work here is told, and left out."""
     found, filled = [], _filled(scene)
-    for config in _others(scene):
+    for config in scene.others:
         if config.loader in ON_THE_DEVICE and filled > MOST_FILLED:
             scene.ground.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
             continue
@@ -84,26 +99,12 @@ def steps_beside(scene: Scene, config: Config) -> list[float]:
     return [1000 * span for span in spans_of(timed)] if timed else []
 
 
-def _others(scene: Scene) -> list[Config]:
-    config, spec = scene.config, workloads.find(scene.config.workload)
-    there = []
-    for fields in OTHERS.get((config.loader or "", spec.dataset), ()):
-        other = msgspec.structs.replace(config, **fields)
-        try:
-            check(other, spec.dataset, spec.classes, scene.ground.world.size)
-        except BenchError:
-            continue  # not installed, or not for these files
-        if other != config:
-            there.append(other)
-    return there
-
-
 def _none(scene: Scene) -> str:
-    return "" if _others(scene) else f"there is no other loader here to set beside {scene.config.loader}"
+    return "" if scene.others else f"there is no other loader here to set beside {scene.config.loader}"
 
 
 def _beside_s(scene: Scene) -> float:
-    return sum(ENTERING_S + 2 * scene.window_s for each in _others(scene) if each.loader in ON_THE_DEVICE)
+    return sum(ENTERING_S + 2 * scene.window_s for each in scene.others if each.loader in ON_THE_DEVICE)
 
 
 CANDIDATES = Experiment("candidates", "measuring other loaders", measure_candidates, 2.0, 4, _none, _beside_s)

@@ -9,7 +9,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.budget import ENDING_S, Budget
 from ddpbench.experiments.diagnose import turns
-from ddpbench.experiments.diagnose.candidates import CANDIDATES
+from ddpbench.experiments.diagnose.candidates import CANDIDATES, other_loaders
 from ddpbench.experiments.diagnose.copies import COPIES
 from ddpbench.experiments.diagnose.loading import ON_ALL_RANKS, ON_ONE_RANK
 from ddpbench.experiments.diagnose.openers import Openers
@@ -58,6 +58,8 @@ class Course:
         self._scene = Scene(ground, ground.configs[self._labels.index(REAL)], self.openers, WINDOW_S * self._share)
         for experiment in BEFORE:
             self._carry_out(experiment)
+        ground.pulse.enter("looking for other loaders")
+        self._scene.others = other_loaders(self._scene.config, ground.world)
         self.openers.batches = turns.batches_to_replay(self._scene, self._limit_s)
         wanted_s = sum(each.costs_s(self._scene) for each in AFTER if not each.why_not(self._scene)) + self._inside_s
         self._after_s = min(wanted_s, MOST_AFTER * self._limit_s)

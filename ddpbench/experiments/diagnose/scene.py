@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddpbench.experiments.brief import Brief
@@ -23,6 +23,7 @@ class Scene:
     openers: Openers
     window_s: float  # how long a loader is looked at
     batch_s: float = 0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
+    others: Sequence[Config] = ()  # other loaders for the run, on which all ranks have agreed
 
     @property
     def turn_s(self) -> float:
