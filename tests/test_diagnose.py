@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -31,7 +32,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
-from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.errors import ArmOver, BenchError, UsageError
 from ddpbench.record.loading import STAGES
 from ddpbench.record.progress import Silent
 from ddpbench.record.record import Job, load
@@ -133,6 +134,16 @@ def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_o
     steps_ms = steps_beside(scene, settled)
     assert len(steps_ms) >= 4
     assert min(steps_ms) > 1, "eight images of 2 ms each"
+
+
+@pytest.mark.slow
+def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out() -> None:
+    asked = Config(workload="misbehaving:exhausts", loader="situations.spoilt:far_away", workers=1, device="cpu")
+    settled = settle(asked, False, 1)
+    scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
+    with pytest.raises(ArmOver, match=r"^out of memory: "):
+        steps_beside(scene, settled)
+    assert not multiprocessing.active_children(), "its workers are gone"
 
 
 @pytest.mark.slow

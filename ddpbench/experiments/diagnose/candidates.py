@@ -20,7 +20,7 @@ from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
-from ddpbench.experiments.together import on_every_rank
+from ddpbench.experiments.together import on_every_rank, opened_by_all
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, Candidate
@@ -89,9 +89,12 @@ def _measured(scene: Scene, config: Config) -> Candidate:
 
 
 def steps_beside(scene: Scene, config: Config) -> list[float]:
-    """What steps take on batches that lie on the device while that loader works, on rank 0; empty on the others."""
-    ground, opener = scene.ground, scene.openers.of(BESIDE)
-    brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s)
+    """What steps take on batches that lie on the device while that loader works, on rank 0; empty on the others.
+
+    Raises ArmOver, on every rank, where there is no room for both on one of them.
+    """
+    ground, opener = scene.ground, opened_by_all(scene.openers.of(BESIDE), scene.ground.world)
+    brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s, on_trial=True)
     arm = Arm(config, 1, ground.world.on(config.device), ground.pulse, opener=opener, brief=brief)
     arm.enter()
     timed = arm.round(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import torch
@@ -15,10 +15,10 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.cures import loader_cures
 from ddpbench.analysis.whatif.answer import asked_of, predicted
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
-from ddpbench.data.loader import Loader
+from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import check
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Opener
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.experiments.interleaving import interleave
@@ -84,7 +84,8 @@ def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s:
     for cure in cures:
         config = msgspec.structs.replace(present, **fields_of(cure.change))
         batches = (present.batch_size or 1) / (config.batch_size or 1)  # as many as of the present setting have as many images
-        found.append(Turns(TRIED + cure.change.words, config, scene.paced(usual, config, batches * (cure.gain or 1.0))))
+        paced = scene.paced(replace(usual, on_trial=True), config, batches * (cure.gain or 1.0))
+        found.append(Turns(TRIED + cure.change.words, config, paced))
     return found
 
 
