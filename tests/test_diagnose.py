@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import re
 import signal
@@ -30,7 +32,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
-from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.errors import ArmOver, BenchError, UsageError
 from ddpbench.record.loading import STAGES
 from ddpbench.record.progress import Silent
 from ddpbench.record.record import Job, load
@@ -132,6 +134,28 @@ def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_o
     steps_ms = steps_beside(scene, settled)
     assert len(steps_ms) >= 4
     assert min(steps_ms) > 1, "eight images of 2 ms each"
+
+
+@pytest.mark.slow
+def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out() -> None:
+    asked = Config(workload="misbehaving:exhausts", loader="situations.spoilt:far_away", workers=1, device="cpu")
+    settled = settle(asked, False, 1)
+    scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
+    with pytest.raises(ArmOver, match=r"^out of memory: "):
+        steps_beside(scene, settled)
+    assert not multiprocessing.active_children(), "its workers are gone"
+
+
+@pytest.mark.slow
+def test_another_loader_is_one_that_every_rank_can_have(launch: Callable[..., Any], tmp_path: Path) -> None:
+    """Ranks that differ would wait for each other for ever."""
+    tree, bare = image_tree(tmp_path / "tree"), image_tree(tmp_path / "bare", classes=1, images=1)
+    for second in (tree, bare):
+        done = launch([*TORCHRUN[:-2], str(TESTS / "others_agree.py"), str(tree), str(second)])
+        assert done.returncode == 0, done.stderr
+        found, as_found = json.loads(done.stdout)
+        assert found == as_found
+        assert ("torch-uint8" in found) == (second is tree)
 
 
 def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:

@@ -12,7 +12,8 @@ from test_files import no_room
 
 from ddpbench.analysis import history
 from ddpbench.experiments.journal import Journal, write_json
-from ddpbench.record.record import Job, load, save
+from ddpbench.record.errors import ArmOver
+from ddpbench.record.record import Fault, Job, load, save
 
 
 def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +54,20 @@ def test_a_record_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     assert os.read(reader, 2**16).decode() == capsys.readouterr().out
     os.close(reader)
     os.close(writer)
+
+
+def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> None:
+    """The main thread may still measure, while the thread that saw a signal closes the file."""
+    arms = [records.record(status="running") for _ in range(2)]
+    journal = Journal(records.job(*arms, swept=["batch_size"]), tmp_path / "20261104T000000Z-resnet50.json")
+    assert journal.enter([records.record(label="tried: --workers 4", status="running")]) == 2
+    assert len(load(journal.path).records) == 3
+    journal.seal()
+    journal.close("interrupted", Fault(message="interrupted by SIGTERM"))
+    closed = journal.path.read_bytes()
+    journal.enter([records.record(label="tried: --workers 8", status="running")])
+    journal.drop(0, ArmOver("there is no room for it"), "opening the loader")
+    journal.learn(journal.job.records[0], rounds=[])
+    journal.add(0, journal.job.records[1].rounds[0])
+    journal.save()
+    assert journal.path.read_bytes() == closed

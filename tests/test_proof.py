@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,15 +16,22 @@ from msgspec.structs import replace
 from records import BUSY
 from test_diagnose import HERE
 from test_faults import TORCHRUN, only_job
+from training import world_of_one
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
 from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.diagnose.proof import laid_out, predictions_of, takes_s
+from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s
 from ddpbench.experiments.diagnose.scene import Scene
+from ddpbench.experiments.job import Ground
+from ddpbench.experiments.journal import Journal
+from ddpbench.experiments.together import OPENING
+from ddpbench.experiments.trial import TRIAL
+from ddpbench.machine.pulse import Pulse
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.prediction import Change, Prediction
+from ddpbench.record.progress import Silent
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
@@ -163,6 +171,19 @@ def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
     assert wanted_s(2.0, cures=1) > 55, "a loader whose first batch takes 16 s"
 
 
+def test_every_rank_passes_the_same_marks_in_a_proof(tmp_path: Path) -> None:
+    """Rank 0, which predicts, and one that waits for what is to be tried."""
+    job, passed = diagnosis(430.0), []
+    job.records[0].rounds.clear()
+    for journal in (Journal(job, tmp_path / "record.json"), None):
+        world, pulse = world_of_one(), Pulse(60.0)
+        world.board.pin(BOARD, "[]")
+        ground = Ground([TORCH], world, pulse, journal, Silent(), perf_counter())
+        assert prove(Scene(ground, TORCH, Openers(), 2.0), 0.0, 1.5, 3.0)
+        passed.append((pulse.count, pulse.doing))
+    assert passed[0] == passed[1] == (1, "predicting")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results: Path) -> None:
@@ -186,9 +207,18 @@ def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(launch: Callable[..., Any], results: Path) -> None:
-    loader = ["--loader", "situations.spoilt:for_one_worker", "-j", "1", "--device", "cpu"]
-    words = ["diagnose", "situations.workloads:light_cifar", *loader, "--time-limit", "60", "-o", str(results)]
+@pytest.mark.parametrize(
+    ("spoilt", "why", "phase"),
+    [
+        ("for_one_worker", "there is room for one worker", OPENING),
+        ("dark_for_one_worker", "ValueError: too bright", TRIAL),
+    ],
+)
+def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(
+    spoilt: str, why: str, phase: str, launch: Callable[..., Any], results: Path
+) -> None:
+    loader = ["--loader", f"situations.spoilt:{spoilt}", "-j", "1", "--device", "cpu"]
+    words = ["diagnose", "situations.workloads:dim_cifar", *loader, "--time-limit", "60", "-o", str(results)]
     done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
@@ -196,6 +226,7 @@ def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(launch: Callab
     assert failed
     assert all(record.label.startswith(f"{TRIED}--workers ") for record in failed)
     assert failed[0].fault is not None
-    assert failed[0].fault.message.startswith("there is room for one worker, on rank 1 (")
-    assert "failed: there is room for one worker" in " ".join(done.stdout.split())
+    assert failed[0].fault.message.startswith(f"{why}, on rank 1 (")
+    assert failed[0].fault.phase == phase
+    assert f"failed: {why}" in " ".join(done.stdout.split())
     assert next(record for record in job.records if record.label == AGAIN).rounds

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data
@@ -94,6 +96,10 @@ class Loader(Protocol):
 
     def close(self) -> None:
         """Ends the loader and its processes."""
+
+
+Opener = Callable[[Config, str, int, int, int, torch.device], Loader]
+"""What gives a training its batches, called as ``open_loader`` is."""
 
 
 class Workerless:

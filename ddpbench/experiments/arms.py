@@ -14,13 +14,13 @@ from torch import nn
 
 from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
-from ddpbench.data.loader import Loader
+from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.legs import Legs
 from ddpbench.experiments.shelf import BEGINNING
-from ddpbench.experiments.trial import TRIAL, agree_that_it_fits
+from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
 from ddpbench.machine.cores import keep_to
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
@@ -33,7 +33,7 @@ from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
 from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.profile import kernel_ms
-from ddpbench.training.session import Parked, Session
+from ddpbench.training.session import Parked, Session, first_step_patience_s
 from ddpbench.workloads import catalogue as workloads
 
 ROUND_S = 3.0
@@ -66,9 +66,6 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 NOTHING = Earlier()
-
-Opener = Callable[[Config, str, int, int, int, torch.device], Loader]
-"""What gives an arm its batches, called as ``open_loader`` is."""
 
 
 class Arm:
@@ -119,9 +116,13 @@ class Arm:
         if self._arms > 1 and not self._steps and not self._brief:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
+        loader = self._open_loader(self.config.seed)
+        if self._brief and self._brief.on_trial and not self._steps:
+            self._pulse.enter(TRIAL)
+            self._pulse.patience_s = first_step_patience_s(self.config)
+            agree_that_it_works(self.config, model, loss_of, loader, self._world)
         if self._beside:
             loss_of.register_forward_hook(self._clear_away)
-        loader = self._open_loader(self.config.seed)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
         warm_up_s = self._brief.warm_up_s if self._brief else None

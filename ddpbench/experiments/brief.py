@@ -19,8 +19,8 @@ SEVERAL = 1 / 3
 class Brief:
     """How an arm takes its turns: the same training as the others, under a condition of its own.
 
-    So what fits for one fits for all, and no step is tried before. ``step_s`` is what a step takes at least where that is known:
-    a loader's first batches come faster than those that follow.
+    So what fits for one fits for all, and no step is tried before, unless it is ``on_trial``: under a setting that may not work here.
+    ``step_s`` is what a step takes at least where that is known: a loader's first batches come faster than those that follow.
 
     Time is kept for ``needed`` rounds of it, before others have any that they do not need themselves, and its first turn is of
     ``at_once`` rounds. ``first_s`` is what the first of them takes with all before it, about; inf where it is not worth its time.
@@ -34,6 +34,7 @@ class Brief:
     at_once: int = 1
     first_s: float = 0.0
     leaving_s: float = 0.0  # what its turn takes after its last round, where that is long
+    on_trial: bool = False
 
     def steps(self, step_s: float, workers: int) -> int:
         """How many a round has, of ``step_s`` seconds each as far as was seen, whose batches so many workers make.

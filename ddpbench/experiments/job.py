@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from ddpbench.data.loader import Opener
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Earlier, Opener
+from ddpbench.experiments.arms import Arm, Earlier
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.gate import past_the_gate
@@ -34,7 +35,7 @@ from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
+from ddpbench.record.errors import ArmOver, BenchError, DoesNotWork, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Record, Round
 from ddpbench.record.request import Request
@@ -216,7 +217,7 @@ def named(request: Request, configs: Sequence[Config], index: int, text: str) ->
 def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceilings: Ceilings | None) -> str:
     """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
     if isinstance(measured, ArmOver):
-        journal.drop(index, measured, TRIAL if isinstance(measured, DoesNotFit) else OPENING)
+        journal.drop(index, measured, TRIAL if isinstance(measured, DoesNotWork) else OPENING)
         return measured.message
     learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
     journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})

@@ -56,14 +56,24 @@ class Journal:
             setattr(what, name, value)
         self.save()
 
+    def enter(self, records: Sequence[Record]) -> int:
+        """Further arms, on disk before their turns; returns the place of the first."""
+        first = len(self.job.records)
+        if not self._sealed:
+            self.job.records += records
+            self.save()
+        return first
+
     def drop(self, index: int, error: BenchError, phase: str) -> None:
         """Arm ``index`` ends here, in ``phase``, and the others go on."""
+        if self._sealed:
+            return
         record = self.job.records[index]
         record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, phase=phase)
         self.save()
 
     def seal(self) -> None:
-        """No more rounds: somebody counts them, to end the run."""
+        """Nothing more is taken down: somebody counts the rounds, to end the run."""
         self._sealed = True
 
     def close(self, status: Status, fault: Fault | None = None) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
@@ -37,6 +38,27 @@ def start_launches(request: Request) -> int:
 
     A launch that fails ends the series: its message has been printed, and its record kept.
     """
+    relay, outcomes, launches = ready(request), [], request.arms[0].launches
+    stdout = sys.stderr if launches > 1 and request.output.json == "-" else None  # there this process writes the record of all
+    for number in range(launches):
+        if relay.received:
+            return relay.say()
+        if launches > 1:
+            print(f"launch {number + 1} of {launches}", file=sys.stderr, flush=True)
+        outcomes.append(start(request, relay, stdout))
+        if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY, Exit.GATE):
+            return outcomes[-1].exit_code
+    kept = launches == 1 or show(request, merge(request, [load(Path(outcome.record)) for outcome in outcomes]))
+    return max(outcome.exit_code for outcome in outcomes) if kept else Exit.FAILED
+
+
+def start_one(request: Request, stdout: TextIO | None = None) -> Outcome:
+    """Runs the request in child processes, once, whose report goes to ``stdout``; returns how it ended, and where its record is."""
+    return start(request, ready(request), stdout)
+
+
+def ready(request: Request) -> Relay:
+    """Refuses what cannot be started, once signals are heard; returns who hears them."""
     relay = Relay()
     try:
         refuse_inside_a_launcher(request)
@@ -44,17 +66,7 @@ def start_launches(request: Request) -> int:
         check_targets(request.output)
     except BenchError as error:
         refuse(error)
-    outcomes, launches = [], request.arms[0].launches
-    for number in range(launches):
-        if relay.received:
-            return relay.say()
-        if launches > 1:
-            print(f"launch {number + 1} of {launches}", file=sys.stderr, flush=True)
-        outcomes.append(start(request, relay))
-        if outcomes[-1].exit_code not in (Exit.OK, Exit.NOT_TRUSTWORTHY, Exit.GATE):
-            return outcomes[-1].exit_code
-    kept = launches == 1 or show(request, merge(request, [load(Path(outcome.record)) for outcome in outcomes]))
-    return max(outcome.exit_code for outcome in outcomes) if kept else Exit.FAILED
+    return relay
 
 
 def child_command(request: Request) -> list[str]:
@@ -78,12 +90,14 @@ def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     return kept
 
 
-def start(request: Request, relay: Relay) -> Outcome:
-    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does."""
+def start(request: Request, relay: Relay, stdout: TextIO | None = None) -> Outcome:
+    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does.
+
+    Its report goes to ``stdout``, or where that of this process would.
+    """
     command, variables = child_command(request), dict(os.environ)
     if began_s := process_began_s(os.getpid()):
         variables[BEGAN_VARIABLE] = str(began_s)
-    our_stdout = request.arms[0].launches > 1 and request.output.json == "-"  # for the record that this process writes there
     if TORCHRUN in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
@@ -93,7 +107,7 @@ def start(request: Request, relay: Relay) -> Outcome:
         child = subprocess.Popen(
             command,
             env={**variables, OUTCOME_VARIABLE: str(left)},
-            stdout=sys.stderr if our_stdout else None,
+            stdout=stdout,
             preexec_fn=partial(end_with_parent, signal.SIGTERM),
             start_new_session=True,  # a Ctrl-C comes from here alone: torchrun aborts its own shutdown at a second one
         )

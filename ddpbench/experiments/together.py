@@ -7,8 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from ddpbench.data.loader import Loader
-from ddpbench.experiments.arms import Opener
+from ddpbench.data.loader import Loader, Opener
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver, BenchError
@@ -30,13 +29,18 @@ def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found],
         done.append(do())
     except Exception as problem:
         place = world.places[world.rank]
-        why = f"{_in_a_line(problem)}, on rank {place.rank} ({place.host})"
+        why = f"{_in_a_line(problem, world)}, on rank {place.rank} ({place.host})"
     if not world.most(float(bool(why))):
         return done[0]
     for found in done:
         undo(found)
     told = [text.decode() for text in world.gather(why.encode()) if text]
     raise ArmOver(told[0] if told else "another rank could not")
+
+
+def on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
+    """What ``do`` gives on rank 0, while the others wait; None on them. Every rank raises ArmOver where it fails."""
+    return on_every_rank(world, lambda: do() if world.rank == 0 else None)
 
 
 def opened_by_all(opener: Opener, world: World) -> Opener:
@@ -57,7 +61,9 @@ def opened_by_all(opener: Opener, world: World) -> Opener:
     return opened
 
 
-def _in_a_line(problem: Exception) -> str:
+def _in_a_line(problem: Exception, world: World) -> str:
     if isinstance(problem, BenchError):
         return problem.message
+    if short := world.device.shortage(problem):
+        return f"out of memory: {short}"
     return f"{type(problem).__name__}: {next(iter(str(problem).strip().splitlines()), 'no message')}"

@@ -7,36 +7,42 @@ from __future__ import annotations
 
 import copy
 import gc
+from functools import partial
 
 import msgspec
 import torch
 from torch import nn
 
+from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
+from ddpbench.experiments.together import on_every_rank
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import DoesNotFit
+from ddpbench.record.errors import ArmOver, DoesNotFit, DoesNotWork
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
-from ddpbench.training.session import on_device
+from ddpbench.training.session import compiled, on_device
 from ddpbench.workloads.spec import WorkloadSpec
 
 TRIAL = "trying a step alone"
 """The phase of a run in which this happens, by which a record tells an arm that does not fit from one that broke off."""
 
+UNTIL_REPLAYED = 3
+"""Steps of a compiled model: the first compiles it and warms it up, the second records its kernels as graphs, the third replays those."""
+
 
 def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
-    """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried."""
-    short = ""
+    """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried, as it is uncompiled."""
+    alone, short = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off"), ""
     try:
-        _step_alone(config, spec, model, loss_of, world)
+        loader = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, world.device.torch)
+        _steps_alone(alone, model, loss_of, loader, world)
     except (RuntimeError, MemoryError) as problem:
         if not (short := world.device.shortage(problem)):
             raise
-    gc.collect()
-    world.device.release()
+    _clear_up(world)
     if world.most(float(bool(short))):
         place = world.places[world.rank]
         told = world.gather(f"{short} on rank {place.rank} ({place.host})".encode() if short else b"")
@@ -44,19 +50,42 @@ def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, los
         raise DoesNotFit(f"out of memory at batch {config.batch_size}: {first}", "a smaller batch: -b N")
 
 
-def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
+def agree_that_it_works(config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
+    """Raises DoesNotWork on every rank where one of them could not train on a batch of ``loader``, for whatever reason.
+
+    The loader is closed then. A copy of ``model`` is tried, compiled where it is to be.
+    """
+    try:
+        on_every_rank(world, partial(_steps_alone, config, model, loss_of, loader, world))
+    except ArmOver as over:
+        loader.close()
+        raise DoesNotWork(over.message) from None
+    finally:
+        if config.compile != "off":
+            torch._dynamo.reset()  # or the shapes of the next arm count as changes of these
+        _clear_up(world)
+
+
+def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
     """Forward and backward beside all that a step with others needs.
 
     That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
     which a loader copies while the first is trained on.
     """
     device = world.device
-    alone = msgspec.structs.replace(config, loader=SYNTHETIC)
     model = on_device(copy.deepcopy(model), config, device)
-    images, labels = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, device.torch).next_batch(lambda: None)
+    runnable = compiled(model, config)
+    images, labels = loader.next_batch(lambda: None)
     beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
-    with autocast(PRECISIONS[config.precision], device):
-        loss = loss_of(model(images), labels)
-    loss.backward()
+    for _ in range(1 if config.compile == "off" else UNTIL_REPLAYED):
+        model.zero_grad()
+        with autocast(PRECISIONS[config.precision], device):
+            loss = loss_of(runnable(images), labels)
+        loss.backward()
     device.synchronize()
     del beside
+
+
+def _clear_up(world: World) -> None:
+    gc.collect()
+    world.device.release()

@@ -68,7 +68,11 @@ class ArmOver(BenchError):
     """One of several arms cannot go on, on any rank; the others do."""
 
 
-class DoesNotFit(ArmOver):
+class DoesNotWork(ArmOver):
+    """A step of an arm that was tried before its turns failed on some rank."""
+
+
+class DoesNotFit(DoesNotWork):
     """One step of an arm needs more memory than the device of some rank has."""
 
 

@@ -72,6 +72,16 @@ class Parked:
     update: int = 0  # where its schedule stands
 
 
+def first_step_patience_s(config: Config) -> float:
+    """How long the first step may last."""
+    return config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
+
+
+def compiled(model: nn.Module, config: Config) -> nn.Module:
+    """What runs ``model``, which is on the device: itself, unless it is to be compiled."""
+    return torch.compile(model, mode=config.compile) if config.compile != "off" else model  # type: ignore[return-value]
+
+
 def on_device(model: nn.Module, config: Config, device: Device) -> nn.Module:
     """``model`` as it is trained: on the device, in the dtypes and the memory layout asked for."""
     model = cast_model(model.to(device.torch).train(), PRECISIONS[config.precision])
@@ -91,14 +101,13 @@ class Session:
         set_tf32(self._spec.tf32)
         set_cudnn_benchmark()
         torch.manual_seed(config.seed)
-        pulse.patience_s = config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
+        pulse.patience_s = first_step_patience_s(config)
 
         self.model = on_device(model, config, self._device)
         self._compiled = config.compile != "off"
-        runnable: nn.Module = torch.compile(self.model, mode=config.compile) if self._compiled else self.model  # type: ignore[assignment]
         self._clock = open_clock(pulse, self._device.torch)
         self._optimizer = make_optimizer(self.model, config)
-        self._engine = make_engine(Marked(runnable, self._clock), self._optimizer, config, self._spec, world)
+        self._engine = make_engine(Marked(compiled(self.model, config), self._clock), self._optimizer, config, self._spec, world)
         if parked:
             self.go_on_from(parked)
         self._schedule = Schedule(self._optimizer, config)

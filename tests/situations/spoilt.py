@@ -204,6 +204,21 @@ def for_one_worker(config: Config, rank: int) -> DataLoader[Any]:
     return far_away(config)
 
 
+class Bright(Asked):
+    """The same, too bright for a net that is particular about it."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, label = super().__getitem__(index)
+        return image + 99, label
+
+
+def dark_for_one_worker(config: Config, rank: int) -> DataLoader[Any]:
+    """What is far away, and bright where the second rank has more."""
+    if rank == 1 and (config.workers or 0) > 1:
+        return DataLoader(Bright(), config.batch_size, num_workers=config.workers or 0, drop_last=True)
+    return far_away(config)
+
+
 def own_folder(config: Config) -> DataLoader[Any]:
     """A script's own, which tells reading and decoding not apart, on slow storage."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])

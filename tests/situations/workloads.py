@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from ddpbench.workloads.catalogue import WorkloadSpec
 
@@ -12,6 +12,18 @@ SIDE = 32
 def build_light(image_size: int, classes: int) -> nn.Module:
     """About 2 ms of a core an image."""
     return _convolutional(16, 5, classes)
+
+
+class Dim(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        if not images.is_meta and images.max() > 50:
+            raise ValueError("too bright")
+        return images
+
+
+def build_dim(image_size: int, classes: int) -> nn.Module:
+    """The same, for images that are not bright."""
+    return nn.Sequential(Dim(), build_light(image_size, classes))
 
 
 def build_heavy(image_size: int, classes: int) -> nn.Module:
@@ -56,6 +68,7 @@ def _spec(name: str, dataset: str, batch: int) -> WorkloadSpec:
 
 
 light, light_cifar = _spec("light", "imagenet", 8), _spec("light_cifar", "cifar10", 8)
+dim_cifar = _spec("dim_cifar", "cifar10", 8)
 heavy, heavy_cifar = _spec("heavy", "imagenet", 8), _spec("heavy_cifar", "cifar10", 8)
 small, small_cifar = _spec("small", "imagenet", 8), _spec("small_cifar", "cifar10", 128)
 wide_cifar = _spec("wide_cifar", "cifar10", 2)

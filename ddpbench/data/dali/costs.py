@@ -43,7 +43,7 @@ def stage_costs(config: Config, device: torch.device, seconds: float = 4.0) -> d
 def _take_turns(graph: Graph, tree: ImageTree, config: Config, seconds: float) -> tuple[int, dict[Stage, float]]:
     """How many batches each pipeline made, and the CPU seconds that they took, by the stage that it ends with."""
     at_a_time = msgspec.structs.replace(config, prefetch=1)
-    left_out = LeftOut(config.skip_bad)  # one for all: each comes upon the same files
+    left_out = LeftOut(len(tree.files))  # one for all, which come upon the same: those that training had to do without, on any rank
     supplies = {stage: Supply(graph, tree, at_a_time, rank=0, world_size=1, left_out=left_out, until=stage) for stage in STAGES}
     spent_s = dict.fromkeys(STAGES, 0.0)
     batches = 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import msgspec
 
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, command_for, fields_of, outcomes
-from ddpbench.experiments.launches import start_launches
+from ddpbench.experiments.launches import start_one
 from ddpbench.machine.say import OUTCOME_VARIABLE, print_note
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
@@ -24,17 +25,17 @@ def refuse_ranks_of_others(request: Request) -> None:
         raise UsageError("--apply starts a second run, and here the ranks are the launcher's", "--gpus N, and no torchrun")
 
 
-def records_in(request: Request) -> set[Path]:
-    """Those in the folder of the request."""
-    return set(Path(request.output.output_dir).glob("*.json"))
+def run_the_winner(request: Request, record: str) -> int:
+    """Runs what gained most in the diagnosis that left ``record``; the setting as it is, where nothing did.
 
-
-def run_the_winner(request: Request, before: set[Path]) -> int:
-    """Runs what gained most in the diagnosis that was not there ``before``; the setting as it is, where nothing did."""
-    job = load(max(records_in(request) - before, key=lambda path: path.stat().st_mtime_ns))
+    The ``--json`` of the request is the diagnosis' own: where that has stdout, the report of this run goes to stderr.
+    """
+    job = load(Path(record))
     real, won = diagnosed(job), best(outcomes(job))
     assert real is not None, "a diagnosis that ended well"
     change = won.prediction.change if won else Change()
     arm = msgspec.structs.replace(request.arms[0], **{"loader": real.config.loader, "time_limit": None, **fields_of(change)})
+    output = msgspec.structs.replace(request.output, json=None)
     print_note(f"the full run: {change.words or 'the setting as it is, since nothing that was tried is measurably faster'}")
-    return start_launches(msgspec.structs.replace(request, arms=[arm], command=shlex.split(command_for(job, change))))
+    full = msgspec.structs.replace(request, arms=[arm], output=output, command=shlex.split(command_for(job, change)))
+    return start_one(full, sys.stderr if request.output.json == "-" else None).exit_code

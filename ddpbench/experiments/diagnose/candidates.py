@@ -6,6 +6,7 @@ Of one that decodes on the device that tells little: what it takes from the trai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -18,10 +19,11 @@ from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
-from ddpbench.experiments.together import on_every_rank
+from ddpbench.experiments.together import on_every_rank, opened_by_all
+from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, Candidate
-from ddpbench.record.errors import ArmOver, BenchError
+from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import spec_of
 from ddpbench.workloads import catalogue as workloads
 
@@ -40,10 +42,23 @@ MOST_FILLED = 0.7
 """The share of a device's memory that a training may take, for a loader that decodes there to find room beside it."""
 
 
+def other_loaders(config: Config, world: World) -> list[Config]:
+    """Those that could feed every rank, on all of them alike: nodes may differ in what is installed, and in how much memory is free."""
+    found, spec = [], workloads.find(config.workload)
+    for fields in OTHERS.get((config.loader or "", spec.dataset), ()):
+        other = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # what was given is for the present one
+        if other == config:
+            continue
+        with suppress(ArmOver):  # not installed, or not for these files
+            on_every_rank(world, partial(check, other, spec.dataset, spec.classes, world.size))
+            found.append(other)
+    return found
+
+
 def measure_candidates(scene: Scene) -> list[Candidate]:
     """Each with as many workers as the present one, on all ranks at once. One that does not work here is told, and left out."""
     found, filled = [], _filled(scene)
-    for config in _others(scene):
+    for config in scene.others:
         if spec_of(config.loader).gpu and filled > MOST_FILLED:
             scene.ground.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
             continue
@@ -74,9 +89,12 @@ def _measured(scene: Scene, config: Config) -> Candidate:
 
 
 def steps_beside(scene: Scene, config: Config) -> list[float]:
-    """What steps take on batches that lie on the device while that loader works, on rank 0; empty on the others."""
-    ground, opener = scene.ground, scene.openers.of(BESIDE)
-    brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s)
+    """What steps take on batches that lie on the device while that loader works, on rank 0; empty on the others.
+
+    Raises ArmOver, on every rank, where there is no room for both on one of them.
+    """
+    ground, opener = scene.ground, opened_by_all(scene.openers.of(BESIDE), scene.ground.world)
+    brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s, on_trial=True)
     arm = Arm(config, 1, ground.world.on(config.device), ground.pulse, opener=opener, brief=brief)
     arm.enter()
     timed = arm.round(0)
@@ -84,26 +102,12 @@ def steps_beside(scene: Scene, config: Config) -> list[float]:
     return [1000 * span for span in spans_of(timed)] if timed else []
 
 
-def _others(scene: Scene) -> list[Config]:
-    config, spec = scene.config, workloads.find(scene.config.workload)
-    there = []
-    for fields in OTHERS.get((config.loader or "", spec.dataset), ()):
-        other = msgspec.structs.replace(config, **fields)
-        try:
-            check(other, spec.dataset, spec.classes, scene.ground.world.size)
-        except BenchError:
-            continue  # not installed, or not for these files
-        if other != config:
-            there.append(other)
-    return there
-
-
 def _none(scene: Scene) -> str:
-    return "" if _others(scene) else f"there is no other loader here to set beside {scene.config.loader}"
+    return "" if scene.others else f"there is no other loader here to set beside {scene.config.loader}"
 
 
 def _beside_s(scene: Scene) -> float:
-    return sum(ENTERING_S + 2 * scene.window_s for each in _others(scene) if spec_of(each.loader).gpu)
+    return sum(ENTERING_S + 2 * scene.window_s for each in scene.others if spec_of(each.loader).gpu)
 
 
 CANDIDATES = Experiment("candidates", "measuring other loaders", measure_candidates, 2.0, 4, _none, _beside_s)

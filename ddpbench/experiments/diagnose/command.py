@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.experiments.cells import request_of
-from ddpbench.experiments.diagnose.apply import records_in, refuse_ranks_of_others, run_the_winner
+from ddpbench.experiments.diagnose.apply import refuse_ranks_of_others, run_the_winner
 from ddpbench.experiments.diagnose.course import Course
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.job import Recipe, carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
+from ddpbench.experiments.launches import start_one
 from ddpbench.machine.say import print_note, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
@@ -32,7 +33,10 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
         cells, left_out = trainings(real, seat.world_size)
     except BenchError as error:
         refuse(error)
-    if seat.speaks and not request.output.gpus:
+    if request.output.gpus:
+        ended = start_one(request)
+        return run_the_winner(request, ended.record) if proving.apply and ended.exit_code == Exit.OK else ended.exit_code
+    if seat.speaks:
         note_another_loader(request.arms[0], real)
     labels = [cell.label for cell in cells]
     course = Course(real.time_limit, labels, proving.verify)
@@ -42,8 +46,7 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
         job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", left_out=left_out)
         return Journal(job, reserve_now(asked, slug(f"diagnose {real.workload} {real.precision} {real.loader}")))
 
-    before = records_in(request)
-    code = carry_out(
+    return carry_out(
         request_of(cells, {}, request.output, request.command),
         Recipe(
             open_journal,
@@ -56,7 +59,6 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
             answers=the_run,
         ),
     )
-    return run_the_winner(request, before) if proving.apply and code == Exit.OK else code
 
 
 def note_another_loader(asked: Config, real: Config) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ddpbench.data.catalogue import find
-from ddpbench.experiments.diagnose.scene import Experiment, LeftOut, Scene
+from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.machine.copies import copies
 from ddpbench.record.diagnosis import Copies
+from ddpbench.record.errors import ArmOver
 
 
 def measure_copies(scene: Scene) -> Copies | None:
     """All ranks at once, with as many bytes as a batch of the loader has."""
     if scene.openers.batch_bytes is None:
-        raise LeftOut("there was no time to take a batch, whose size it would be")
+        raise ArmOver("there was no time to take a batch, whose size it would be")
     return copies(scene.ground.world, scene.openers.batch_bytes, scene.config.batch_size or 1)
 
 

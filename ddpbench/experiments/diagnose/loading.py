@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.experiments.together import on_rank_zero
 from ddpbench.record.diagnosis import Alone
 
 WINDOWS = 3
@@ -21,9 +24,7 @@ def measure_on_all_ranks(scene: Scene) -> list[Alone]:
 def measure_on_one_rank(scene: Scene) -> Alone | None:
     """Rank 0's, with the others idle: it gives more than with all at once where they take from each other."""
     world, config = scene.ground.world, scene.openers.elsewhere(scene.config)
-    alone = loader_alone(config, world, scene.window_s) if world.rank == 0 else None
-    world.barrier()
-    return alone
+    return on_rank_zero(world, partial(loader_alone, config, world, scene.window_s))
 
 
 def _only_one(scene: Scene) -> str:

@@ -10,10 +10,9 @@ import torch
 
 from ddpbench.data.catalogue import find
 from ddpbench.data.delivered import Delivered
-from ddpbench.data.loader import HostBatch, HostLoader, Loader
+from ddpbench.data.loader import HostBatch, HostLoader, Loader, Opener
 from ddpbench.data.open import open_host, open_loader
 from ddpbench.data.replay import MOST_BATCHES, Replay
-from ddpbench.experiments.arms import Opener
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import torch
@@ -16,9 +16,9 @@ from ddpbench.analysis.pipeline.cures import loader_cures
 from ddpbench.analysis.whatif.answer import asked_of, predicted
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
 from ddpbench.data.check import check
-from ddpbench.data.loader import Loader
+from ddpbench.data.loader import Loader, Opener
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Opener
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.experiments.interleaving import interleave
@@ -31,7 +31,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Prediction
-from ddpbench.record.record import Job
+from ddpbench.record.record import Job, Record
 from ddpbench.record.verdict import Verdict
 from ddpbench.report.progress import time_left
 
@@ -52,8 +52,8 @@ def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool
     False where there was no time for any that should be.
     """
     ground, world, pace = scene.ground, scene.ground.world, Pace()
+    ground.begin("predicting", "predicting what the cures gain")
     if ground.journal:
-        ground.begin("predicting", "predicting what the cures gain")
         world.board.pin(BOARD, msgspec.json.encode(promising(foretold(ground.journal))).decode())
     world.barrier()
     cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
@@ -84,7 +84,8 @@ def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s:
     for cure in cures:
         config = msgspec.structs.replace(present, **fields_of(cure.change))
         batches = (present.batch_size or 1) / (config.batch_size or 1)  # as many as of the present setting have as many images
-        found.append(Turns(TRIED + cure.change.words, config, scene.paced(usual, config, batches * (cure.gain or 1.0))))
+        paced = scene.paced(replace(usual, on_trial=True), config, batches * (cure.gain or 1.0))
+        found.append(Turns(TRIED + cure.change.words, config, paced))
     return found
 
 
@@ -130,7 +131,7 @@ def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -
     ground, briefs = scene.ground, [each.brief for each in turns]
     world, journal = ground.world, ground.journal
     opener = opened_by_all(checked(scene.openers.of(REAL)), world)
-    first = enter_records(journal, turns, scene) if journal else 0
+    first = journal.enter(records_of(turns, scene, journal.job.records[0].asked or scene.config)) if journal else 0
     allowance = Allowance(end_s, pace, world, briefs)
     arms = [Arm(each.config, len(turns), world.on(each.config.device), ground.pulse, opener=opener, brief=each.brief) for each in turns]
     tried = ", ".join(each.label.removeprefix(TRIED) for each in turns[1:])
@@ -156,11 +157,7 @@ def checked(opener: Opener) -> Opener:
     return opened
 
 
-def enter_records(journal: Journal, turns: Sequence[Turns], scene: Scene) -> int:
-    """Adds the arms to the job; returns the place of the first."""
-    first = len(journal.job.records)
-    asked = journal.job.records[0].asked or scene.config
+def records_of(turns: Sequence[Turns], scene: Scene, asked: Config) -> list[Record]:
+    """One an arm, before it begins."""
     world = scene.ground.world
-    journal.job.records += [new_record(asked, each.config, world.on(each.config.device), each.label) for each in turns]
-    journal.save()
-    return first
+    return [new_record(asked, each.config, world.on(each.config.device), each.label) for each in turns]

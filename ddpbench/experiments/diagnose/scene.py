@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddpbench.experiments.brief import Brief
@@ -23,6 +23,7 @@ class Scene:
     openers: Openers
     window_s: float  # how long a loader is looked at
     batch_s: float = 0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
+    others: Sequence[Config] = ()  # other loaders for the run, on which all ranks have agreed
 
     @property
     def turn_s(self) -> float:
@@ -41,7 +42,7 @@ class Scene:
 class Experiment:
     """One experiment: every rank carries it out, and rank 0 has its value.
 
-    ``why_not`` tells every rank alike why it cannot be here, or nothing. ``measure`` may still raise LeftOut, on rank 0 at least.
+    ``why_not`` tells every rank alike why it cannot be here, or nothing. ``measure`` may still raise ArmOver, on every rank.
     """
 
     field: str  # of a Diagnosis
@@ -55,7 +56,3 @@ class Experiment:
     def costs_s(self, scene: Scene) -> float:
         """How long it lasts, about."""
         return self.takes_s + self.windows * max(scene.window_s, scene.turn_s) + self.more_s(scene)
-
-
-class LeftOut(Exception):
-    """An experiment that came to nothing, and why."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.experiments.together import on_rank_zero
 from ddpbench.record.loaders import spec_of
 
 
@@ -11,9 +14,7 @@ def measure_stages(scene: Scene) -> dict[str, float] | None:
     from ddpbench.data.dali.costs import stage_costs  # DALI, which few have
 
     world = scene.ground.world
-    costs = stage_costs(scene.config, world.device.torch) if world.rank == 0 else None
-    world.barrier()
-    return costs
+    return on_rank_zero(world, partial(stage_costs, scene.config, world.device.torch))
 
 
 def _told_already(scene: Scene) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ddpbench.data import folder
 from ddpbench.data.catalogue import find
-from ddpbench.experiments.diagnose.scene import Experiment, LeftOut, Scene
+from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.experiments.together import on_rank_zero
 from ddpbench.machine.storage import storage
 from ddpbench.record.diagnosis import Storage
-from ddpbench.record.errors import BenchError
 from ddpbench.workloads import catalogue as workloads
 
 BUDGET_S = 3.0
@@ -15,17 +15,9 @@ BUDGET_S = 3.0
 
 def measure_storage(scene: Scene) -> Storage | None:
     """Rank 0's node's, while every rank waits. The files that it reads lie in the page cache no longer, or again."""
-    world, directory = scene.ground.world, scene.config.data_dir
-    found, why = None, ""
-    if world.rank == 0 and directory:
-        try:
-            found = storage(directory, folder.read(directory).files, _readers(scene), BUDGET_S)
-        except (BenchError, OSError) as problem:
-            why = str(problem)
-    world.barrier()
-    if why:
-        raise LeftOut(why)
-    return found
+    directory = scene.config.data_dir
+    assert directory, "told by why_not"
+    return on_rank_zero(scene.ground.world, lambda: storage(directory, folder.read(directory).files, _readers(scene), BUDGET_S))
 
 
 def _readers(scene: Scene) -> int:

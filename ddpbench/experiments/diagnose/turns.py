@@ -1,0 +1,63 @@
+"""How long the turns of a diagnosis' trainings are, and how much is replayed, by the pace of the loader, in the time that there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, sqrt
+
+from ddpbench.analysis.cures import DIAGNOSIS_S
+from ddpbench.data.replay import LEAST_BATCHES, MOST_BATCHES
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
+from ddpbench.record.diagnosis import BESIDE, DEVICE, REAL, REPLAY
+
+ROUND_S, WARM_UP_S = 1.5, 3.0
+"""How long a round of a training lasts, and a warm-up, about, in the time that a diagnosis usually has."""
+
+NEEDED = {REAL: 3, DEVICE: 1}
+"""Rounds without which there is no verdict: time is kept for them."""
+
+LONGEST = 1 / 4
+"""The share of the time for rounds that one may take where steps are slow."""
+
+MOST_TO_FILL = 0.1
+"""The share of all time that may go into reading the batches to replay."""
+
+
+def share_of(limit_s: float) -> float:
+    """How long windows and rounds are, of what they usually are: of more time half goes into longer rounds, and half into more."""
+    share = limit_s / DIAGNOSIS_S
+    return min(share, sqrt(share))
+
+
+def brief(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
+    """How the training of that label takes its turns, where all share ``there_s`` seconds of a diagnosis of ``limit_s``.
+
+    The run itself has its rounds at once where its loader starts too slowly.
+    """
+    round_s, warm_up_s = ROUND_S * share_of(limit_s), WARM_UP_S * share_of(limit_s)
+    usual = Brief(
+        round_s,
+        warm_up_s,
+        longest_s=LONGEST * there_s,
+        needed=NEEDED.get(label, 0),
+        first_s=ENTERING_S + warm_up_s + round_s + (filling_s(scene, limit_s) if label == REPLAY else 0.0),
+        leaving_s=scene.turn_s if label == BESIDE else 0.0,  # the batch that it waits for is waited for to the end
+    )
+    if label != REAL:
+        return usual
+    paced = scene.paced(usual, scene.config)
+    return replace(paced, at_once=paced.needed if paced.needed * paced.first_s > there_s / 2 else 1)
+
+
+def batches_to_replay(scene: Scene, limit_s: float) -> int:
+    """As many as there is time to read, and no more than are of use."""
+    return min(MOST_BATCHES, int(MOST_TO_FILL * limit_s / scene.batch_s)) if scene.batch_s else MOST_BATCHES
+
+
+def filling_s(scene: Scene, limit_s: float) -> float:
+    """How long it takes to read them; inf where that is not worth it."""
+    batches = batches_to_replay(scene, limit_s)
+    if batches < LEAST_BATCHES or scene.turn_s > MOST_TO_FILL * limit_s:
+        return inf
+    return max(scene.turn_s, batches * scene.batch_s)

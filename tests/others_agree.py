@@ -1,0 +1,19 @@
+"""Looks for other loaders on every rank, each of which is given a folder of its own; rank 0 prints what each found, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import loading
+from training import world
+
+from ddpbench.experiments.diagnose.candidates import other_loaders
+
+ranks = world()
+found = [other.loader for other in other_loaders(loading.config("torch", Path(sys.argv[1 + ranks.rank])), ranks)]
+told = [json.loads(message) for message in ranks.gather(json.dumps(found).encode())]
+if ranks.seat.speaks:
+    print(json.dumps(told))
+ranks.close()
