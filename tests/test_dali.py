@@ -226,6 +226,15 @@ def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None
     assert dali_threads() == before
 
 
+def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(tmp_path: Path) -> None:
+    """Each rank may leave out one, and whoever reads the set alone comes upon all of them."""
+    tree = imagery.image_tree(tmp_path)
+    for file in sorted(tree.rglob("*.JPEG"))[:2]:
+        file.write_bytes(b"")
+    costs = stage_costs(config("dali-cpu", tree, batch_size=8, skip_bad=1, shuffle=False), CPU, seconds=0.1)
+    assert sum(costs.values()) > 0
+
+
 class TestFeed:
     """Names are numbers here, and batches hold three of eight."""
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from training import InMemory, config, world_of_one
 
-from ddpbench.experiments.together import on_every_rank, opened_by_all
+from ddpbench.experiments.together import on_every_rank, on_rank_zero, opened_by_all
 from ddpbench.record.errors import ArmOver, BenchError
 
 
@@ -34,6 +34,13 @@ def test_what_succeeds_is_given_and_what_fails_says_why_and_where() -> None:
     with pytest.raises(ArmOver) as failed:
         on_every_rank(world, no_space)
     assert failed.value.message == "OSError: No space left on device, on rank 0 (here)"
+
+
+def test_what_rank_0_alone_does_is_its_own_and_fails_on_all() -> None:
+    world = world_of_one()
+    assert on_rank_zero(world, lambda: 3) == 3
+    with pytest.raises(ArmOver, match="No space left on device"):
+        on_rank_zero(world, no_space)
 
 
 def test_a_loader_has_given_a_batch_before_it_is_used_and_is_closed_where_it_cannot() -> None:
