@@ -47,6 +47,22 @@ def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Call
     assert again.stdout == done.stdout
 
 
+@pytest.mark.slow
+def test_cells_of_no_given_length_train_as_long_and_a_second_call_keeps_to_it(launch: Callable[..., Any], results: Path) -> None:
+    words = ["sweep", "mnist-cnn", "-b", "4,32", "--rounds", "2", "--warmup", "1", "--device", "cpu", "--no-validate", "-o", str(results)]
+    done = launch([*PLAIN, *words])
+    assert done.returncode == 0, done.stderr
+    assert "2 rounds of 10 steps each" in done.stdout
+    path = results / "cpu/sweep-mnist-cnn-batch-size.json"
+    job = load(path)
+    for record in job.records:
+        del record.rounds[1:]
+        record.status = "interrupted"
+    save(job, path)
+    assert launch([*PLAIN, *words]).returncode == 0
+    assert [[timed.traces[0].steps for timed in record.rounds] for record in load(path).records] == [[10, 10], [10, 10]]
+
+
 def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], launch: Callable[..., Any], tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     longer = [*DISC[: DISC.index("--epochs") + 1], "20", *DISC[DISC.index("--rounds") :]]
