@@ -11,8 +11,9 @@ import records
 from test_files import no_room
 
 from ddpbench.analysis import history
-from ddpbench.experiments.journal import Journal, write_json
-from ddpbench.record.record import Job, load, save
+from ddpbench.experiments.arms import Earlier
+from ddpbench.experiments.journal import Journal, close_records, write_json
+from ddpbench.record.record import Fault, Job, load, save
 
 
 def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +54,16 @@ def test_a_record_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     assert os.read(reader, 2**16).decode() == capsys.readouterr().out
     os.close(reader)
     os.close(writer)
+
+
+def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
+    cells = [records.record([{"forward": 1.0}]) for _ in range(3)]
+    for cell in cells:
+        cell.rounds, cell.status = [], "running"
+    close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm=1))
+    assert [Earlier.of(cell).over for cell in cells] == [False, True, False]
+    assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
+        "ended with another arm",
+        "out of memory at batch 8 on rank 1",
+        "ended with another arm",
+    ]

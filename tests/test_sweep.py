@@ -111,6 +111,65 @@ def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callabl
     assert "warming up" not in done.stderr, "nothing was left to do"
 
 
+GREEDY = [
+    "sweep",
+    "greedy:later",
+    "-b",
+    "8,2",
+    "--steps",
+    "6",
+    "--rounds",
+    "2",
+    "--warmup",
+    "1",
+    "--device",
+    "cpu",
+    "--loader",
+    "torch",
+    "-j",
+    "0",
+]
+
+
+@pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (PLAIN, "validation"), (TORCHRUN, "validation")])
+@pytest.mark.slow
+def test_a_cell_that_runs_out_of_memory_after_its_trial_is_over_and_the_others_go_on(
+    launch: Callable[..., Any], results: Path, program: list[str], where: str
+) -> None:
+    for _ in range(2):
+        done = launch([*program, *GREEDY, "-o", str(results)], env={**HERE, "GREEDY": where})
+        assert done.returncode == 0, done.stderr
+        (path,) = (results / "cpu").glob("*.json")
+        large, fits = load(path).records
+        assert (fits.status, len(fits.rounds)) == ("ok", 2)
+        assert (large.status, len(large.rounds)) == ("failed", 0)
+        assert large.fault is not None
+        assert f"out of memory at batch 8 in {'round 1' if where == 'step' else where}: peak" in large.fault.message
+    assert "warming up" not in done.stderr, "nothing was left to do"
+
+
+@pytest.mark.slow
+def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_without_that_cell(
+    launch: Callable[..., Any], results: Path
+) -> None:
+    words = [*TORCHRUN, *GREEDY, "-o", str(results)]
+    first = launch(words, env=HERE)
+    assert first.returncode != 0
+    assert "hint: a smaller batch: -b N; the same command goes on with the other cells" in first.stderr
+    (path,) = (results / "cpu").glob("*.json")
+    large, waiting = load(path).records
+    assert large.fault is not None
+    assert waiting.fault is not None
+    assert large.fault.message.startswith("out of memory at batch 8 on rank 1")
+    assert waiting.fault.message.startswith("ended with another arm: out of memory at batch 8")
+    again = launch(words, env=HERE)
+    assert again.returncode == 0, again.stderr
+    large, fits = load(path).records
+    assert (large.status, len(large.rounds)) == ("failed", 0)
+    assert (fits.status, fits.fault, len(fits.rounds)) == ("ok", None, 2)
+    assert "no memory" in again.stdout
+
+
 @pytest.mark.parametrize("change", ["command", "version"])
 @pytest.mark.slow
 def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str) -> None:

@@ -24,9 +24,7 @@ from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
-from ddpbench.experiments.together import OPENING
 from ddpbench.experiments.transport import Travel
-from ddpbench.experiments.trial import TRIAL
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
@@ -34,7 +32,7 @@ from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
+from ddpbench.record.errors import ArmOver, BenchError, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Record, Round
 from ddpbench.record.request import Request
@@ -104,7 +102,8 @@ def carry_out(request: Request, recipe: Recipe) -> int:
         refuse(error)
     progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
     pulse = Pulse(MEETING_PATIENCE * request.arms[0].hang_timeout)
-    ending = Ending(world, pulse, journal, show=lambda: show(request, recipe, journal, progress))
+    goes_on = recipe.continued and len(arms) > 1
+    ending = Ending(world, pulse, journal, show=lambda: show(request, recipe, journal, progress), goes_on=goes_on)
     ending.watch()
     try:
         measure(request, recipe, Ground(arms, world, pulse, journal, progress, began() + made_s))
@@ -178,6 +177,7 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
             recipe.opener(label),
             briefs[index],
             legs_of(index),
+            index,
         )
         for index, (config, label) in enumerate(zip(configs, labels, strict=True))
     ]
@@ -216,7 +216,7 @@ def named(request: Request, configs: Sequence[Config], index: int, text: str) ->
 def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceilings: Ceilings | None) -> str:
     """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
     if isinstance(measured, ArmOver):
-        journal.drop(index, measured, TRIAL if isinstance(measured, DoesNotFit) else OPENING)
+        journal.drop(index, measured)
         return measured.message
     learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
     journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})

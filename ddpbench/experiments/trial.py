@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from ddpbench.data.open import open_loader
+from ddpbench.machine.room import with_room
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import DoesNotFit
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
@@ -24,24 +24,14 @@ from ddpbench.training.session import on_device
 from ddpbench.workloads.spec import WorkloadSpec
 
 TRIAL = "trying a step alone"
-"""The phase of a run in which this happens, by which a record tells an arm that does not fit from one that broke off."""
+"""The phase of a run in which this happens."""
 
 
 def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
     """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried."""
-    short = ""
-    try:
-        _step_alone(config, spec, model, loss_of, world)
-    except (RuntimeError, MemoryError) as problem:
-        if not (short := world.device.shortage(problem)):
-            raise
+    with_room(world, f"at batch {config.batch_size}", lambda: _step_alone(config, spec, model, loss_of, world))
     gc.collect()
     world.device.release()
-    if world.most(float(bool(short))):
-        place = world.places[world.rank]
-        told = world.gather(f"{short} on rank {place.rank} ({place.host})".encode() if short else b"")
-        first = next((text.decode() for text in told if text), "")
-        raise DoesNotFit(f"out of memory at batch {config.batch_size}: {first}", "a smaller batch: -b N")
 
 
 def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
@@ -54,9 +44,20 @@ def _step_alone(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: n
     alone = msgspec.structs.replace(config, loader=SYNTHETIC)
     model = on_device(copy.deepcopy(model), config, device)
     images, labels = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, device.torch).next_batch(lambda: None)
-    beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
+    beside = [_after_an_update(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
     with autocast(PRECISIONS[config.precision], device):
         loss = loss_of(model(images), labels)
     loss.backward()
     device.synchronize()
     del beside
+
+
+def _after_an_update(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """The optimizer with all that it keeps: Adam makes its averages in its first update."""
+    optimizer = make_optimizer(model, config)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    return optimizer

@@ -1,0 +1,38 @@
+"""The step that every rank tries alone holds all that a step with others does."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from training import CLASSES, config, tiny_net, world_of_one
+
+from ddpbench.experiments.trial import agree_that_it_fits
+from ddpbench.workloads.catalogue import find
+
+
+class Looking(nn.Module):
+    """A loss that notes how many values the optimizers keep that are there when it is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = 0
+
+    def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizers = [each for each in gc.get_objects() if type(each) in (torch.optim.SGD, torch.optim.Adam)]
+        states = [value for each in optimizers for state in each.state.values() for value in state.values()]
+        self.kept = sum(state.numel() for state in states if state.dim())
+        return nn.functional.cross_entropy(scores, labels)
+
+
+@pytest.mark.parametrize(("optimizer", "values"), [("sgd", 1), ("adam", 2)])
+def test_the_optimizers_state_is_there_before_the_forward(optimizer: str, values: int) -> None:
+    gc.collect()
+    spec = replace(find("vgg16-cifar10"), classes=CLASSES)
+    model, looking = tiny_net(), Looking()
+    asked = config(optimizer=optimizer, momentum=0.9, image_size=32, loader="synthetic", workload="vgg16-cifar10")
+    agree_that_it_fits(asked, spec, model, looking, world_of_one())
+    assert looking.kept == values * sum(parameter.numel() for parameter in model.parameters())
