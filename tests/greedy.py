@@ -1,4 +1,4 @@
-"""Workloads that take more memory than there is, only for batches above four: on rank 1 alone, or later than in a trial."""
+"""Workloads that take more memory than there is for batches above four, on rank 1 or in a process alone: at once, or later."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ class Greedy(nn.Module):
         self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if not images.is_meta and len(images) > 4 and os.environ.get("RANK") == "1":
+        if not images.is_meta and len(images) > 4 and os.environ.get("RANK", "1") == "1" and self.is_due():
             torch.empty(2**50)
         output: torch.Tensor = self.net(images)
         return output
 
-
-def build(image_size: int, classes: int) -> nn.Module:
-    return Greedy(classes)
-
-
-greedy = WorkloadSpec(
-    name="greedy", help="greedy", dataset="cifar10", image_size=32, classes=10, model="greedy:build", batch_cuda=8, batch_cpu=8
-)
+    def is_due(self) -> bool:
+        return True
 
 
 class Later(Greedy):
@@ -40,22 +34,21 @@ class Later(Greedy):
         super().__init__(classes)
         self.steps = 0
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.steps += not images.is_meta and self.training
-        if not images.is_meta and len(images) > 4 and (self.steps > 3 if WHERE == "step" else not self.training) and on_this_rank():
-            torch.empty(2**50)
-        output: torch.Tensor = self.net(images)
-        return output
+    def is_due(self) -> bool:
+        self.steps += self.training
+        return self.steps > 3 if WHERE == "step" else not self.training
 
 
-def on_this_rank() -> bool:
-    return os.environ.get("RANK", "1") == "1"
+def build(image_size: int, classes: int) -> nn.Module:
+    return Greedy(classes)
 
 
 def build_later(image_size: int, classes: int) -> nn.Module:
     return Later(classes)
 
 
-later = WorkloadSpec(
-    name="later", help="later", dataset="cifar10", image_size=32, classes=10, model="greedy:build_later", batch_cuda=8, batch_cpu=8
-)
+def _workload(name: str, model: str) -> WorkloadSpec:
+    return WorkloadSpec(name=name, help=name, dataset="cifar10", image_size=32, classes=10, model=model, batch_cuda=8, batch_cpu=8)
+
+
+greedy, later = _workload("greedy", "greedy:build"), _workload("later", "greedy:build_later")

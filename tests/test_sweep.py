@@ -170,6 +170,35 @@ def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_
     assert "no memory" in again.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("batches", "named"), [("9,8", "none of 2 cells fits, nor the smallest, batch-size 8: "), ("8", "")])
+def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
+    launch: Callable[..., Any], results: Path, batches: str, named: str
+) -> None:
+    words = [
+        "sweep",
+        "greedy:greedy",
+        "-b",
+        batches,
+        "--steps",
+        "2",
+        "--rounds",
+        "2",
+        "--warmup",
+        "1",
+        "--device",
+        "cpu",
+        "-o",
+        str(results),
+    ]
+    for _ in range(2):
+        done = launch([*PLAIN, *words], env=HERE)
+        assert done.returncode == 2, done.stderr
+        (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
+        assert error.startswith(f"ddpbench: error: {named}out of memory at batch 8")
+    assert "hint: a smaller batch: -b N" in done.stderr
+
+
 @pytest.mark.parametrize("change", ["command", "version"])
 @pytest.mark.slow
 def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str) -> None:

@@ -22,7 +22,7 @@ from ddpbench.machine.board import Blame
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_stack
 from ddpbench.machine.say import interrupted, leave_outcome, print_error, tell_listening
 from ddpbench.machine.world import World
-from ddpbench.record.errors import BenchError, Exit, Hung, Interrupted
+from ddpbench.record.errors import BenchError, DoesNotFit, Exit, Hung, Interrupted
 from ddpbench.record.record import Fault, Record, load
 
 GRACE_S = 1.0
@@ -148,7 +148,8 @@ class Ending:
             arm = _arm_of(problem)
             at_batch = f" at batch {arm.config.batch_size}" if arm else ""
             others = "; the same command goes on with the other cells" if arm and self._goes_on else ""
-            error = BenchError(f"out of memory{at_batch} {where}: {short}", f"a smaller batch: -b N{others}{self._kept()}")
+            kind = BenchError if mark.step or self._goes_on else DoesNotFit
+            error = kind(f"out of memory{at_batch} {where}: {short}", f"a smaller batch: -b N{others}{self._kept()}")
         else:
             text = str(problem).strip().partition("\n")[0] or "no message"
             error = BenchError(f"{type(problem).__name__} {where}: {text}", f"{_origin(problem)}{self._kept()}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ddpbench.analysis.cells import out_of_memory
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.arms import Arm, Earlier, Opener
@@ -32,9 +33,9 @@ from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import ArmOver, BenchError, Exit
+from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
-from ddpbench.record.record import Ceilings, Record, Round
+from ddpbench.record.record import Ceilings, Job, Record, Round
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import about
@@ -255,14 +256,26 @@ def show(request: Request, recipe: Recipe, journal: Journal | None, progress: Pr
 def verdict_on(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:
     """The exit code, and what is still to be said of it.
 
-    0; 1 where the only record is invalid or the file is not on disk; 3 where ``--strict`` meets a check that warns or blocks;
+    0; 1 where the only record is invalid or the file is not on disk; 2 where none fits into memory;
+    3 where ``--strict`` meets a check that warns or blocks;
     4 where ``--fail-if-data-wait`` meets one that waited longer.
     """
     if journal.unsaved:
         return Exit.FAILED, None
+    if all(out_of_memory(record) and not record.rounds for record in records):
+        too_large = nothing_fits(records, journal.job)
+        return too_large.exit_code, too_large
     if records[0].config.strict and any(check.effect in ("blocks", "warns") for record in records for check in record.checks):
         return Exit.NOT_TRUSTWORTHY, None
     if short := past_the_gate(records, journal.job):
         return short.exit_code, short
     alone = len(records) == 1 and journal.job.share is None
     return Exit.FAILED if alone and records[0].status != "ok" else Exit.OK, None
+
+
+def nothing_fits(records: Sequence[Record], job: Job) -> DoesNotFit:
+    """Says so of the smallest batch."""
+    smallest = min(records, key=lambda record: record.config.batch_size or 0)
+    assert smallest.fault is not None, "out of memory"
+    which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
+    return DoesNotFit(f"{which}{smallest.fault.message}", smallest.fault.hint)

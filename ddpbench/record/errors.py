@@ -69,7 +69,9 @@ class ArmOver(BenchError):
 
 
 class DoesNotFit(ArmOver):
-    """One step of an arm needs more memory than the device of some rank has."""
+    """One step of an arm needs more memory than the device of some rank has. Where there is no other arm, too much was asked for."""
+
+    exit_code: int = Exit.USAGE
 
 
 class WaitsForData(BenchError):
