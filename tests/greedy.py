@@ -1,4 +1,4 @@
-"""A workload that takes more memory than there is, on rank 1 alone and only for batches above four."""
+"""Workloads that take more memory than there is for batches above four, on rank 1 or in a process alone: at once, or later."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import nn
 
 from ddpbench.workloads.catalogue import WorkloadSpec
 
+WHERE = os.environ.get("GREEDY", "step")
+
 
 class Greedy(nn.Module):
     def __init__(self, classes: int) -> None:
@@ -16,16 +18,37 @@ class Greedy(nn.Module):
         self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if not images.is_meta and len(images) > 4 and os.environ.get("RANK") == "1":
+        if not images.is_meta and len(images) > 4 and os.environ.get("RANK", "1") == "1" and self.is_due():
             torch.empty(2**50)
         output: torch.Tensor = self.net(images)
         return output
+
+    def is_due(self) -> bool:
+        return True
+
+
+class Later(Greedy):
+    """It fits for three steps of training; or, where GREEDY is ``validation``, until it is evaluated."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.steps = 0
+
+    def is_due(self) -> bool:
+        self.steps += self.training
+        return self.steps > 3 if WHERE == "step" else not self.training
 
 
 def build(image_size: int, classes: int) -> nn.Module:
     return Greedy(classes)
 
 
-greedy = WorkloadSpec(
-    name="greedy", help="greedy", dataset="cifar10", image_size=32, classes=10, model="greedy:build", batch_cuda=8, batch_cpu=8
-)
+def build_later(image_size: int, classes: int) -> nn.Module:
+    return Later(classes)
+
+
+def _workload(name: str, model: str) -> WorkloadSpec:
+    return WorkloadSpec(name=name, help=name, dataset="cifar10", image_size=32, classes=10, model=model, batch_cuda=8, batch_cpu=8)
+
+
+greedy, later = _workload("greedy", "greedy:build"), _workload("later", "greedy:build_later")

@@ -11,7 +11,8 @@ import records
 from test_files import no_room
 
 from ddpbench.analysis import history
-from ddpbench.experiments.journal import Journal, write_json
+from ddpbench.experiments.arms import Earlier
+from ddpbench.experiments.journal import Journal, close_records, write_json
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Fault, Job, load, save
 
@@ -66,8 +67,21 @@ def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> Non
     journal.close("interrupted", Fault(message="interrupted by SIGTERM"))
     closed = journal.path.read_bytes()
     journal.enter([records.record(label="tried: --workers 8", status="running")])
-    journal.drop(0, ArmOver("there is no room for it"), "opening the loader")
+    journal.drop(0, ArmOver("there is no room for it"))
     journal.learn(journal.job.records[0], rounds=[])
     journal.add(0, journal.job.records[1].rounds[0])
     journal.save()
     assert journal.path.read_bytes() == closed
+
+
+def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
+    cells = [records.record([{"forward": 1.0}]) for _ in range(3)]
+    for cell in cells:
+        cell.rounds, cell.status = [], "running"
+    close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm=1))
+    assert [Earlier.of(cell).over for cell in cells] == [False, True, False]
+    assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
+        "ended with another arm",
+        "out of memory at batch 8 on rank 1",
+        "ended with another arm",
+    ]

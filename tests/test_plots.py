@@ -121,6 +121,16 @@ def test_what_a_picture_does_not_show_is_part_of_a_curves_name() -> None:
     assert [(curve.setting, curve.x) for curve in time.curves] == [("fp32, tensor", [64, 128]), ("fp32, torch", [64, 128])]
 
 
+def test_trainings_of_different_length_are_compared_by_their_speed() -> None:
+    lengths = {("fp32", 64): 100, ("fp32", 128): 50, ("o2", 64): 600, ("o2", 128): 300}
+    job = sweeps.job(*(sweeps.cell(name=name, batch=batch, steps=steps) for (name, batch), steps in lengths.items()))
+    (panel,) = bars(vgg([job]))
+    assert [found and found.center for found in panel.speedups["o2"]] == pytest.approx([6, 6]), "as many seconds for six times the steps"
+    (speed,) = charts("vgg16-cifar10", vgg([job]))
+    assert (speed.stem, speed.y_label) == ("vgg16-cifar10-speed", "speed (images/s)")
+    assert all(curve.y == pytest.approx([curve.y[0], curve.y[0]]) for curve in speed.curves)
+
+
 def test_a_title_says_what_the_lines_on_bars_are() -> None:
     def title(rounds: int) -> str:
         job = sweeps.published_vgg("V100")

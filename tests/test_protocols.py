@@ -12,6 +12,7 @@ from ddpbench.experiments.crossover import cells as crossover_cells
 from ddpbench.experiments.crossover import sides
 from ddpbench.experiments.protocols import PROTOCOLS
 from ddpbench.experiments.settle import settle
+from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.published import load, names
 from ddpbench.record.record import Job
@@ -58,6 +59,24 @@ def test_every_round_is_a_training_in_the_plain_layout(name: str, cell: Cell) ->
     assert cell.config.fresh
     assert cell.config.channels_last is False
     assert (cell.config.steps is None) != (cell.config.epochs is None)
+
+
+@pytest.mark.parametrize("workload", ["vgg16-cifar10", "resnet18", "resnet50", "gemm-mlp"])
+def test_a_training_of_no_given_length_has_the_published_iterations(workload: str) -> None:
+    (published,) = {cell.config.steps for _, cell in FULL if cell.config.workload == workload}
+    sizes = [settle(Config(workload=workload, fresh=True, batch_size=batch), True, 1) for batch in (16, 128)]
+    assert [config.steps for config in sizes] == [published, published]
+
+
+def test_trainings_of_no_given_length_are_as_long_as_each_other_and_windows_follow_the_clock() -> None:
+    whole = Config(workload="mnist-cnn", fresh=True)
+    for cuda in (True, False):
+        lengths = {settle(msgspec.structs.replace(whole, precision=name), cuda, 1).steps for name in ("fp32", "amp-bf16")}
+        assert len(lengths) == 1
+        assert None not in lengths
+    assert settle(msgspec.structs.replace(whole, epochs=2), True, 1).steps is None
+    assert settle(msgspec.structs.replace(whole, steps=7), True, 1).steps == 7
+    assert settle(msgspec.structs.replace(whole, fresh=False), True, 1).steps is None
 
 
 def test_the_products_are_150_steps_of_a_script_that_zeroes_its_gradients() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import sweeps
+from msgspec.structs import replace
 from rich.console import Console
 
 from ddpbench.record.published import load, names
@@ -73,6 +74,19 @@ def test_a_sweep_has_rows_of_batches_and_columns_of_precisions() -> None:
         ["256", "1.31 (0.01)", "0.80 (0.01)", "0.86 (0.01)"],
         ["512", "2.24 (0.02)", "1.37 (0.02)", "no memory"],
     ]
+
+
+def test_trainings_of_different_length_are_tabled_by_their_speed_and_said_to_be() -> None:
+    cells = [sweeps.cell(batch=batch, seconds=[5.0] * 3, steps=steps) for batch, steps in ((128, 100), (256, 10))]
+    unlike = sweep_page(sweeps.job(*cells))
+    assert "5 rounds each, trainings of different length, interleaved" in " ".join(unlike.split())
+    assert table(unlike, "speed (images/s)") == [["batch-size", "fp32"], ["128", "2,560 (0)"], ["256", "512.0 (0.0)"]]
+    assert "time of a training" not in unlike
+    for cell in cells:
+        cell.config = replace(cell.config, epochs=2, steps=None)
+    alike = sweep_page(sweeps.job(*cells))
+    assert "different length" not in alike, "two epochs are as many samples, whatever their steps"
+    assert "time of a training (s)" in alike
 
 
 def test_a_cell_without_memory_says_what_it_needed() -> None:

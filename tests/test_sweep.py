@@ -47,6 +47,22 @@ def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Call
     assert again.stdout == done.stdout
 
 
+@pytest.mark.slow
+def test_cells_of_no_given_length_train_as_long_and_a_second_call_keeps_to_it(launch: Callable[..., Any], results: Path) -> None:
+    words = ["sweep", "mnist-cnn", "-b", "4,32", "--rounds", "2", "--warmup", "1", "--device", "cpu", "--no-validate", "-o", str(results)]
+    done = launch([*PLAIN, *words])
+    assert done.returncode == 0, done.stderr
+    assert "2 rounds of 10 steps each" in done.stdout
+    path = results / "cpu/sweep-mnist-cnn-batch-size.json"
+    job = load(path)
+    for record in job.records:
+        del record.rounds[1:]
+        record.status = "interrupted"
+    save(job, path)
+    assert launch([*PLAIN, *words]).returncode == 0
+    assert [[timed.traces[0].steps for timed in record.rounds] for record in load(path).records] == [[10, 10], [10, 10]]
+
+
 def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], launch: Callable[..., Any], tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     longer = [*DISC[: DISC.index("--epochs") + 1], "20", *DISC[DISC.index("--rounds") :]]
@@ -93,6 +109,94 @@ def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callabl
         assert "out of memory" in done.stdout
     assert "trying" not in done.stderr
     assert "warming up" not in done.stderr, "nothing was left to do"
+
+
+GREEDY = [
+    "sweep",
+    "greedy:later",
+    "-b",
+    "8,2",
+    "--steps",
+    "6",
+    "--rounds",
+    "2",
+    "--warmup",
+    "1",
+    "--device",
+    "cpu",
+    "--loader",
+    "torch",
+    "-j",
+    "0",
+]
+
+
+@pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (PLAIN, "validation"), (TORCHRUN, "validation")])
+@pytest.mark.slow
+def test_a_cell_that_runs_out_of_memory_after_its_trial_is_over_and_the_others_go_on(
+    launch: Callable[..., Any], results: Path, program: list[str], where: str
+) -> None:
+    for _ in range(2):
+        done = launch([*program, *GREEDY, "-o", str(results)], env={**HERE, "GREEDY": where})
+        assert done.returncode == 0, done.stderr
+        (path,) = (results / "cpu").glob("*.json")
+        large, fits = load(path).records
+        assert (fits.status, len(fits.rounds)) == ("ok", 2)
+        assert (large.status, len(large.rounds)) == ("failed", 0)
+        assert large.fault is not None
+        assert f"out of memory at batch 8 in {'round 1' if where == 'step' else where}: peak" in large.fault.message
+    assert "warming up" not in done.stderr, "nothing was left to do"
+
+
+@pytest.mark.slow
+def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_without_that_cell(
+    launch: Callable[..., Any], results: Path
+) -> None:
+    words = [*TORCHRUN, *GREEDY, "-o", str(results)]
+    first = launch(words, env=HERE)
+    assert first.returncode != 0
+    assert "hint: a smaller batch: -b N; the same command goes on with the other cells" in first.stderr
+    (path,) = (results / "cpu").glob("*.json")
+    large, waiting = load(path).records
+    assert large.fault is not None
+    assert waiting.fault is not None
+    assert large.fault.message.startswith("out of memory at batch 8 on rank 1")
+    assert waiting.fault.message.startswith("ended with another arm: out of memory at batch 8")
+    again = launch(words, env=HERE)
+    assert again.returncode == 0, again.stderr
+    large, fits = load(path).records
+    assert (large.status, len(large.rounds)) == ("failed", 0)
+    assert (fits.status, fits.fault, len(fits.rounds)) == ("ok", None, 2)
+    assert "no memory" in again.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batches", "named"), [("9,8", "none of 2 cells fits, nor the smallest, batch-size 8: "), ("8", "")])
+def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
+    launch: Callable[..., Any], results: Path, batches: str, named: str
+) -> None:
+    words = [
+        "sweep",
+        "greedy:greedy",
+        "-b",
+        batches,
+        "--steps",
+        "2",
+        "--rounds",
+        "2",
+        "--warmup",
+        "1",
+        "--device",
+        "cpu",
+        "-o",
+        str(results),
+    ]
+    for _ in range(2):
+        done = launch([*PLAIN, *words], env=HERE)
+        assert done.returncode == 2, done.stderr
+        (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
+        assert error.startswith(f"ddpbench: error: {named}out of memory at batch 8")
+    assert "hint: a smaller batch: -b N" in done.stderr
 
 
 @pytest.mark.parametrize("change", ["command", "version"])

@@ -1,51 +1,38 @@
-"""A step that is tried before the turns of an arm: what fails in it is that arm's affair, and the others go on."""
+"""The step that every rank tries alone holds all that a step with others does."""
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
+
 import pytest
 import torch
-from training import InMemory, config, world_of_one
+from torch import nn
+from training import CLASSES, config, tiny_net, world_of_one
 
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.brief import Brief
-from ddpbench.experiments.interleaving import interleave
-from ddpbench.machine.pulse import Pulse
-from ddpbench.record.errors import DoesNotWork
-from ddpbench.record.record import Data, Round
+from ddpbench.experiments.trial import agree_that_it_fits
+from ddpbench.workloads.catalogue import find
 
 
-class Counted(InMemory):
-    """A loader on the device, of which one can tell whether it is closed."""
-
-    data = Data(loader="counted", description="one batch")
-    open = 0
+class Looking(nn.Module):
+    """A loss that notes how many values the optimizers keep that are there when it is computed."""
 
     def __init__(self) -> None:
-        super().__init__(torch.device("cpu"))
-        Counted.open += 1
+        super().__init__()
+        self.kept = 0
 
-    def close(self) -> None:
-        Counted.open -= 1
+    def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizers = [each for each in gc.get_objects() if type(each) in (torch.optim.SGD, torch.optim.Adam)]
+        states = [value for each in optimizers for state in each.state.values() for value in state.values()]
+        self.kept = sum(state.numel() for state in states if state.dim())
+        return nn.functional.cross_entropy(scores, labels)
 
 
-@pytest.mark.parametrize(
-    ("workload", "why"),
-    [
-        ("raises", r"^ValueError: the model has had enough, on rank 0 \(here\)$"),
-        ("exhausts", r"^out of memory: peak .*, on rank 0 \(here\)$"),
-    ],
-)
-def test_an_arm_on_trial_whose_step_fails_is_left_out_for_that_reason(workload: str, why: str) -> None:
-    world, pulse, brief = world_of_one(), Pulse(60.0), Brief(0.01, warm_up_s=0.01, on_trial=True)
-    arms = [
-        Arm(config(workload=f"misbehaving:{each}", rounds=1), 2, world, pulse, opener=lambda *_: Counted(), brief=brief)
-        for each in (workload, "fine")
-    ]
-    (first, failed), (second, measured) = interleave(arms, lambda arm: True)
-    assert (first, second) == (0, 1)
-    assert isinstance(failed, DoesNotWork)
-    with pytest.raises(DoesNotWork, match=why):
-        raise failed
-    assert isinstance(measured, Round)
-    arms[1].leave()
-    assert Counted.open == 0
+@pytest.mark.parametrize(("optimizer", "values"), [("sgd", 1), ("adam", 2)])
+def test_the_optimizers_state_is_there_before_the_forward(optimizer: str, values: int) -> None:
+    gc.collect()
+    spec = replace(find("vgg16-cifar10"), classes=CLASSES)
+    model, looking = tiny_net(), Looking()
+    asked = config(optimizer=optimizer, momentum=0.9, image_size=32, loader="synthetic", workload="vgg16-cifar10")
+    agree_that_it_fits(asked, spec, model, looking, world_of_one())
+    assert looking.kept == values * sum(parameter.numel() for parameter in model.parameters())

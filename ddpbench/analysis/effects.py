@@ -8,7 +8,7 @@ from typing import Literal
 
 from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
-from ddpbench.analysis.measures import SECONDS, Measure
+from ddpbench.analysis.measures import IMAGES_PER_S, Measure
 from ddpbench.analysis.stats import Interval, paired_ratio
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Record
@@ -87,8 +87,8 @@ def times(base: Sequence[float], other: Sequence[float]) -> Times:
 
 
 def speedup(base: Record | None, other: Record | None) -> Times | None:
-    """How many times as fast as ``base`` the ``other`` trains: seconds over seconds."""
-    return ratio(SECONDS, other, base)
+    """How many times as fast as ``base`` the ``other`` trains: of images/s, for two trainings may be of different length."""
+    return ratio(IMAGES_PER_S, base, other)
 
 
 def together(answers: Iterable[bool | None]) -> bool | None:

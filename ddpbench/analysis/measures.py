@@ -86,6 +86,16 @@ def gpu_memory(records: Iterable[Record]) -> Measure:
     return PROCESS_MEMORY if measure is HOST_MEMORY else measure
 
 
+def duration(records: Iterable[Record]) -> Measure:
+    """The time of a training or, where ``records`` hold trainings of different length, whose times tell no speed, the speed."""
+    return SECONDS if len({_length(record) for record in records if record.rounds}) < 2 else IMAGES_PER_S
+
+
+def _length(record: Record) -> tuple[str, int]:
+    """So many epochs, whatever their steps are, or so many steps."""
+    return ("epochs", record.config.epochs) if record.config.epochs else ("steps", record.rounds[0].traces[0].steps)
+
+
 def _t_interval_of_shares(values: Sequence[float]) -> Interval:
     """The mean of ``values`` with its 95% t-interval, cut off where no share can be."""
     center, half_width = fmean(values), t_quantile(0.975, len(values) - 1) * stdev(values) / sqrt(len(values))

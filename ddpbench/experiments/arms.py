@@ -12,6 +12,7 @@ import msgspec
 import torch
 from torch import nn
 
+from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.loader import Loader, Opener
@@ -24,6 +25,7 @@ from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_
 from ddpbench.machine.cores import keep_to
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.room import Found, with_room
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import WITHOUT_SYNC
@@ -57,7 +59,7 @@ class Earlier(msgspec.Struct, frozen=True):
         traces = [trace for timed in record.rounds for trace in timed.traces]
         dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
         steps = traces[0].steps if traces else 0
-        too_big = record.fault is not None and record.fault.phase == TRIAL
+        too_big = record.fault is not None and record.fault.arm is not None and out_of_memory(record)
         return cls(frozenset(timed.index for timed in record.rounds), steps, dead or too_big)
 
     def lacks(self, turn: int) -> bool:
@@ -73,6 +75,10 @@ class Arm:
 
     ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
     device when one begins that is fresh, and what its first loss takes the place of. With ``legs`` its rounds are measured in them.
+    ``index`` is its place among the records of its job.
+
+    Where it runs out of memory and no other rank can be waiting for this one in a collective, ``enter`` and ``round`` raise DoesNotFit,
+    on all ranks alike: it is over, and others go on.
     """
 
     def __init__(
@@ -87,8 +93,10 @@ class Arm:
         opener: Opener = open_loader,
         brief: Brief | None = None,
         legs: Legs | None = None,
+        index: int | None = None,
     ) -> None:
         self.config = config
+        self.index = index
         self.over = earlier.over  # more rounds would tell nothing: its numbers are dead, or it does not fit
         self.done = earlier.rounds
         self.attestation: Attestation | None = None
@@ -107,8 +115,16 @@ class Arm:
 
     def enter(self) -> None:
         """Puts the arm on the device and warms it up; nothing to do where it is there already."""
-        if self._session is not None:
-            return
+        if self._session is None:
+            self._with_room("", self._enter)
+
+    def _with_room(self, when: str, do: Callable[[], Found]) -> Found:
+        """What ``do`` gives; one rank alone, with other arms to go on with, outlives that it runs out of memory."""
+        if self._arms == 1 or self._brief or self._world.seat.world_size > 1:
+            return do()
+        return with_room(self._world, f"at batch {self.config.batch_size}{when}", do)
+
+    def _enter(self) -> None:
         set_threads(self.config.threads)
         keep_to(self.config.cores, self._world.seat.local_rank)
         begin = perf_counter()
@@ -124,7 +140,11 @@ class Arm:
         if self._beside:
             loss_of.register_forward_hook(self._clear_away)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
-        self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
+        try:
+            self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
+        except BaseException:
+            loader.close()
+            raise
         warm_up_s = self._brief.warm_up_s if self._brief else None
         if self._steps:
             self._session.settle(warm_up_s)
@@ -162,6 +182,9 @@ class Arm:
 
         A throttled round is tried once more, unless it is in legs, and long.
         """
+        return self._with_room(f" in round {index + 1}", lambda: self._round(index))
+
+    def _round(self, index: int) -> Round | None:
         trace = self._measured(index)
         if self._legs is None and self._world.most(float(_pulled_down(trace))):
             trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")

@@ -22,7 +22,7 @@ from ddpbench.machine.board import Blame
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_stack
 from ddpbench.machine.say import interrupted, leave_outcome, print_error, tell_listening
 from ddpbench.machine.world import World
-from ddpbench.record.errors import BenchError, Exit, Hung, Interrupted
+from ddpbench.record.errors import BenchError, DoesNotFit, Exit, Hung, Interrupted
 from ddpbench.record.record import Fault, Record, load
 
 GRACE_S = 1.0
@@ -33,10 +33,13 @@ LOST_PEER = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re
 
 
 class Ending:
-    """Watches over one run on one rank: signals, hangs, a dead launcher, exceptions."""
+    """Watches over one run on one rank: signals, hangs, a dead launcher, exceptions.
 
-    def __init__(self, world: World, pulse: Pulse, journal: Journal | None, show: Callable[[], None]) -> None:
-        self._world, self._pulse, self._journal, self._show = world, pulse, journal, show
+    ``goes_on`` where the same command would go on without an arm that ran out of memory.
+    """
+
+    def __init__(self, world: World, pulse: Pulse, journal: Journal | None, show: Callable[[], None], goes_on: bool = False) -> None:
+        self._world, self._pulse, self._journal, self._show, self._goes_on = world, pulse, journal, show, goes_on
         self._board = world.board
         self._launcher = os.getppid()
         self._over = False
@@ -137,16 +140,22 @@ class Ending:
             self._look_for_another_fault()
         elif self._board.blamed():
             self._end_silently(Exit.FAILED)
-        mark, place = self._pulse.mark, self._world.places[self._world.rank]
+        mark, place, arm = self._pulse.mark, self._world.places[self._world.rank], None
         where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
         elif short := self._world.device.shortage(problem):
-            error = BenchError(f"out of memory{_at_batch(problem)} {where}: {short}", f"a smaller batch: -b N{self._kept()}")
+            arm = _arm_of(problem)
+            at_batch = f" at batch {arm.config.batch_size}" if arm else ""
+            others = "; the same command goes on with the other cells" if arm and self._goes_on else ""
+            kind = BenchError if mark.step or self._goes_on else DoesNotFit
+            error = kind(f"out of memory{at_batch} {where}: {short}", f"a smaller batch: -b N{others}{self._kept()}")
         else:
             text = str(problem).strip().partition("\n")[0] or "no message"
             error = BenchError(f"{type(problem).__name__} {where}: {text}", f"{_origin(problem)}{self._kept()}")
-        fault = Fault(message=error.message, hint=error.hint, rank=place.rank, step=mark.step, phase=mark.doing)
+        fault = Fault(
+            message=error.message, hint=error.hint, rank=place.rank, step=mark.step, phase=mark.doing, arm=arm.index if arm else None
+        )
         self._end(error, fault)
 
     # how it ends
@@ -265,10 +274,10 @@ def _still_running(path: Path) -> bool:
     return any(record.status == "running" for record in _records_in(path))
 
 
-def _at_batch(problem: BaseException) -> str:
-    """The batch of the arm whose turn it was when ``problem`` was raised; empty outside of a turn."""
+def _arm_of(problem: BaseException) -> Arm | None:
+    """The arm whose turn it was when ``problem`` was raised; None outside of a turn."""
     owners = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(problem.__traceback__))
-    return next((f" at batch {arm.config.batch_size}" for arm in owners if isinstance(arm, Arm)), "")
+    return next((owner for owner in owners if isinstance(owner, Arm)), None)
 
 
 def _origin(problem: BaseException) -> str:

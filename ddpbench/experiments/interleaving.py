@@ -51,11 +51,12 @@ def interleave(
             continue
         except ArmOver as problem:
             arm.over = True
+            arm.leave()
             yield index, problem
         else:
             begun.add(index)
             yield index, measured
-            arm.round_is_kept(turn)
+        arm.round_is_kept(turn)
 
 
 def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:

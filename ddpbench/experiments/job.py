@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ddpbench.analysis.cells import out_of_memory
 from ddpbench.data.loader import Opener
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.allowance import Allowance
@@ -25,9 +26,7 @@ from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
-from ddpbench.experiments.together import OPENING
 from ddpbench.experiments.transport import Travel
-from ddpbench.experiments.trial import TRIAL
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
@@ -35,9 +34,9 @@ from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import ArmOver, BenchError, DoesNotWork, Exit
+from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
-from ddpbench.record.record import Ceilings, Record, Round
+from ddpbench.record.record import Ceilings, Job, Record, Round
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import about
@@ -105,7 +104,8 @@ def carry_out(request: Request, recipe: Recipe) -> int:
         refuse(error)
     progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
     pulse = Pulse(MEETING_PATIENCE * request.arms[0].hang_timeout)
-    ending = Ending(world, pulse, journal, show=lambda: show(request, recipe, journal, progress))
+    goes_on = recipe.continued and len(arms) > 1
+    ending = Ending(world, pulse, journal, show=lambda: show(request, recipe, journal, progress), goes_on=goes_on)
     ending.watch()
     try:
         measure(request, recipe, Ground(arms, world, pulse, journal, progress, began() + made_s))
@@ -179,6 +179,7 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
             recipe.opener(label),
             briefs[index],
             legs_of(index),
+            index,
         )
         for index, (config, label) in enumerate(zip(configs, labels, strict=True))
     ]
@@ -217,7 +218,7 @@ def named(request: Request, configs: Sequence[Config], index: int, text: str) ->
 def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceilings: Ceilings | None) -> str:
     """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
     if isinstance(measured, ArmOver):
-        journal.drop(index, measured, TRIAL if isinstance(measured, DoesNotWork) else OPENING)
+        journal.drop(index, measured)
         return measured.message
     learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
     journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})
@@ -256,14 +257,26 @@ def show(request: Request, recipe: Recipe, journal: Journal | None, progress: Pr
 def verdict_on(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:
     """The exit code, and what is still to be said of it.
 
-    0; 1 where the only record is invalid or the file is not on disk; 3 where ``--strict`` meets a check that warns or blocks;
+    0; 1 where the only record is invalid or the file is not on disk; 2 where none fits into memory;
+    3 where ``--strict`` meets a check that warns or blocks;
     4 where ``--fail-if-data-wait`` meets one that waited longer.
     """
     if journal.unsaved:
         return Exit.FAILED, None
+    if all(out_of_memory(record) and not record.rounds for record in records):
+        too_large = nothing_fits(records, journal.job)
+        return too_large.exit_code, too_large
     if records[0].config.strict and any(check.effect in ("blocks", "warns") for record in records for check in record.checks):
         return Exit.NOT_TRUSTWORTHY, None
     if short := past_the_gate(records, journal.job):
         return short.exit_code, short
     alone = len(records) == 1 and journal.job.share is None
     return Exit.FAILED if alone and records[0].status != "ok" else Exit.OK, None
+
+
+def nothing_fits(records: Sequence[Record], job: Job) -> DoesNotFit:
+    """Says so of the smallest batch."""
+    smallest = min(records, key=lambda record: record.config.batch_size or 0)
+    assert smallest.fault is not None, "out of memory"
+    which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
+    return DoesNotFit(f"{which}{smallest.fault.message}", smallest.fault.hint)

@@ -64,12 +64,12 @@ class Journal:
             self.save()
         return first
 
-    def drop(self, index: int, error: BenchError, phase: str) -> None:
-        """Arm ``index`` ends here, in ``phase``, and the others go on."""
+    def drop(self, index: int, error: BenchError) -> None:
+        """Arm ``index`` ends here, and the others go on."""
         if self._sealed:
             return
         record = self.job.records[index]
-        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, phase=phase)
+        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, arm=index)
         self.save()
 
     def seal(self) -> None:
@@ -85,14 +85,19 @@ class Journal:
 
 
 def close_records(records: Sequence[Record], status: Status, fault: Fault | None) -> None:
-    """Ends every record that is still running: with ``status``, unless all its rounds are there."""
-    for record in records:
+    """Ends every record that is still running: with ``status``, unless all its rounds are there.
+
+    A fault of one arm is that one's alone: what became of the others is told from it.
+    """
+    for index, record in enumerate(records):
         if record.status != "running":
             continue
         if fault and len(records) > 1 and len(record.rounds) == record.config.rounds:
             record.status = "ok"
         else:
             record.status, record.fault = status, fault
+            if fault and fault.arm not in (None, index):
+                record.fault = Fault(message=f"ended with another arm: {fault.message}")
 
 
 def close_file(path: Path, status: Status, fault: Fault) -> None:

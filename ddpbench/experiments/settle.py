@@ -16,6 +16,9 @@ from ddpbench.workloads.spec import WorkloadSpec
 
 MOST_WORKERS = 8
 
+ITERATIONS_CPU = 10
+"""The steps of a whole training on processors, which take a hundred times as long over one."""
+
 
 def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
     """``config`` with every automatic field filled in for this machine. Raises UsageError for unknown names."""
@@ -25,6 +28,7 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
         "loader": loader,
         "fresh": fresh,
         "validate": fresh or config.epochs is not None,
+        "steps": iterations(spec, cuda) if fresh and config.epochs is None else None,
         "lr": spec.lr,
         "momentum": spec.momentum,
         "weight_decay": spec.weight_decay,
@@ -49,6 +53,11 @@ def default_loader(config: Config, spec: WorkloadSpec) -> str:
     if config.data_dir or ((config.fresh or config.epochs) and spec.dataset in MADE):
         return "torch"
     return SYNTHETIC
+
+
+def iterations(spec: WorkloadSpec, cuda: bool) -> int:
+    """Steps of a round that is a training of its own: the same at every batch and on every machine, or two would not compare."""
+    return spec.iterations if cuda else ITERATIONS_CPU
 
 
 def default_workers(cores: float) -> int:

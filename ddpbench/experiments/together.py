@@ -14,9 +14,6 @@ from ddpbench.record.errors import ArmOver, BenchError
 
 Found = TypeVar("Found")
 
-OPENING = "opening the loader"
-"""The phase of a run in which this happens."""
-
 
 def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
     """What ``do`` gives, which waits for no other rank.

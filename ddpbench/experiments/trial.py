@@ -16,10 +16,11 @@ from torch import nn
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.together import on_every_rank
+from ddpbench.machine.room import with_room
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import ArmOver, DoesNotFit, DoesNotWork
+from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
@@ -27,7 +28,7 @@ from ddpbench.training.session import compiled, on_device
 from ddpbench.workloads.spec import WorkloadSpec
 
 TRIAL = "trying a step alone"
-"""The phase of a run in which this happens, by which a record tells an arm that does not fit from one that broke off."""
+"""The phase of a run in which this happens."""
 
 UNTIL_REPLAYED = 3
 """Steps of a compiled model: the first compiles it and warms it up, the second records its kernels as graphs, the third replays those."""
@@ -35,31 +36,26 @@ UNTIL_REPLAYED = 3
 
 def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
     """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried, as it is uncompiled."""
-    alone, short = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off"), ""
-    try:
+    alone = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
+
+    def step() -> None:
         loader = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, world.device.torch)
         _steps_alone(alone, model, loss_of, loader, world)
-    except (RuntimeError, MemoryError) as problem:
-        if not (short := world.device.shortage(problem)):
-            raise
+
+    with_room(world, f"at batch {config.batch_size}", step)
     _clear_up(world)
-    if world.most(float(bool(short))):
-        place = world.places[world.rank]
-        told = world.gather(f"{short} on rank {place.rank} ({place.host})".encode() if short else b"")
-        first = next((text.decode() for text in told if text), "")
-        raise DoesNotFit(f"out of memory at batch {config.batch_size}: {first}", "a smaller batch: -b N")
 
 
 def agree_that_it_works(config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
-    """Raises DoesNotWork on every rank where one of them could not train on a batch of ``loader``, for whatever reason.
+    """Raises ArmOver on every rank where one of them could not train on a batch of ``loader``, for whatever reason.
 
     The loader is closed then. A copy of ``model`` is tried, compiled where it is to be.
     """
     try:
         on_every_rank(world, partial(_steps_alone, config, model, loss_of, loader, world))
-    except ArmOver as over:
+    except ArmOver:
         loader.close()
-        raise DoesNotWork(over.message) from None
+        raise
     finally:
         if config.compile != "off":
             torch._dynamo.reset()  # or the shapes of the next arm count as changes of these
@@ -76,7 +72,7 @@ def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: L
     model = on_device(copy.deepcopy(model), config, device)
     runnable = compiled(model, config)
     images, labels = loader.next_batch(lambda: None)
-    beside = [make_optimizer(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
+    beside = [_after_an_update(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
     for _ in range(1 if config.compile == "off" else UNTIL_REPLAYED):
         model.zero_grad()
         with autocast(PRECISIONS[config.precision], device):
@@ -84,6 +80,17 @@ def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: L
         loss.backward()
     device.synchronize()
     del beside
+
+
+def _after_an_update(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """The optimizer with all that it keeps: Adam makes its averages in its first update."""
+    optimizer = make_optimizer(model, config)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
 
 
 def _clear_up(world: World) -> None:

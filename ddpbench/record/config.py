@@ -112,7 +112,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Flag(MEASURING, "least warm-up steps; goes on until two windows agree", "-w", "10, on a CPU 2", sweep=False),
     ] = None
     steps: Annotated[
-        Annotated[int, Positive] | None, Flag(MEASURING, "timed steps a round", automatic="about 3 s, at least 10 on a GPU", sweep=False)
+        Annotated[int, Positive] | None,
+        Flag(
+            MEASURING,
+            "timed steps a round",
+            automatic="about 3 s, at least 10 on a GPU; in fresh rounds as published, or 100, on a CPU 10",
+            sweep=False,
+        ),
     ] = None
     epochs: Annotated[
         Annotated[int, Positive] | None,

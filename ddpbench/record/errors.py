@@ -68,12 +68,10 @@ class ArmOver(BenchError):
     """One of several arms cannot go on, on any rank; the others do."""
 
 
-class DoesNotWork(ArmOver):
-    """A step of an arm that was tried before its turns failed on some rank."""
+class DoesNotFit(ArmOver):
+    """One step of an arm needs more memory than the device of some rank has. Where there is no other arm, too much was asked for."""
 
-
-class DoesNotFit(DoesNotWork):
-    """One step of an arm needs more memory than the device of some rank has."""
+    exit_code: int = Exit.USAGE
 
 
 class WaitsForData(BenchError):

@@ -30,6 +30,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     step: int | None = None
     phase: str = ""
+    arm: int | None = None  # where it is known to be of one arm alone, the place of that in the job
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):

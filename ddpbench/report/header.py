@@ -9,6 +9,7 @@ from msgspec import structs
 from rich.text import Text
 
 from ddpbench.analysis.cores import given_threads, need
+from ddpbench.analysis.measures import SECONDS, duration
 from ddpbench.analysis.words import count, device_word
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
@@ -212,11 +213,13 @@ def _measuring(record: Record) -> Iterator[Item]:
 
 
 def _rounds(records: Sequence[Record]) -> str:
-    """``5 rounds of 20 steps``; of arms whose rounds have different lengths, or of no known length, only how many."""
+    """``5 rounds of 20 steps``; of arms whose rounds have different lengths only how many, and of whole trainings that they have."""
     lengths = {record.rounds[0].traces[0].steps if record.rounds else record.config.steps for record in records}
     length, *others = lengths
     rounds = count(records[0].config.rounds, "round")
-    return rounds + (f" of {count(length, 'step')}" if length and not others else "") + (" each" if len(records) > 1 else "")
+    steps = f" of {count(length, 'step')}" if length and not others else ""
+    unlike = ", trainings of different length" if records[0].config.fresh and duration(records) is not SECONDS else ""
+    return rounds + steps + (" each" if len(records) > 1 else "") + unlike
 
 
 def _seen(attestation: Attestation | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.crossover import crossing_of, side
 from ddpbench.analysis.effects import Times, speedup
-from ddpbench.analysis.measures import SECONDS, Measure, memory, spread
+from ddpbench.analysis.measures import SECONDS, Measure, duration, memory, spread
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
 
@@ -101,8 +101,10 @@ def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
 
 
 def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:
-    """Time and memory over batch size; none where no setting has two batch sizes, and none of what no cell knows."""
-    measures = (("time", SECONDS), ("memory", memory(cell.record for cell in cells)))
+    """Time, or speed, and memory over batch size; none where no setting has two batch sizes, and none of what no cell knows."""
+    records = [cell.record for cell in cells]
+    lasting = duration(records)
+    measures = (("time" if lasting is SECONDS else "speed", lasting), ("memory", memory(records)))
     item = cells[0].record.item
     drawn = [Chart(f"{workload}-{word}", workload, measure.heading, item, _curves(measure, cells)) for word, measure in measures]
     return [chart for chart in drawn if any(len(curve.x) > 1 for curve in chart.curves)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.measures import ACCURACY, SECONDS, Measure, memory
+from ddpbench.analysis.measures import ACCURACY, Measure, duration, memory
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arm_values
 from ddpbench.report.console import page_of
@@ -50,14 +50,16 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
 def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
     """A table of means a measure that any cell knows, then one of medians for those whose rounds tell an interval.
 
-    Memory has none: its peak is what a training needs, and not a figure that rounds scatter about.
+    Trainings of different length are compared by their speed. Memory has no interval: its peak is what a training needs, and not a
+    figure that rounds scatter about.
     """
-    for measure in (ACCURACY, SECONDS, memory(job.records)):
+    lasting = duration(job.records)
+    for measure in (ACCURACY, lasting, memory(job.records)):
         if not any(measure.values(record) for record in job.records):
             continue
         repeated = any(len(measure.values(record)) > 1 for record in job.records)
         yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job, page)
-    for measure in (ACCURACY, SECONDS):
+    for measure in (ACCURACY, lasting):
         if any((found := measure.middle(record)) and found.low < found.high for record in job.records):
             yield _table(f"{measure.heading}, median (95% interval)", measure, middle_cell, job, page)
 

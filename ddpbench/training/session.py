@@ -20,6 +20,7 @@ from ddpbench.machine.device import Device
 from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.nvml import HealthWatch
 from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
@@ -191,7 +192,16 @@ class Session:
         self._schedule.plan(steps, steps_an_epoch, done)
 
     def accuracy(self, held_out: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
-        """The fraction of held-out samples that the model names right, over the shares of all ranks."""
+        """The fraction of held-out samples that the model names right, over the shares of all ranks.
+
+        Raises DoesNotFit on every rank where one of them ran out of memory.
+        """
+        where = f"at batch {self.config.batch_size} in validation"
+        right, seen = with_room(self._world, where, lambda: self._named_right(held_out))
+        return self._world.total(right) / self._world.total(seen)
+
+    def _named_right(self, held_out: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, int]:
+        """How many of this rank's samples the model names right, of how many."""
         right, seen = torch.zeros((), device=self._device.torch), 0
         self.model.eval()
         with torch.no_grad(), self._engine.autocast():
@@ -199,7 +209,7 @@ class Session:
                 right += (self.model(samples).argmax(1) == labels).sum()
                 seen += len(labels)
         self.model.train()
-        return self._world.total(float(right)) / self._world.total(seen)
+        return float(right), seen
 
     def round(self, steps: int, drain_s: float = inf) -> Trace:
         """One timed round, which begins when what was prefetched during the pause is trained away, off the clock.
@@ -216,12 +226,15 @@ class Session:
             loaded_before = self._loader.loading()
             cores.start()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
-            self._world.barrier()
-            begin = perf_counter()
-            self._train(steps)
-            self._device.synchronize()
-            wall_s = perf_counter() - begin
-            seen, used = health.finish(), cores.finish()
+            try:
+                self._world.barrier()
+                begin = perf_counter()
+                self._train(steps)
+                self._device.synchronize()
+                wall_s = perf_counter() - begin
+            finally:
+                seen = health.finish()  # whose thread would look on at what comes after a step that broke off
+            used = cores.finish()
             busy_s = self._cpu_seconds() - busy_s
         self._pulse.enter("reading the round")
         loading = self._loader.loading()

@@ -29,8 +29,8 @@ def _imagenet(name: str) -> WorkloadSpec:
 _RESNETS = "imagenet-resnet-slurm-vs-container"
 
 _NAMED = (
-    replace(_imagenet("resnet18"), help="ResNet-18 on ImageNet", parameters=11_689_512, gflops=10.648, source=_RESNETS),
-    replace(_imagenet("resnet50"), help="ResNet-50 on ImageNet", parameters=25_557_032, gflops=24.299, source=_RESNETS),
+    replace(_imagenet("resnet18"), help="ResNet-18 on ImageNet", iterations=360, parameters=11_689_512, gflops=10.648, source=_RESNETS),
+    replace(_imagenet("resnet50"), help="ResNet-50 on ImageNet", iterations=360, parameters=25_557_032, gflops=24.299, source=_RESNETS),
     replace(
         vgg16(64),
         name="vgg16-cifar10",

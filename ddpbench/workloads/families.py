@@ -105,6 +105,7 @@ def gemm_mlp(width: int) -> WorkloadSpec:
         dataset="gemm",
         features=width,
         classes=width,
+        iterations=150,
         loss="mse",
         item="row",
         model="ddpbench.workloads.mlp:gemm",

@@ -16,6 +16,7 @@ class WorkloadSpec:
 
     ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` from a batch of inputs to scores
     (B, classes). Inputs are images (``channels``, S, S), or vectors of ``features`` values; ``image_size`` is then None.
+    ``iterations`` are the steps of a whole training on a GPU, as its publication has it where that counts steps.
     ``parameters`` are the trainable ones; ``gflops`` is forward and backward of one ``item`` of the workload's own size, 2 a
     multiply-add, as ``workloads.cost`` counts them. Both are None where only building the model tells.
     """
@@ -28,6 +29,7 @@ class WorkloadSpec:
     image_size: int | None = None
     channels: int = 3
     features: int | None = None
+    iterations: int = 100
     loss: Literal["cross-entropy", "mse"] = "cross-entropy"
     item: Literal["image", "point", "row"] = "image"
     batch_cuda: int

@@ -1,0 +1,51 @@
+"""A step that is tried before the turns of an arm: what fails in it is that arm's affair, and the others go on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training import InMemory, config, world_of_one
+
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.interleaving import interleave
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.errors import ArmOver
+from ddpbench.record.record import Data, Round
+
+
+class Counted(InMemory):
+    """A loader on the device, of which one can tell whether it is closed."""
+
+    data = Data(loader="counted", description="one batch")
+    open = 0
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        Counted.open += 1
+
+    def close(self) -> None:
+        Counted.open -= 1
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        ("raises", r"^ValueError: the model has had enough, on rank 0 \(here\)$"),
+        ("exhausts", r"^out of memory: peak .*, on rank 0 \(here\)$"),
+    ],
+)
+def test_an_arm_on_trial_whose_step_fails_is_left_out_for_that_reason(workload: str, why: str) -> None:
+    world, pulse, brief = world_of_one(), Pulse(60.0), Brief(0.01, warm_up_s=0.01, on_trial=True)
+    arms = [
+        Arm(config(workload=f"misbehaving:{each}", rounds=1), 2, world, pulse, opener=lambda *_: Counted(), brief=brief)
+        for each in (workload, "fine")
+    ]
+    (first, failed), (second, measured) = interleave(arms, lambda arm: True)
+    assert (first, second) == (0, 1)
+    assert isinstance(failed, ArmOver)
+    with pytest.raises(ArmOver, match=why):
+        raise failed
+    assert isinstance(measured, Round)
+    arms[1].leave()
+    assert Counted.open == 0
