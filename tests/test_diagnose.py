@@ -27,7 +27,7 @@ from ddpbench.experiments.diagnose.candidates import steps_beside
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
-from ddpbench.experiments.job import Ground
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.settle import settle
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from training import world_of_one
 
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.experiments.reproduce import earlier_model
 from ddpbench.experiments.settle import settle
 from ddpbench.machine.device import Device
@@ -22,7 +22,7 @@ from ddpbench.record.record import Round
 def trained(precision: str, steps: int, beside: Callable[[Device], object] | None, device: str, workload: str) -> list[Round]:
     """Two rounds of products under the published protocol, shortened."""
     asked = Config(workload=workload, precision=precision, steps=steps, rounds=2, fresh=True, set_to_none=False, validate=False)
-    arm = Arm(settle(asked, device == "cuda", 1), 1, world_of_one(device), Pulse(60.0), beside=beside)
+    arm = Arm(settle(asked, device == "cuda", 1), world_of_one(device), Pulse(60.0), Terms(beside=beside))
     arm.enter()
     rounds = [arm.round(0), arm.round(1)]
     arm.leave()

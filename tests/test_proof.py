@@ -24,7 +24,7 @@ from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s
 from ddpbench.experiments.diagnose.scene import Scene
-from ddpbench.experiments.job import Ground
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.journal import Journal
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED

@@ -6,7 +6,7 @@ import pytest
 import torch
 from training import InMemory, config, world_of_one
 
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.interleaving import interleave
 from ddpbench.machine.pulse import Pulse
@@ -38,7 +38,7 @@ class Counted(InMemory):
 def test_an_arm_on_trial_whose_step_fails_is_left_out_for_that_reason(workload: str, why: str) -> None:
     world, pulse, brief = world_of_one(), Pulse(60.0), Brief(0.01, warm_up_s=0.01, on_trial=True)
     arms = [
-        Arm(config(workload=f"misbehaving:{each}", rounds=1), 2, world, pulse, opener=lambda *_: Counted(), brief=brief)
+        Arm(config(workload=f"misbehaving:{each}", rounds=1), world, pulse, Terms(2, opener=lambda *_: Counted(), brief=brief))
         for each in (workload, "fine")
     ]
     (first, failed), (second, measured) = interleave(arms, lambda arm: True)

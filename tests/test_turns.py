@@ -11,7 +11,7 @@ from held_up import HeldUp
 from training import world_of_one
 
 from ddpbench.data.synthetic import Synthetic, open_synthetic
-from ddpbench.experiments.arms import NOTHING, ROUND_S
+from ddpbench.experiments.arms import ROUND_S, Terms
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.experiments.scale.turns import BESIDE_S, LEAST_ROUND_S, SLOW, brief
@@ -61,7 +61,7 @@ def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_secon
     def opener(*where: Any) -> SoonSlow:
         return SoonSlow(open_synthetic(*where))
 
-    arm = Rung(config, 2, world, pulse, None, NOTHING, None, opener, short, wait=Wait(world, pulse), note_buckets=lambda sizes: None)
+    arm = Rung(config, world, pulse, Terms(2, opener=opener, brief=short), wait=Wait(world, pulse), note_buckets=lambda sizes: None)
     arm.enter()
     first, second = arm.round(0), arm.round(1)
     arm.leave()

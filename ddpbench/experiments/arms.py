@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -70,46 +71,50 @@ class Earlier(msgspec.Struct, frozen=True):
 NOTHING = Earlier()
 
 
-class Arm:
-    """One Config's training through its turns.
+@dataclass(frozen=True)
+class Terms:
+    """On what terms an arm takes its turns.
 
     ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
     device when one begins that is fresh, and what its first loss takes the place of. With ``legs`` its rounds are measured in them.
-    ``index`` is its place among the records of its job.
+    """
+
+    arms: int = 1  # of the job
+    index: int | None = None  # its place among the records of the job
+    earlier: Earlier = NOTHING
+    opener: Opener = open_loader
+    brief: Brief | None = None
+    beside: Callable[[Device], object] | None = None
+    legs: Legs | None = None
+    trace_file: Path | None = None
+
+
+ALONE = Terms()
+
+
+class Arm:
+    """One Config's training through its turns.
 
     Where it runs out of memory and no other rank can be waiting for this one in a collective, ``enter`` and ``round`` raise DoesNotFit,
     on all ranks alike: it is over, and others go on.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        arms: int,
-        world: World,
-        pulse: Pulse,
-        trace_file: Path | None = None,
-        earlier: Earlier = NOTHING,
-        beside: Callable[[Device], object] | None = None,
-        opener: Opener = open_loader,
-        brief: Brief | None = None,
-        legs: Legs | None = None,
-        index: int | None = None,
-    ) -> None:
+    def __init__(self, config: Config, world: World, pulse: Pulse, terms: Terms = ALONE) -> None:
         self.config = config
-        self.index = index
-        self.over = earlier.over  # more rounds would tell nothing: its numbers are dead, or it does not fit
-        self.done = earlier.rounds
+        self.index = terms.index
+        self.over = terms.earlier.over  # more rounds would tell nothing: its numbers are dead, or it does not fit
+        self.done = terms.earlier.rounds
         self.attestation: Attestation | None = None
         self.preparation: Preparation | None = None
         self.data: Data | None = None
-        self._arms, self._world, self._pulse, self._trace_file = arms, world, pulse, trace_file
-        self._opener, self._brief, self._legs = opener, brief, legs
+        self._world, self._pulse = world, pulse
+        self._arms, self._trace_file = terms.arms, terms.trace_file
+        self._opener, self._brief, self._legs, self._beside = terms.opener, terms.brief, terms.legs, terms.beside
         self._spec = workloads.find(config.workload)
-        self._beside = beside
         self._left_over: object = None
         self._session: Session | None = None
         self._parked: Parked | None = None
-        self._steps = earlier.steps  # a round
+        self._steps = terms.earlier.steps  # a round
         self._in_flight = 0
         self._steps_before = 0  # in earlier sessions, each of which reads the files from the first on
 

@@ -12,6 +12,9 @@ MOST_TO_START = 0.5
 ENDING_S = 4.0
 """To judge, to print and to end; in a shorter limit than usual less."""
 
+NO_TIME = "no time was left for it"
+"""Why something was left out."""
+
 
 class Budget:
     """``limit_s`` seconds from ``began`` on, a reading of ``perf_counter``, less ``ending_s``. Every rank asks at the same places."""

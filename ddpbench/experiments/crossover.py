@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ddpbench.experiments.cells import Cell, kept_as, request_of
-from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.job import carry_out
+from ddpbench.experiments.recipe import Kept
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.say import refuse
 from ddpbench.record.config import Config
@@ -39,7 +40,7 @@ def crossover(
         refuse(error)
     stem = slug(" ".join(["crossover", family, *(label(side) for side in chosen)]))
     request = request_of(cells(family, chosen, layers), given, output, command)
-    return carry_out(request, Recipe(kept_as(stem, "crossover"), render_crossover, continued=True))
+    return carry_out(request, Kept(kept_as(stem, "crossover"), render_crossover))
 
 
 def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.interleaving import enter_alone
-from ddpbench.experiments.job import Ground
 from ddpbench.record.record import LaunchGap
 
 

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from ddpbench.analysis.cells import out_of_memory
-from ddpbench.data.loader import Opener
-from ddpbench.data.open import open_loader
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Earlier
-from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.arms import Arm, Earlier, Terms
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.gate import past_the_gate
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.interleaving import interleave, schedule
 from ddpbench.experiments.journal import Journal, print_and_write
 from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.legs import Course, Legs
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
+from ddpbench.experiments.recipe import Recipe
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
 from ddpbench.experiments.transport import Travel
 from ddpbench.machine.ceilings import matmul_tflops
-from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import leave_outcome, print_error, refuse
 from ddpbench.machine.world import World
@@ -41,52 +39,7 @@ from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import about
 from ddpbench.report.header import rate
-from ddpbench.report.pages import Render
 from ddpbench.report.progress import listener
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What everything that is measured on one rank stands on. ``journal`` is rank 0's, who alone has one."""
-
-    configs: Sequence[Config]  # of all arms, settled
-    world: World
-    pulse: Pulse
-    journal: Journal | None
-    progress: Progress
-    began: float  # by perf_counter, when the command did; later by what it took to make a data set
-
-    def begin(self, doing: str, text: str) -> None:
-        """Something begins that is no round: ``doing`` to the watchdog, ``text`` to who listens."""
-        self.pulse.enter(doing)
-        self.progress.stage(text)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What sets one command that measures arms apart from another. Functions of a word are given the label of an arm.
-
-    ``rounds_end_s`` is how many seconds after the beginning no round may last any more, and is given those that are over when the
-    first could begin; ``after_s`` is how long ``after_rounds`` takes about; ``among`` gives the ranks that an arm
-    is of, and ``arm`` what it is made as; ``answers`` are the records that the exit code is of. ``even`` where every arm has as many
-    rounds as any other, or one less.
-    ``continued`` where a second call goes on with the journal, and in the midst of a round that is a training of many epochs.
-    """
-
-    open_journal: Callable[[Request, list[Record]], Journal]
-    render: Render
-    before_rounds: Callable[[Ground], None] = lambda ground: None
-    after_rounds: Callable[[Ground, Sequence[Arm]], None] = lambda ground, arms: None
-    beside: Callable[[str], Callable[[Device], object] | None] = lambda label: None
-    opener: Callable[[str], Opener] = lambda label: open_loader
-    arm: Callable[[str], Callable[..., Arm]] = lambda label: Arm
-    among: Callable[[str, World], World] = lambda label, world: world
-    brief: Callable[[str], Brief | None] = lambda label: None
-    rounds_end_s: Callable[[Config, float], float | None] = lambda config, over_s: config.time_limit
-    after_s: float = 0.0
-    even: bool = False
-    answers: Callable[[Sequence[Record]], Sequence[Record]] = lambda records: records
-    continued: bool = False
 
 
 def carry_out(request: Request, recipe: Recipe) -> int:
@@ -127,19 +80,11 @@ def carry_out(request: Request, recipe: Recipe) -> int:
 
 def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
-    world, pulse, journal, configs = ground.world, ground.pulse, ground.journal, ground.configs
-    if journal:
-        world.board.pin("earlier", msgspec.json.encode([Earlier.of(record) for record in journal.job.records]).decode())
-        world.board.pin("job", journal.job.started)
-    travel = Travel(world, pulse, journal)
-    pulse.enter("joining the process group")
-    with travel.listening():
-        world.join()
-    world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
-    earlier = msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
+    pulse, journal, configs = ground.pulse, ground.journal, ground.configs
+    travel, earlier = meet(ground)
     rounds = [config.rounds for config in configs]
     to_do = [index for index, turn in schedule(rounds) if earlier[index].lacks(turn)]
-    shelf = Shelf(Path(world.board.read("record") or ""), world.board.read("job") or "", world.rank)
+    shelf = shelf_of(ground.world)
     for index, turn in schedule(rounds):
         if recipe.continued and not earlier[index].lacks(turn):
             shelf.clear(index, turn)  # whoever put the round on record may have been killed before this
@@ -149,7 +94,11 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     gc.collect()
     gc.freeze()  # modules never become garbage, and every collection would look through all of them
     recipe.before_rounds(ground)
-    end_s = recipe.rounds_end_s(request.arms[0], pace.spent_s)
+    end_s = recipe.rounds_end_s(request.arms[0].time_limit, pace.spent_s)
+    ceilings = measure_ceilings(configs, ground)
+    ground.progress.stage("warming up")
+    briefs = [recipe.brief(label) for label in labels_of(request)]
+    allowance = Allowance(end_s, pace, ground.world, briefs)
 
     def legs_of(index: int) -> Legs | None:
         config = configs[index]
@@ -160,29 +109,10 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
             ended=lambda next_s: pace.leg_ended(index, next_s),
             tell=lambda text: ground.progress.stage(named(request, configs, index, text)),
         )
-        return Legs(index, config.epochs, shelf, world.on(config.device), pulse, course)
+        return Legs(index, config.epochs, shelf, ground.world.on(config.device), pulse, course)
 
-    ceilings = measure_ceilings(configs, ground)
-    ground.progress.stage("warming up")
-    labels = labels_of(request)
-    briefs = [recipe.brief(label) for label in labels]
-    allowance = Allowance(end_s, pace, world, briefs)
-    arms = [
-        recipe.arm(label)(
-            config,
-            request.cells,
-            recipe.among(label, world.on(config.device)),
-            pulse,
-            trace_file(request, world, index),
-            earlier[index],
-            recipe.beside(label),
-            recipe.opener(label),
-            briefs[index],
-            legs_of(index),
-            index,
-        )
-        for index, (config, label) in enumerate(zip(configs, labels, strict=True))
-    ]
+    terms = [Terms(request.cells, at, earlier[at], brief=brief, legs=legs_of(at)) for at, brief in enumerate(briefs)]
+    arms = [arm_of(request, recipe, ground, each) for each in terms]
     if len(arms) > 1:
         pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
@@ -196,10 +126,38 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
             continue
         text = named(request, configs, index, note(journal, index, arms[index], measured, ceilings))
         left_s = pace.seconds_left_until(end_s, to_do)
-        ground.progress.round_done(total - len(to_do), total, text, None if left_s is None else left_s + recipe.after_s)
+        ground.progress.round_done(total - len(to_do), total, text, None if left_s is None else left_s + recipe.after_s())
     recipe.after_rounds(ground, arms)
     for arm in arms:
         arm.leave()
+
+
+def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
+    """Joins the process group; returns what is heard of its transport, and what rank 0 knows of each arm from before."""
+    world, pulse, journal = ground.world, ground.pulse, ground.journal
+    if journal:
+        world.board.pin("earlier", msgspec.json.encode([Earlier.of(record) for record in journal.job.records]).decode())
+        world.board.pin("job", journal.job.started)
+    travel = Travel(world, pulse, journal)
+    pulse.enter("joining the process group")
+    with travel.listening():
+        world.join()
+    world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
+    return travel, msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
+
+
+def shelf_of(world: World) -> Shelf:
+    """Where this rank lays its trainings down."""
+    return Shelf(Path(world.board.read("record") or ""), world.board.read("job") or "", world.rank)
+
+
+def arm_of(request: Request, recipe: Recipe, ground: Ground, terms: Terms) -> Arm:
+    """The arm of the request at the place that ``terms`` name, which ``recipe`` completes."""
+    assert terms.index is not None, "of this job"
+    config, label = ground.configs[terms.index], labels_of(request)[terms.index]
+    trace = trace_file(request, ground.world, terms.index)
+    completed = replace(terms, opener=recipe.opener(label), beside=recipe.beside(label), trace_file=trace)
+    return recipe.arm(label, config, recipe.among(label, ground.world.on(config.device)), ground.pulse, completed)
 
 
 def labels_of(request: Request) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ import torch
 from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.experiments import crossover
 from ddpbench.experiments.cells import Cell, kept_as, request_of
-from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.protocols import PROTOCOLS
+from ddpbench.experiments.recipe import Kept
 from ddpbench.machine.device import Device
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Output
@@ -27,12 +28,7 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
 
     ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
     """
-    recipe = Recipe(
-        kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}"),
-        partial(render_reproduction, name),
-        beside=lambda label: earlier_model if label == LEFTOVERS else None,
-        continued=True,
-    )
+    recipe = Reproducing(kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}"), partial(render_reproduction, name))
     if name == DISC:
         given = dict(given)
         device = given.pop("device", "auto")
@@ -40,6 +36,13 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
     else:
         cells = PROTOCOLS[name](quick)
     return carry_out(request_of(cells, given, output, command), recipe)
+
+
+class Reproducing(Kept):
+    """One cell in the situation in which it was published: with the model of an earlier training alive."""
+
+    def beside(self, label: str) -> Callable[[Device], object] | None:
+        return earlier_model if label == LEFTOVERS else None
 
 
 def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:

@@ -6,18 +6,35 @@ from collections.abc import Sequence
 
 from ddpbench.experiments.alone import WINDOW_S, loader_alone, of_all_ranks
 from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.inside import look_inside
-from ddpbench.experiments.job import Ground, Recipe, carry_out
+from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import new_journal
+from ddpbench.experiments.recipe import OpenJournal, Recipe
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import Request
+from ddpbench.report.pages import Render
 from ddpbench.report.terminal import render
 
 
 def run(request: Request) -> int:
     """Trains every arm of the request on this rank, or starts the ranks that it asks for; returns the exit code."""
-    before = loaders_alone if "loader" in request.swept else lambda ground: None
-    return carry_out(request, Recipe(new_journal, render, before, look_inside_each))
+    return carry_out(request, Running(new_journal, render, "loader" in request.swept))
+
+
+class Running(Recipe):
+    """Each loader alone where loaders are compared, and a look inside a step."""
+
+    def __init__(self, open_journal: OpenJournal, render: Render, compares_loaders: bool) -> None:
+        super().__init__(open_journal, render)
+        self._compares_loaders = compares_loaders
+
+    def before_rounds(self, ground: Ground) -> None:
+        if self._compares_loaders:
+            loaders_alone(ground)
+
+    def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:
+        look_inside_each(ground, arms)
 
 
 def loaders_alone(ground: Ground) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ddpbench.experiments.cells import kept_as
-from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.job import carry_out
+from ddpbench.experiments.recipe import Kept
 from ddpbench.record.record import slug
 from ddpbench.record.request import Request
 from ddpbench.report.sweep import render_sweep
@@ -16,7 +17,7 @@ def sweep(request: Request) -> int:
     axes = " ".join(request.swept) or request.arms[0].precision
     part = f" part {request.share.numbers[0]} of {request.share.of}" if request.share else ""
     stem = slug(f"sweep {request.arms[0].workload} {axes}{part}")
-    return carry_out(anew(request), Recipe(kept_as(stem, "sweep"), render_sweep, continued=True))
+    return carry_out(anew(request), Kept(kept_as(stem, "sweep"), render_sweep))
 
 
 def anew(request: Request) -> Request:

@@ -32,7 +32,7 @@ def main(workload: str, steps: str, target: str) -> None:
     (config,), world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
     world.join()
     pulse = Pulse(600.0)
-    arm = Arm(config, 1, world, pulse)
+    arm = Arm(config, world, pulse)
     arm.enter()
     images = (config.batch_size or 0) * int(steps) * world.size
     bare = bare_windows(workload, config.batch_size or 0, world.device.torch, int(steps), WARMUP)

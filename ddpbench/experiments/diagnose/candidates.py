@@ -16,7 +16,7 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import spans_of
 from ddpbench.data.check import check
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
 from ddpbench.experiments.together import on_every_rank, opened_by_all
@@ -95,7 +95,7 @@ def steps_beside(scene: Scene, config: Config) -> list[float]:
     """
     ground, opener = scene.ground, opened_by_all(scene.openers.of(BESIDE), scene.ground.world)
     brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s, on_trial=True)
-    arm = Arm(config, 1, ground.world.on(config.device), ground.pulse, opener=opener, brief=brief)
+    arm = Arm(config, ground.world.on(config.device), ground.pulse, Terms(opener=opener, brief=brief))
     arm.enter()
     timed = arm.round(0)
     arm.leave()

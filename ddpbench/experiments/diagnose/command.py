@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.diagnose.apply import refuse_ranks_of_others, run_the_winner
 from ddpbench.experiments.diagnose.course import Course
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
-from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
 from ddpbench.experiments.launches import start_one
 from ddpbench.machine.say import print_note, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import REAL, Diagnosis
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, slug
 from ddpbench.record.request import Proving, Request
-from ddpbench.report.diagnosis import render_diagnosis
 
 PROVING = Proving()
 
@@ -38,8 +35,6 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
         return run_the_winner(request, ended.record) if proving.apply and ended.exit_code == Exit.OK else ended.exit_code
     if seat.speaks:
         note_another_loader(request.arms[0], real)
-    labels = [cell.label for cell in cells]
-    course = Course(real.time_limit, labels, proving.verify)
 
     def open_journal(asked: Request, records: list[Record]) -> Journal:
         job = new_job(asked, records)
@@ -48,16 +43,7 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
 
     return carry_out(
         request_of(cells, {}, request.output, request.command),
-        Recipe(
-            open_journal,
-            render_diagnosis,
-            before_rounds=course.before_rounds,
-            after_rounds=course.after_rounds,
-            opener=course.openers.of,
-            brief=course.brief,
-            rounds_end_s=course.rounds_end_s,
-            answers=the_run,
-        ),
+        Course(open_journal, real.time_limit, [cell.label for cell in cells], proving.verify),
     )
 
 
@@ -65,8 +51,3 @@ def note_another_loader(asked: Config, real: Config) -> None:
     """Says that there was no loader to diagnose, and which is looked at in its stead."""
     if real.loader == "torch" and asked.loader in (None, SYNTHETIC) and not asked.data_dir:
         print_note(f"synthetic data need no loader; this is the loader {real.loader}. Yours: --loader NAME, --data-dir DIR")
-
-
-def the_run(records: Sequence[Record]) -> Sequence[Record]:
-    """The training as it was asked for, by which the command succeeds or fails."""
-    return [record for record in records if record.label == REAL]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.analysis.cures import DIAGNOSIS_S, PROOF_S
+from ddpbench.data.loader import Opener
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
-from ddpbench.experiments.budget import ENDING_S, Budget
+from ddpbench.experiments.budget import ENDING_S, NO_TIME, Budget
 from ddpbench.experiments.diagnose import turns
 from ddpbench.experiments.diagnose.candidates import CANDIDATES, other_loaders
 from ddpbench.experiments.diagnose.copies import COPIES
@@ -18,11 +19,13 @@ from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.experiments.diagnose.stages import STAGES
 from ddpbench.experiments.diagnose.storage import STORAGE
 from ddpbench.experiments.diagnose.surroundings import SURROUNDINGS
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.inside import look_inside
-from ddpbench.experiments.job import Ground
-from ddpbench.record.config import Config
+from ddpbench.experiments.recipe import OpenJournal, Recipe
 from ddpbench.record.diagnosis import DEVICE, REAL
 from ddpbench.record.errors import ArmOver
+from ddpbench.record.record import Record
+from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.progress import time_left
 
 WINDOW_S = 2.0
@@ -36,16 +39,15 @@ INSIDE_S = 5.0
 MOST_AFTER = 0.3
 """The share of the time that is kept free for what comes after the trainings, at most."""
 
-NO_TIME = "no time was left for it"
 
-
-class Course:
+class Course(Recipe):
     """One diagnosis on one rank. ``labels`` are those of its trainings, in the order of the arms.
 
     Where it is to ``verify`` what it predicts, ``limit_s`` is shared with that.
     """
 
-    def __init__(self, limit_s: float | None, labels: Sequence[str], verify: bool = False) -> None:
+    def __init__(self, open_journal: OpenJournal, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
+        super().__init__(open_journal, render_diagnosis)
         self.openers = Openers()
         whole_s = DIAGNOSIS_S + (PROOF_S if verify else 0.0)
         self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
@@ -65,9 +67,19 @@ class Course:
         wanted_s = sum(each.costs_s(self._scene) for each in AFTER if not each.why_not(self._scene)) + self._inside_s
         self._after_s = min(wanted_s, MOST_AFTER * self._limit_s)
 
-    def rounds_end_s(self, config: Config, over_s: float) -> float:
-        """When the rounds have to be over, for what comes after them to have its time. The first is always tried."""
+    def rounds_end_s(self, limit_s: float | None, over_s: float) -> float:
+        """For what comes after them to have its time. The first is always tried."""
         return over_s + self._there_s()
+
+    def after_s(self) -> float:
+        return self._after_s + self._proof_s
+
+    def opener(self, label: str) -> Opener:
+        return self.openers.of(label)
+
+    def answers(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The training as it was asked for, by which the command succeeds or fails."""
+        return [record for record in records if record.label == REAL]
 
     def brief(self, label: str) -> Brief:
         """How the training of that label takes its turns."""

@@ -18,7 +18,7 @@ from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
 from ddpbench.data.check import check
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.experiments.interleaving import interleave
@@ -133,7 +133,9 @@ def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -
     opener = opened_by_all(checked(scene.openers.of(REAL)), world)
     first = journal.enter(records_of(turns, scene, journal.job.records[0].asked or scene.config)) if journal else 0
     allowance = Allowance(end_s, pace, world, briefs)
-    arms = [Arm(each.config, len(turns), world.on(each.config.device), ground.pulse, opener=opener, brief=each.brief) for each in turns]
+    arms = [
+        Arm(each.config, world.on(each.config.device), ground.pulse, Terms(len(turns), opener=opener, brief=each.brief)) for each in turns
+    ]
     tried = ", ".join(each.label.removeprefix(TRIED) for each in turns[1:])
     ground.begin("trying cures", f"trying {tried}, {time_left(end_s - pace.spent_s)}")
     pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs)})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.job import Ground
+from ddpbench.experiments.ground import Ground
 from ddpbench.record.config import Config
 
 ENTERING_S = 2.0

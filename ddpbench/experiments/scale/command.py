@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpbench.experiments.cells import request_of
-from ddpbench.experiments.job import Recipe, carry_out
+from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
 from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.scale.course import Course
@@ -15,7 +15,6 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Record, slug
 from ddpbench.record.request import Request
 from ddpbench.record.scaling import Scaling
-from ddpbench.report.scaling import render_scaling
 
 
 def scale(request: Request, strong: bool) -> int:
@@ -29,7 +28,6 @@ def scale(request: Request, strong: bool) -> int:
         cells, ranks, left_out = trainings(asked, rungs, (asked.batch_size or default_batch(asked)) if strong else None)
     except BenchError as error:
         refuse(error)
-    course = Course(asked.time_limit, asked.rounds, ranks)
 
     def open_journal(asked_for: Request, records: list[Record]) -> Journal:
         job = new_job(asked_for, records)
@@ -38,15 +36,5 @@ def scale(request: Request, strong: bool) -> int:
 
     return carry_out(
         request_of(cells, {}, request.output, request.command),
-        Recipe(
-            open_journal,
-            render_scaling,
-            before_rounds=course.before_rounds,
-            after_rounds=course.after_rounds,
-            arm=course.arm,
-            among=course.among,
-            brief=course.brief,
-            rounds_end_s=course.rounds_end_s,
-            even=True,
-        ),
+        Course(open_journal, asked.time_limit, asked.rounds, ranks),
     )

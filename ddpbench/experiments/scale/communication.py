@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import torch
 
-from ddpbench.experiments.arms import Arm, collect
+from ddpbench.experiments.arms import Arm, Terms, collect
 from ddpbench.machine.links import Buffers
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.record import Round
@@ -24,8 +25,8 @@ ROUND_S, LEAST_STEPS, MOST_STEPS = 0.5, 4, 200
 class Communication(Arm):
     """``buckets`` tells their sizes in bytes, which DDP knows once it has trained; a turn before that gives no round."""
 
-    def __init__(self, *given: Any, buckets: Callable[[], list[int]]) -> None:
-        super().__init__(*given)
+    def __init__(self, config: Config, world: World, pulse: Pulse, terms: Terms, *, buckets: Callable[[], list[int]]) -> None:
+        super().__init__(config, world, pulse, terms)
         self._buckets = buckets
 
     def enter(self) -> None:

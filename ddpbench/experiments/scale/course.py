@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.experiments.brief import INSTANT_S, Brief
-from ddpbench.experiments.budget import Budget
+from ddpbench.experiments.budget import NO_TIME, Budget
+from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.interleaving import enter_alone
-from ddpbench.experiments.job import Ground
+from ddpbench.experiments.recipe import OpenJournal, Recipe
 from ddpbench.experiments.scale import turns
 from ddpbench.experiments.scale.communication import Communication
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.machine.links import bus_ceilings
+from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung
+from ddpbench.report.scaling import render_scaling
 
 LIMIT_S = 175.0
 """Without ``--time-limit``, with what it takes to start: under three minutes."""
@@ -30,16 +32,17 @@ INSIDE_S = 6.0
 
 ONLY_FIRST_STEPS = Brief(0.0, warm_up_s=INSTANT_S)
 
-NO_TIME = "no time was left for it"
 
-
-class Course:
+class Course(Recipe):
     """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms.
 
     Each is to have ``rounds``.
     """
 
-    def __init__(self, limit_s: float | None, rounds: int, ranks: Mapping[str, int]) -> None:
+    even = True
+
+    def __init__(self, open_journal: OpenJournal, limit_s: float | None, rounds: int, ranks: Mapping[str, int]) -> None:
+        super().__init__(open_journal, render_scaling)
         self._limit_s, self._rounds, self._ranks = limit_s or LIMIT_S, rounds, ranks
         self._full = rung(max(ranks.values()))
         self._groups: dict[int, World] = {}
@@ -70,7 +73,7 @@ class Course:
         """Every rank by itself, all at once, in nobody's turn: libraries are loaded, and cuDNN looks for the fastest kernels."""
         ground.begin("taking first steps", "loading what a training needs")
         config = ground.configs[[*self._ranks].index(APART)]
-        training = Arm(config, len(self._ranks), ground.world, ground.pulse, brief=ONLY_FIRST_STEPS)
+        training = Arm(config, ground.world, ground.pulse, Terms(len(self._ranks), brief=ONLY_FIRST_STEPS))
         training.enter()
         training.leave()
 
@@ -78,18 +81,21 @@ class Course:
         """How the training of that label takes its turns."""
         return turns.brief(label, self._ranks, self._rounds, self._there_s())
 
-    def rounds_end_s(self, config: Config, over_s: float) -> float:
-        """When the rounds have to be over, for what comes after them to have its time. The first is always tried."""
+    def rounds_end_s(self, limit_s: float | None, over_s: float) -> float:
+        """For what comes after them to have its time. The first is always tried."""
         return over_s + self._there_s()
+
+    def after_s(self) -> float:
+        return self._inside_s
 
     def _there_s(self) -> float:
         return max(0.0, self._budget.left_s() - self._inside_s)
 
-    def arm(self, label: str) -> Callable[..., Arm]:
-        """What makes the arm of that label."""
+    def arm(self, label: str, config: Config, world: World, pulse: Pulse, terms: Terms) -> Arm:
         if label == COMMUNICATION:
-            return partial(Communication, buckets=lambda: self._buckets)
-        return partial(Rung, wait=self._wait, note_buckets=self._note_buckets if label == self._full else lambda sizes: None)
+            return Communication(config, world, pulse, terms, buckets=lambda: self._buckets)
+        note_buckets = self._note_buckets if label == self._full else lambda sizes: None
+        return Rung(config, world, pulse, terms, wait=self._wait, note_buckets=note_buckets)
 
     def _note_buckets(self, sizes: list[int]) -> None:
         self._buckets = sizes

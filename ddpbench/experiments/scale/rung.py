@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
 
 import msgspec
 
 from ddpbench.analysis.scaling.overlap import overlap_of
-from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
+from ddpbench.record.config import Config
 from ddpbench.record.record import Round
 from ddpbench.record.scaling import Kernel, Overlap
 from ddpbench.record.trace import Trace
@@ -47,8 +47,10 @@ class Wait:
 class Rung(Arm):
     """An arm of the first ranks of a launch. Every rank of the launch takes its turns; one that has no part in them holds nothing."""
 
-    def __init__(self, *given: Any, wait: Wait, note_buckets: Callable[[list[int]], None]) -> None:
-        super().__init__(*given)
+    def __init__(
+        self, config: Config, world: World, pulse: Pulse, terms: Terms, *, wait: Wait, note_buckets: Callable[[list[int]], None]
+    ) -> None:
+        super().__init__(config, world, pulse, terms)
         self._wait, self._note_buckets = wait, note_buckets
 
     def enter(self) -> None:

@@ -1,0 +1,29 @@
+"""What everything that is measured on one rank stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ddpbench.experiments.journal import Journal
+from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.world import World
+from ddpbench.record.config import Config
+from ddpbench.record.progress import Progress
+
+
+@dataclass(frozen=True)
+class Ground:
+    """One rank of a job. ``journal`` is rank 0's, who alone has one."""
+
+    configs: Sequence[Config]  # of all arms, settled
+    world: World
+    pulse: Pulse
+    journal: Journal | None
+    progress: Progress
+    began: float  # by perf_counter, when the command did; later by what it took to make a data set
+
+    def begin(self, doing: str, text: str) -> None:
+        """Something begins that is no round: ``doing`` to the watchdog, ``text`` to who listens."""
+        self.pulse.enter(doing)
+        self.progress.stage(text)
