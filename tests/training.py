@@ -17,7 +17,8 @@ from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import World, meet
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
-from ddpbench.training.session import Parked, Session
+from ddpbench.training.parked import Parked
+from ddpbench.training.session import Session
 
 BATCH, SIDE, CLASSES = 8, 16, 4
 

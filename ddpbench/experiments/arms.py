@@ -35,8 +35,9 @@ from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
 from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
+from ddpbench.training.parked import Parked
 from ddpbench.training.profile import kernel_ms
-from ddpbench.training.session import Parked, Session, first_step_patience_s
+from ddpbench.training.session import Session, first_step_patience_s
 from ddpbench.workloads import catalogue as workloads
 
 ROUND_S = 3.0

@@ -15,7 +15,7 @@ import torch
 
 from ddpbench.record.files import write_whole
 from ddpbench.record.trace import Trace
-from ddpbench.training.session import Parked
+from ddpbench.training.parked import Parked
 
 
 @dataclass(frozen=True)

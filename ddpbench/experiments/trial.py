@@ -23,8 +23,8 @@ from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.placed import compiled, on_device
 from ddpbench.training.precision import autocast
-from ddpbench.training.session import compiled, on_device
 from ddpbench.workloads.spec import WorkloadSpec
 
 TRIAL = "trying a step alone"

@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,7 +15,6 @@ from torch import nn
 
 from ddpbench.machine.clock import open_clock
 from ddpbench.machine.core_use import CoreWatch
-from ddpbench.machine.device import Device
 from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.nvml import HealthWatch
 from ddpbench.machine.pulse import Pulse
@@ -32,7 +30,9 @@ from ddpbench.training.engine import bucket_bytes, make_engine
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.loop import Batches, Marked, mark_last_gradient, train
 from ddpbench.training.optimizer import forget, make_optimizer
-from ddpbench.training.precision import Observation, attest, cast_model, observed, refuse_impossible
+from ddpbench.training.parked import Parked, on_host
+from ddpbench.training.placed import compiled, on_device
+from ddpbench.training.precision import Observation, attest, observed, refuse_impossible
 from ddpbench.training.schedule import Schedule
 
 AGREEMENT = 0.03
@@ -63,30 +63,9 @@ class Loader(Batches, Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Parked:
-    """A training laid aside on the host, so that it holds nothing on the device while another arm runs."""
-
-    model: Mapping[str, Any] = field(default_factory=dict)
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    scaler: Mapping[str, Any] = field(default_factory=dict)
-    update: int = 0  # where its schedule stands
-
-
 def first_step_patience_s(config: Config) -> float:
     """How long the first step may last."""
     return config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
-
-
-def compiled(model: nn.Module, config: Config) -> nn.Module:
-    """What runs ``model``, which is on the device: itself, unless it is to be compiled."""
-    return torch.compile(model, mode=config.compile) if config.compile != "off" else model  # type: ignore[return-value]
-
-
-def on_device(model: nn.Module, config: Config, device: Device) -> nn.Module:
-    """``model`` as it is trained: on the device, in the dtypes and the memory layout asked for."""
-    model = cast_model(model.to(device.torch).train(), PRECISIONS[config.precision])
-    return model.to(memory_format=torch.channels_last) if config.channels_last else model
 
 
 class Session:
@@ -298,12 +277,8 @@ class Session:
 
     def parked(self) -> Parked:
         """A copy on the host of the training as it stands."""
-        return Parked(
-            _on_host(self.model.state_dict()),
-            _on_host(self._optimizer.state_dict()),
-            self._engine.scaler_state(),
-            self._schedule.update,
-        )
+        kept = on_host(self.model.state_dict()), on_host(self._optimizer.state_dict())
+        return Parked(*kept, self._engine.scaler_state(), self._schedule.update)
 
     def discard(self) -> None:
         """Lets go of everything on the device."""
@@ -352,11 +327,3 @@ def _collector_frozen() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _on_host(state: Any) -> Any:
-    if isinstance(state, torch.Tensor):
-        return state.detach().to("cpu", copy=True)
-    if isinstance(state, Mapping):
-        return {key: _on_host(value) for key, value in state.items()}
-    return [_on_host(value) for value in state] if isinstance(state, list) else state

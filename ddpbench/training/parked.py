@@ -1,0 +1,28 @@
+"""A training that is laid aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Parked:
+    """A training laid aside on the host, so that it holds nothing on the device while another arm runs."""
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    scaler: Mapping[str, Any] = field(default_factory=dict)
+    update: int = 0  # where its schedule stands
+
+
+def on_host(state: Any) -> Any:
+    """A copy of ``state``, whatever tensors it holds, in host memory."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {key: on_host(value) for key, value in state.items()}
+    return [on_host(value) for value in state] if isinstance(state, list) else state
