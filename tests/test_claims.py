@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import sweeps
 from msgspec.structs import replace
@@ -11,6 +13,7 @@ from ddpbench.analysis.claims import ClaimResult, claims
 from ddpbench.analysis.effects import Ratio, Times, ratio, times
 from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread
 from ddpbench.analysis.reproduction import departures, rows, stand_ins
+from ddpbench.cli import main
 from ddpbench.record.errors import UsageError
 from ddpbench.record.published import load
 from ddpbench.record.record import Data, Job
@@ -297,6 +300,47 @@ def test_a_leftover_that_failed_gives_way_to_the_clean_cell() -> None:
     job.records[2] = replace(job.records[2], rounds=[], status="failed")
     assert claims(T4, job)[0].holds is True
     assert about(claims(T4, job), "1.17 times the memory").holds is None
+
+
+def test_a_factor_far_from_the_published_one_is_the_same_way_and_no_more() -> None:
+    job = sweeps.wrn()
+    assert claims(WRN, job)[0].far != [], "2.7 times as fast on the page, 1.83 published"
+    for record in job.records[1:3]:
+        record.rounds = sweeps.cell(seconds=sweeps.repeats(301.0 / 1.9, 0.3), process=6_600 * sweeps.MIB).rounds
+    near = claims(WRN, job)[0]
+    assert (near.holds, near.far) == (True, [])
+    assert Ratio("", 1.83, Times(6.65, 6.6, 6.7, rounds=5)).is_far
+    assert not Ratio("", 1.83, Times(2.2, 2.2, 2.2, rounds=1)).is_far
+    assert Ratio("", 0.42, Times(0.31, 0.31, 0.31, rounds=1)).is_far
+
+
+def test_every_published_batch_is_looked_at() -> None:
+    job = sweeps.published_vgg("V100")
+    first = claims(VGG, job)[0]
+    assert first.holds is True
+    assert (
+        "at batch 128 o2 1.20 (1.17 to 1.23) times as fast with 0.97 (0.95 to 0.99) of the memory (published 1.20, 0.97)" in first.sentence
+    )
+    slow = next(record for record in job.records if (record.config.precision, record.config.batch_size) == ("o2", 512))
+    slow.rounds = sweeps.cell(batch=512, seconds=sweeps.repeats(30.0, 0.1), process=1000 * sweeps.MIB).rounds
+    assert claims(VGG, job)[0].holds is False
+
+
+@pytest.mark.parametrize("worst", [(0, 0), (1, 2)], ids=["CPU, first round", "GPU, a round in the midst"])
+def test_errors_are_those_of_every_round_on_both_devices(worst: tuple[int, int]) -> None:
+    job, (place, turn) = sweeps.crossing_disc(), worst
+    reached = [0.869 if at == turn else 0.998 for at in range(5)]
+    job.records[place].rounds = sweeps.cell("disc-mlp-2", batch=100, accuracy=reached).rounds
+    errors = claims(DISC, job)[1]
+    assert errors.holds is False
+    assert "2: 0.2% to 13.1%, 3: 0.2%" in errors.sentence
+
+
+def test_what_takes_two_records_names_commands_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = claims(IMAGENET, sweeps.imagenet())[1].sentence
+    for words in re.findall(r"'ddpbench ([^']+)'", sentence):
+        assert main([words.split()[0], "--help"]) == 0
+    assert IMAGENET in sentence
 
 
 def test_batches_are_compared_only_with_their_like() -> None:

@@ -82,6 +82,10 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
         ("torch", "cifar10", "tree", 10, "no CIFAR-10 in"),
         ("tensor", "cifar10", "cifar100", 10, "cifar100' holds CIFAR-100, and this workload trains on CIFAR-10"),
         ("tensor", "cifar10", "cifar100/cifar-100-python", 10, "holds CIFAR-100"),
+        ("torch", "cifar10", "bare", 10, "bare' holds CIFAR-100"),
+        ("torch", "cifar10", "bare/cifar-100-python", 10, "cifar-100-python' holds CIFAR-100"),
+        ("torch", "cifar10", "binary", 10, "binary' holds CIFAR-100"),
+        ("torch", "cifar10", "unsorted", 10, "no CIFAR-10 in"),
         ("torch", "cifar10", "renamed", 10, "data_batch_1' is no CIFAR-10 batch: it is of CIFAR-100"),
         ("torch", "cifar10", "mislabelled", 10, "data_batch_3' is no CIFAR-10 batch: a label is not between 0 and 9"),
         ("torch", "cifar10", "mnist", 10, "holds MNIST, and this workload trains on CIFAR-10"),
@@ -106,6 +110,9 @@ def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str
         (tmp_path / name).mkdir(parents=True)
     for name in ("empty", "hollow/train/class", "damaged", "cifar100/cifar-100-python", "renamed"):
         (tmp_path / name).mkdir(parents=True)
+    for name in ("bare/cifar-100-python/train", "binary/train.bin", "binary/test.bin", "unsorted/train"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     (tmp_path / "file").touch()
     pixels = np.zeros((10, 3072), np.uint8)
     for name in ("cifar100/cifar-100-python/train", "cifar100/cifar-100-python/meta", "renamed/data_batch_1"):

@@ -12,9 +12,11 @@ from test_files import no_room
 
 from ddpbench.analysis import history
 from ddpbench.experiments.arms import Earlier
+from ddpbench.experiments.continued import continued_journal, device_slug
 from ddpbench.experiments.journal import Journal, close_records, write_json
-from ddpbench.record.errors import ArmOver
+from ddpbench.record.errors import ArmOver, UsageError
 from ddpbench.record.record import Fault, Job, load, save
+from ddpbench.record.request import Output, Request
 
 
 def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +87,16 @@ def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
         "out of memory at batch 8 on rank 1",
         "ended with another arm",
     ]
+
+
+def test_a_damaged_journal_is_to_be_moved_away(tmp_path: Path) -> None:
+    made = records.record([{"forward": 1.0}])
+    request = Request(arms=[made.config], output=Output(output_dir=str(tmp_path)), command=["ddpbench", "sweep", "resnet18"], swept=[])
+    path = tmp_path / device_slug(made) / "sweep.json"
+    path.parent.mkdir()
+    path.write_text('{"schema": 1, "started": "2026')
+    with pytest.raises(UsageError, match="cut off or no JSON") as refused:
+        continued_journal(request, [made], "sweep")
+    assert str(path) in refused.value.message
+    assert refused.value.hint == "move it away, or choose another folder with -o DIR"
+    assert path.read_text() == '{"schema": 1, "started": "2026', "nothing is lost"

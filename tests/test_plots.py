@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from ddpbench.record.record import Job
 from ddpbench.report.canvas import draw_bars, draw_chart, draw_races
-from ddpbench.report.pictures import bars, cells_by_workload, charts, races
-from ddpbench.report.plots import plot
+from ddpbench.report.pictures import bars, cells_by_workload, charts, outdated, races
+from ddpbench.report.plots import left_out, pages_of_bars, plot
 
 GPUS = ("1080 Ti", "TITAN X", "V100")
 
@@ -52,6 +52,32 @@ def vgg(jobs: list[Job]) -> Any:
     return cells_by_workload(jobs)["vgg16-cifar10"]
 
 
+def many_settings() -> Job:
+    """Nine learning rates, two batches; the last rate at one batch alone, and none of the base at the third."""
+    cells = [
+        sweeps.cell(batch=batch, seconds=[5.0 / (1 + at)] * 3, process=1, settings={"lr": 0.01 * (1 + at)})
+        for at in range(9)
+        for batch in (64, 128)
+    ]
+    lone = sweeps.cell(batch=256, seconds=[1.0] * 3, process=1, settings={"lr": 0.09})
+    return sweeps.job(*cells[:-1], lone, swept=("lr", "batch_size"))
+
+
+def two_jobs() -> list[Job]:
+    """Of one device: a second one with another loader and other rounds, half as fast."""
+    later = sweeps.published_vgg("V100")
+    later.started = "2026-11-22T00:00:00Z"
+    for record in later.records:
+        record.config = replace(record.config, loader="torch")
+        record.rounds = [replace(timed, wall_s=2 * timed.wall_s) for timed in record.rounds]
+    return [sweeps.published_vgg("V100"), later]
+
+
+def early_crossing() -> Job:
+    """Of models that all are smaller than where the published crossing is."""
+    return sweeps.disc([1.0, 2.0, 4.0], [1.5, 1.6, 1.7], [4, 6, 8])
+
+
 FIGURES: dict[str, Callable[[], Any]] = {
     "time": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=False),
     "time-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
@@ -60,6 +86,10 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "no-memory": lambda: draw_chart(charts("vgg16-cifar10", vgg(short_gpus()))[0], with_spread=False),
     "speed-up-no-memory": lambda: draw_bars("vgg16-cifar10", bars(vgg(short_gpus()))),
     "speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(three_gpus()))),
+    "two-jobs-speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(two_jobs()))),
+    "two-jobs": lambda: draw_chart(charts("vgg16-cifar10", vgg(two_jobs()))[0], with_spread=False),
+    "empty-group": lambda: draw_bars("vgg16-cifar10", next(pages_of_bars(bars(vgg([many_settings()]))))),
+    "early-crossover": lambda: draw_races("disc-mlp", races([early_crossing()]), (700_000, "published: 700,000 parameters, 10 layers")),
     "leftovers": lambda: draw_bars("gemm-mlp", bars(cells_by_workload([sweeps.t4()])["gemm-mlp"])),
     "crossover": lambda: draw_races("disc-mlp", races([sweeps.crossing_disc()]), (700_000, "published: 700,000 parameters, 10 layers")),
     "threads": lambda: draw_races("disc-mlp", races([sweeps.crossing_threads()]), (700_000, "published: 700,000 parameters, 10 layers")),
@@ -131,6 +161,52 @@ def test_trainings_of_different_length_are_compared_by_their_speed() -> None:
     assert all(curve.y == pytest.approx([curve.y[0], curve.y[0]]) for curve in speed.curves)
 
 
+def test_bars_are_of_one_job_and_no_other() -> None:
+    first, second = bars(vgg(two_jobs()))
+    assert (first.device, second.device) == ("V100, 2026-11-21 01:29", "V100, 2026-11-22 00:00")
+    for one, other in zip(first.speedups["o2"], second.speedups["o2"], strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.center == pytest.approx(other.center), "either over its own fp32"
+    assert outdated(vgg(two_jobs())) == [], "with another loader it is not the same again"
+    time, _ = charts("vgg16-cifar10", vgg(two_jobs()))
+    assert [curve.setting for curve in time.curves[:4:3]] == ["fp32, tensor", "fp32, torch"]
+
+
+def test_more_settings_than_signs_go_on_in_another_picture(tmp_path: Path) -> None:
+    drawn = names(plot([many_settings()], tmp_path))
+    assert drawn[::2] == [f"vgg16-cifar10-{stem}.png" for stem in ("time", "time-2", "memory", "memory-2", "speed-up", "speed-up-2")]
+    first, second = pages_of_bars(bars(vgg([many_settings()])))
+    assert [len(panel.speedups) for panel in (*first, *second)] == [7, 1]
+    for page in (first, second):
+        patches = draw_bars("vgg16", page).legends[0].get_patches()
+        assert len({(patch.get_hatch(), patch.get_facecolor()) for patch in patches}) == len(patches)
+
+
+def test_bars_stand_over_their_batch_and_an_empty_one_says_why() -> None:
+    page, rest = pages_of_bars(bars(vgg([many_settings()])))
+    assert page[0].batches == [64, 128, 256]
+    assert page[0].empty == {256: "no fp32, lr 0.01"}
+    assert rest[0].empty == {128: "no figure", 256: "no fp32, lr 0.01"}
+    figure = draw_bars("vgg16", bars(vgg([sweeps.sweep()])))
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in figure.axes[0].patches]
+    assert middles[0] == pytest.approx(0), "o2 broke there, and AMP stands alone"
+    assert FIGURES["empty-group"]().axes[0].texts[-1].get_text() == "no fp32, lr 0.01"
+
+
+def test_the_published_crossing_stands_beside_a_gpus_alone_and_leaves_the_models_their_axis() -> None:
+    def published(figure: Any) -> list[Any]:
+        return [line for line in figure.axes[0].lines if str(line.get_label()).startswith("published")]
+
+    assert published(FIGURES["threads"]()) == []
+    (line,) = published(FIGURES["crossover"]())
+    assert list(line.get_xdata()) == [700_000, 700_000]
+    figure = FIGURES["early-crossover"]()
+    (arrow,) = published(figure)
+    assert arrow.get_marker() == ">"
+    assert figure.axes[0].get_xlim()[1] < 100_000
+
+
 def test_a_title_says_what_the_lines_on_bars_are() -> None:
     def title(rounds: int) -> str:
         job = sweeps.published_vgg("V100")
@@ -200,7 +276,10 @@ def test_a_later_run_of_a_cell_takes_its_place() -> None:
     new.started = "2026-11-22T00:00:00Z"
     for record in new.records:
         record.rounds = record.rounds[:1]
-    assert all(len(cell.record.rounds) == 1 for cell in vgg([new, old]))
+    assert {len(cell.record.rounds) for cell in outdated(vgg([new, old]))} == {5}
+    assert all(not any(curve.spread) for chart in charts("vgg16-cifar10", vgg([new, old])) for curve in chart.curves)
+    assert len(left_out([new, old])) == 15
+    assert "V100, fp32, batch 128, of 2026-11-21T01:29:30Z: it was measured again later" in left_out([new, old])[0]
 
 
 def test_speed_ups_are_over_fp32_with_intervals() -> None:

@@ -184,7 +184,8 @@ def test_o3_stands_in_the_table_as_it_ended() -> None:
 def test_claims_say_whether_they_hold() -> None:
     text = printed(PAGES["imagenet"])
     assert "\nholds      here resnet18" in text
-    assert "\nopen       here is one environment" in text
+    assert "\nopen       a record is of one environment" in text
+    assert "words      holds: the whole interval shows the published effect" in text
     assert "\nnot here   the loader explains it" in text
 
 

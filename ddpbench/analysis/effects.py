@@ -16,6 +16,9 @@ from ddpbench.record.record import Record
 NEGLIGIBLE = 0.05
 """A ratio this near to 1 is no effect: sources of one run each cannot tell less."""
 
+FAR = 1.25
+"""An interval that misses a published factor by more than this many times shows another size of the effect."""
+
 Effect = Literal["less", "none", "more"]
 
 
@@ -47,6 +50,13 @@ class Ratio:
         if seen == {effect(self.published)}:
             return True
         return None if effect(self.published) in seen else False
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the published factor lies well beyond the interval here."""
+        if self.published is None or self.here is None:
+            return False
+        return self.published * FAR < self.here.low or self.published > self.here.high * FAR
 
     @property
     def words(self) -> str:

@@ -78,11 +78,12 @@ def plot(paths: Sequence[Path], folder: Path | None) -> int:
     """
     from ddpbench.cli.files import around, jobs_in
     from ddpbench.report.console import make_console
+    from ddpbench.report.plots import left_out
     from ddpbench.report.plots import plot as draw
 
-    jobs, left_out = jobs_in(paths)
-    for problem in left_out:
-        make_console(sys.stderr).out(f"left out: {problem.message}")
+    jobs, unreadable = jobs_in(paths)
+    for problem in (*(each.message for each in unreadable), *left_out(jobs)):
+        make_console(sys.stderr).out(f"left out: {problem}")
     folder = folder or around(paths) / PICTURES
     try:
         pictures = draw(jobs, folder)

@@ -12,6 +12,9 @@ from ddpbench.data.arrays import Arrays, Part
 from ddpbench.data.made_folder import is_made
 from ddpbench.record.errors import UsageError
 
+CIFAR_100 = ("cifar-100-python", "cifar-100-binary")
+"""The folders that its archives hold."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileSet:
@@ -86,8 +89,13 @@ def holds(directory: str) -> str | None:
         if found.files(directory, "train"):
             return found.title
     root = Path(directory)
-    python = next((folder for folder in (root / "cifar-100-python", root) if (folder / "meta").is_file()), None)
-    return "CIFAR-100" if python and (python / "train").is_file() else None
+    return "CIFAR-100" if any(map(_is_cifar100, (root, *(root / name for name in CIFAR_100)))) else None
+
+
+def _is_cifar100(folder: Path) -> bool:
+    """Its python and its binary version are a file of each part; ``train`` is no telling name where it is alone."""
+    names = {name for name in ("train", "test", "meta", "train.bin", "test.bin") if (folder / name).is_file()}
+    return bool(names & {"train", "train.bin"}) and (len(names) > 1 or folder.name in CIFAR_100)
 
 
 @lru_cache(maxsize=2)  # both parts of one set: what a check has read, a loader need not read again

@@ -16,6 +16,9 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job, Move, Record, load, slug
 from ddpbench.record.request import Request
 
+ELSEWHERE = "move it away, or choose another folder with -o DIR"
+"""What to do with a journal that is not to be gone on with."""
+
 VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
 
 
@@ -38,7 +41,10 @@ def continued_journal(request: Request, records: list[Record], stem: str) -> Jou
     new = new_job(request, records)
     if not path.exists():
         return Journal(new, path)
-    job = load(path)
+    try:
+        job = load(path)
+    except UsageError as problem:
+        raise UsageError(problem.message, ELSEWHERE) from problem
     refuse_another(job, new, path)
     for record, anew in zip(job.records, records, strict=True):
         if not (Earlier.of(record).over or len(record.rounds) == record.config.rounds):
@@ -59,17 +65,16 @@ def go_on(record: Record, anew: Record) -> None:
 
 def refuse_another(job: Job, new: Job, path: Path) -> None:
     """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``new`` will."""
-    elsewhere = "move it away, or choose another folder with -o DIR"
     if job.share != new.share or [measured(each.config) for each in job.records] != [measured(each.config) for each in new.records]:
-        raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", elsewhere)
+        raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", ELSEWHERE)
     theirs, ours = job.records[0].environment, new.records[0].environment
     for name in ours.software.__struct_fields__:
         if getattr(theirs.software, name) != getattr(ours.software, name):
             raise UsageError(
-                f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}", elsewhere
+                f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}", ELSEWHERE
             )
     if [place.device for place in theirs.places] != [place.device for place in ours.places]:
-        raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.places[0].device}", elsewhere)
+        raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.places[0].device}", ELSEWHERE)
 
 
 def _devices(places: Sequence[RankPlace]) -> list[tuple[str, str]]:

@@ -41,6 +41,9 @@ NO_MEMORY = "out of memory"
 CROSS: dict[str, Any] = {"marker": "X", "color": "black", "markerfacecolor": "white", "markersize": 13, "linestyle": "none", "zorder": 6}
 """In the place of a figure that is not there."""
 
+ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+"""Of a text that the line at 1 may run behind."""
+
 ON_THE_AXIS, APART = 0.035, 0.07
 """Where the lowest cross is, and how far above it the next one, in heights of the picture."""
 
@@ -91,13 +94,14 @@ def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
     """Speed-ups as bars, a panel a device, all on one scale, with their intervals or, of too few rounds, their ranges."""
     settings = list(dict.fromkeys(setting for panel in panels for setting in panel.speedups))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(8.0, 1.4 + 2.3 * len(panels)), layout="constrained")
+        figure = Figure(figsize=(8.0, 1.6 + 2.3 * len(panels)), layout="constrained")
         rows = figure.subplots(len(panels), 1, sharey=True, squeeze=False)
     rows[0, 0].set_ylim(0, 1.15 * max(found.high for panel in panels for each in panel.speedups.values() for found in each if found))
     for axes, panel in zip(rows[:, 0], panels, strict=True):
         _panel(axes, panel, settings)
     rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
-    figure.suptitle(f"{title}, speed-up over {panels[0].base}{_within(panels)}", fontsize=12)
+    bases = {panel.base for panel in panels}
+    figure.suptitle(f"{title}, speed-up{f' over {bases.pop()}' if len(bases) == 1 else ''}{_within(panels)}", fontsize=12)
     signs: list[Artist] = [
         Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)
     ]
@@ -120,8 +124,9 @@ def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) ->
                 axes.axvspan(low, high, color=COLOURS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
             where = f"{race.winner.setting} ({race.winner.device}) wins from {three_digits(race.crossing)} parameters"
             axes.axvline(race.crossing, color=COLOURS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=where)
-    axes.axvline(published[0], color="0.4", linestyle=(0, (1, 3)), linewidth=1.5, label=published[1])
     axes.set_xscale("log")
+    if any(race.of_gpu for race in found):
+        _mark_published(axes, *published)
     _logarithmic(axes, [height for race in found for height in (*race.loser.y, *race.winner.y)])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("parameters")
@@ -130,6 +135,18 @@ def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) ->
     axes.set_title(f"{title}, mean and standard deviation of the rounds")
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
+
+
+def _mark_published(axes: Axes, parameters: int, label: str) -> None:
+    """A line; beyond the models an arrow at the edge that it lies behind, so that they keep the axis."""
+    low, high = axes.get_xlim()
+    sign: dict[str, Any] = {"color": "0.4", "label": label}
+    if low <= parameters <= high:
+        axes.axvline(parameters, linestyle=(0, (1, 3)), linewidth=1.5, **sign)
+        return
+    edge, arrow = (0.0, "<") if parameters < low else (1.0, ">")
+    axes.plot(edge, 0.5, transform=axes.transAxes, marker=arrow, markersize=11, linestyle="none", clip_on=False, **sign)
+    axes.set_xlim(low, high)
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
@@ -174,27 +191,39 @@ def _marker(colour: int, dash: int) -> dict[str, Any]:
 
 
 def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
-    width = 0.8 / len(settings)
-    for setting, speedups in panel.speedups.items():
-        at = settings.index(setting)
-        for group, found in enumerate(speedups):
-            place = group + (at - (len(settings) - 1) / 2) * width
-            if found is not None:
-                axes.bar(place, found.center, 0.92 * width, color=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
-                if found.low < found.high:
-                    reach = [[found.center - found.low], [found.high - found.center]]
-                    axes.errorbar(place, found.center, reach, color="black", capsize=2)
-                _name_height(axes, place, found)
-            elif panel.batches[group] in panel.no_memory[setting]:
-                axes.plot(place, 2 * ON_THE_AXIS, transform=axes.get_xaxis_transform(), **CROSS)
+    shown = [_shown(panel, group) for group in range(len(panel.batches))]
+    width = 0.8 / max(map(len, shown))
+    for group, there in enumerate(shown):
+        for place, setting in enumerate(there, 1):
+            at, found = settings.index(setting), panel.speedups[setting][group]
+            middle = group + (place - (len(there) + 1) / 2) * width
+            if found is None:
+                if panel.batches[group] in panel.no_memory[setting]:
+                    axes.plot(middle, 2 * ON_THE_AXIS, transform=axes.get_xaxis_transform(), **CROSS)
+                continue
+            axes.bar(middle, found.center, 0.92 * width, color=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
+            if found.low < found.high:
+                reach = [[found.center - found.low], [found.high - found.center]]
+                axes.errorbar(middle, found.center, reach, color="black", capsize=2)
+            _name_height(axes, middle, found)
+    for size, why in panel.empty.items():
+        where = (panel.batches.index(size), 0.5)
+        axes.annotate(why, where, xycoords=axes.get_xaxis_transform(), ha="center", va="center", fontsize=8, style="italic", bbox=ON_WHITE)
     for size in panel.no_memory[panel.base]:
         axes.plot(panel.batches.index(size), 1.0, **CROSS)
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
     axes.set_xlim(-0.6, len(panel.batches) - 0.4)
-    axes.set_ylabel(f"times as fast as {panel.base}")
+    axes.set_ylabel(f"times as fast as\n{panel.base}")
     axes.set_title(panel.device, fontsize=10)
     axes.grid(visible=False, axis="x")
+
+
+def _shown(panel: Bars, group: int) -> list[str]:
+    """The settings that have a bar there; all of them where a cross is in place of one, which its place alone names."""
+    if any(panel.batches[group] in panel.no_memory[setting] for setting in panel.speedups):
+        return list(panel.speedups)
+    return [setting for setting, each in panel.speedups.items() if each[group] is not None]
 
 
 def _within(panels: Sequence[Bars]) -> str:
@@ -205,10 +234,8 @@ def _within(panels: Sequence[Bars]) -> str:
 
 
 def _name_height(axes: Axes, place: float, found: Times) -> None:
-    """On white, for the line at 1 may run behind it."""
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     text = f"{found.center:.2f}"
-    axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=box, zorder=5)
+    axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=ON_WHITE, zorder=5)
 
 
 def _layers_above(axes: Axes, found: Sequence[Race]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.crossover import crossing_of, side
 from ddpbench.analysis.effects import Times, speedup
-from ddpbench.analysis.measures import SECONDS, Measure, duration, memory, spread
+from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, memory, spread
+from ddpbench.record.config import Config
+from ddpbench.record.flags import flags
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
 
@@ -16,7 +19,10 @@ SHOWN = ("precision", "batch_size", "workload")
 """Fields that a picture shows by itself."""
 
 LENGTH = ("steps", "epochs")
-"""Fields that make a training longer: the times of two that differ in them lie on no one curve."""
+"""Fields that make a training longer."""
+
+ALIKE = ("loader", *(field.name for field in flags(Config) if field.flag.sweep and field.name not in (*SHOWN, "seed", "loader")), *LENGTH)
+"""Fields that change what is measured: cells that differ in them lie on no one curve."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,14 @@ class Cell:
     device: str
     setting: str  # the precision, and what else sets it apart from another cell of its batch
     batch: int
-    like: tuple[object, ...]  # equal in cells that differ in nothing but what a picture shows
     record: Record
+    job: int  # its job's number, in the order in which they were started
+    started: str  # when that was
+
+    @property
+    def like(self) -> tuple[object, ...]:
+        """Equal in cells that differ in nothing but what a picture shows."""
+        return tuple(getattr(self.record.config, field) for field in ALIKE)
 
 
 @dataclass(frozen=True)
@@ -62,17 +74,28 @@ class Chart:
 
 @dataclass(frozen=True)
 class Bars:
-    """How many times as fast as ``base`` each setting is at each batch size, on one device; None where a cell has no figure.
+    """How many times as fast as ``base`` each setting of a job is at each batch size, on one device; None where a cell has no figure.
 
-    ``no_memory`` holds the batch sizes of which a step did not fit the device, by setting, the base too.
+    ``no_memory`` holds the batch sizes of which a step did not fit the device, by setting, the base too; ``empty`` why a batch size
+    has nothing to show.
     """
 
-    device: str
+    device: str  # and when the job was, where it has several
     base: str
     item: str  # what a batch is counted in
     batches: Sequence[int]
     speedups: Mapping[str, Sequence[Times | None]]
     no_memory: Mapping[str, Sequence[int]]
+    empty: Mapping[int, str]
+
+    def of(self, settings: Collection[str]) -> Bars:
+        """Those settings alone."""
+        kept = {setting: each for setting, each in self.speedups.items() if setting in settings}
+        lacking = {setting: each for setting, each in self.no_memory.items() if setting in (self.base, *kept)}
+        there = {size for each in kept.values() for size, found in zip(self.batches, each, strict=True) if found is not None}
+        there |= {size for each in lacking.values() for size in each}
+        empty = {size: self.empty.get(size, "no figure") for size in self.batches if size not in there}
+        return replace(self, speedups=kept, no_memory=lacking, empty=empty)
 
 
 @dataclass(frozen=True)
@@ -86,22 +109,34 @@ class Race:
     low: float | None
     high: float | None
 
+    @property
+    def of_gpu(self) -> bool:
+        """Whether it is a GPU's with a processor, as the published one."""
+        return {self.loser.setting.partition(",")[0], self.winner.setting.partition(",")[0]} == {"CPU", "GPU"}
+
 
 def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
-    """The cells of all jobs by workload; where two are alike in everything that a picture shows, the one started last."""
-    found: dict[str, dict[tuple[str, str, int], Cell]] = {}
-    for job in sorted(jobs, key=lambda each: each.started):
+    """The cells of all jobs by workload, in the order in which the jobs were started."""
+    found: dict[str, list[Cell]] = {}
+    for number, job in enumerate(sorted(jobs, key=lambda each: each.started)):
         for record in job.records:
             others = _told_apart_by(record, job)
             named = [record.config.precision, arm_name(record.config, others) if others else "", record.label]
-            like = tuple(getattr(record.config, field) for field in (*LENGTH, *job.swept) if field not in SHOWN)
-            cell = Cell(device_name(record), ", ".join(filter(None, named)), record.config.batch_size or 0, like, record)
-            found.setdefault(record.config.workload, {})[cell.device, cell.setting, cell.batch] = cell
-    return {workload: list(cells.values()) for workload, cells in found.items()}
+            cell = Cell(device_name(record), ", ".join(filter(None, named)), record.config.batch_size or 0, record, number, job.started)
+            found.setdefault(record.config.workload, []).append(cell)
+    return found
+
+
+def outdated(cells: Sequence[Cell]) -> list[Cell]:
+    """Those that were measured again, with nothing else in force: curves show the later ones."""
+    later = {(cell.device, cell.setting, cell.batch, cell.like): cell for cell in cells}
+    return [cell for cell in cells if later[cell.device, cell.setting, cell.batch, cell.like] is not cell]
 
 
 def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:
     """Time, or speed, and memory over batch size; none where no setting has two batch sizes, and none of what no cell knows."""
+    old = outdated(cells)
+    cells = [cell for cell in cells if not any(cell is each for each in old)]
     records = [cell.record for cell in cells]
     lasting = duration(records)
     measures = (("time" if lasting is SECONDS else "speed", lasting), ("memory", memory(records)))
@@ -111,23 +146,43 @@ def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:
 
 
 def bars(cells: Sequence[Cell]) -> list[Bars]:
-    """One a device: speed-ups over fp32, or over the first setting where there is no fp32; none without a second setting."""
-    found = []
-    for device in dict.fromkeys(cell.device for cell in cells):
-        placed = {(cell.setting, cell.batch): cell.record for cell in cells if cell.device == device}
-        settings = list(dict.fromkeys(setting for setting, _ in placed))
-        sizes = sorted({batch for _, batch in placed})
-        base = "fp32" if "fp32" in settings else settings[0]
-        speedups = {
-            setting: [speedup(placed.get((base, size)), placed.get((setting, size))) for size in sizes]
-            for setting in settings
-            if setting != base
-        }
-        lacking = {setting: [size for size in sizes if _did_not_fit(placed.get((setting, size)))] for setting in settings}
-        known = {setting: each for setting, each in speedups.items() if any(each) or lacking[setting]}
-        if any(any(each) for each in known.values()):
-            found.append(Bars(device, base, cells[0].record.item, sizes, known, lacking))
-    return found
+    """One a job and device: speed-ups over fp32, or over the first setting where there is no fp32; none without a second setting."""
+    found: list[tuple[str, Bars]] = []
+    for job, device in dict.fromkeys((cell.job, cell.device) for cell in cells):
+        ours = [cell for cell in cells if (cell.job, cell.device) == (job, device)]
+        if drawn := _bars(ours):
+            found.append((ours[0].started[:16].replace("T", " "), drawn))
+    several = {device for device, count in Counter(each.device for _, each in found).items() if count > 1}
+    return [replace(each, device=f"{each.device}, {started}") if each.device in several else each for started, each in found]
+
+
+def _bars(cells: Sequence[Cell]) -> Bars | None:
+    """Of one job on one device."""
+    placed = {(cell.setting, cell.batch): cell.record for cell in cells}
+    settings = list(dict.fromkeys(setting for setting, _ in placed))
+    sizes = sorted({batch for _, batch in placed})
+    base = "fp32" if "fp32" in settings else settings[0]
+    speedups = {
+        setting: [speedup(placed.get((base, size)), placed.get((setting, size))) for size in sizes]
+        for setting in settings
+        if setting != base
+    }
+    lacking = {setting: [size for size in sizes if _did_not_fit(placed.get((setting, size)))] for setting in settings}
+    known = {setting: each for setting, each in speedups.items() if any(each) or lacking[setting]}
+    empty = {
+        size: _why_empty(base, placed.get((base, size)))
+        for at, size in enumerate(sizes)
+        if not any(each[at] for each in known.values()) and not any(size in each for each in lacking.values())
+    }
+    if not any(any(each) for each in known.values()):
+        return None
+    return Bars(cells[0].device, base, cells[0].record.item, sizes, known, lacking, empty)
+
+
+def _why_empty(base: str, record: Record | None) -> str:
+    if record is None:
+        return f"no {base}"
+    return f"{base} alone" if IMAGES_PER_S.values(record) else f"{base} {record.status}"
 
 
 def races(jobs: Iterable[Job]) -> list[Race]:
@@ -142,13 +197,14 @@ def device_name(record: Record) -> str:
 
 
 def _told_apart_by(record: Record, job: Job) -> list[str]:
-    """The swept fields in which other cells differ from ``record`` that a picture would show in its place."""
+    """The swept fields in which cells differ at one batch that a picture would show in each other's place, ``record`` among them."""
 
     def shown(each: Record) -> tuple[object, ...]:
-        return (*(getattr(each.config, field) for field in SHOWN), device_name(each), each.label)
+        return each.config.precision, each.config.workload, device_name(each), each.label
 
-    rivals = [each for each in job.records if shown(each) == shown(record)]
-    return [field for field in job.swept if len({getattr(each.config, field) for each in rivals}) > 1]
+    alike = [each.config for each in job.records if shown(each) == shown(record)]
+    values = {field: {(config.batch_size, getattr(config, field)) for config in alike} for field in job.swept if field not in SHOWN}
+    return [field for field, found in values.items() if len(found) > len({batch for batch, _ in found})]
 
 
 def _race(job: Job) -> Race | None:
@@ -171,14 +227,29 @@ def _race(job: Job) -> Race | None:
 def _curves(measure: Measure, cells: Sequence[Cell]) -> list[Curve]:
     found = []
     for device, setting, like in dict.fromkeys((cell.device, cell.setting, cell.like) for cell in cells):
-        alike = [cell for cell in cells if (cell.device, cell.setting, cell.like) == (device, setting, like)]
+        namesakes = [cell for cell in cells if (cell.device, cell.setting) == (device, setting)]
+        alike = [cell for cell in namesakes if cell.like == like]
         alike.sort(key=lambda cell: cell.batch)
         ours = [cell for cell in alike if measure.values(cell.record)]
         lacking = [cell.batch for cell in alike if _did_not_fit(cell.record)]
         if ours or lacking:
-            curve = _curve(device, setting, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure)
+            name = f"{setting}{_set_apart(alike[0], namesakes)}"
+            curve = _curve(device, name, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure)
             found.append(replace(curve, no_memory=lacking))
     return found
+
+
+def _set_apart(cell: Cell, namesakes: Sequence[Cell]) -> str:
+    """In what ``cell`` differs from others of its name: as few fields as tell all of them apart."""
+    told: list[str] = []
+    for field in ALIKE:
+        if _kinds(namesakes, [*told, field]) > _kinds(namesakes, told):
+            told.append(field)
+    return f", {arm_name(cell.record.config, told)}" if told else ""
+
+
+def _kinds(cells: Sequence[Cell], fields: Sequence[str]) -> int:
+    return len({tuple(getattr(cell.record.config, field) for field in fields) for cell in cells})
 
 
 def _did_not_fit(record: Record | None) -> bool:

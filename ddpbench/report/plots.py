@@ -2,37 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from ddpbench.analysis.crossover import crossing_of
 from ddpbench.record.published import load
 from ddpbench.record.record import Job, slug
 from ddpbench.report.crossover import PUBLISHED
-from ddpbench.report.pictures import bars, cells_by_workload, charts, races
+from ddpbench.report.pictures import Bars, Cell, Chart, bars, cells_by_workload, charts, outdated, races
+
+Thing = TypeVar("Thing")
 
 CROSSOVER = "disc-mlp"
+
+
+AT_ONCE = 7
+"""Settings that one picture tells apart without colour."""
+
+DEVICES, PANELS, RACES = 4, 4, 3
+"""Devices on one pair of axes; panels of one picture; crossings on one pair of axes."""
 
 
 def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """Draws everything that ``jobs`` have, those of several GPUs in one picture, into ``folder``; the files written, in order.
 
-    Time and memory are drawn twice, with and without the spread of the rounds where there is any. Nothing is drawn, and
-    nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two devices. Raises OSError where
-    ``folder`` cannot be written. matplotlib is loaded here, not with this module.
+    Time and memory are drawn twice, with and without the spread of the rounds where there is any. What is too much for one picture
+    goes on in another. Nothing is drawn, and nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two
+    devices. Raises OSError where ``folder`` cannot be written. matplotlib is loaded here, not with this module.
     """
     from ddpbench.report.canvas import draw_bars, draw_chart, draw_races, save
 
     written: list[Path] = []
-    for workload, cells in cells_by_workload([job for job in jobs if crossing_of(job) is None]).items():
+    for workload, cells in _drawn(jobs).items():
         for chart in charts(workload, cells):
-            written += save(draw_chart(chart, with_spread=False), folder, slug(chart.stem))
-            if any(any(curve.spread) for curve in chart.curves):
-                written += save(draw_chart(chart, with_spread=True), folder, f"{slug(chart.stem)}-spread")
-        if panels := bars(cells):
-            written += save(draw_bars(workload, panels), folder, f"{slug(workload)}-speed-up")
-    if found := races(jobs):
-        row = load(PUBLISHED).experiments[0].rows[0]
-        published = (row.crossover_parameters or 0, f"published: {row.crossover_parameters:,} parameters, {row.crossover_layers} layers")
-        written += save(draw_races(CROSSOVER, found, published), folder, f"{CROSSOVER}-crossover")
+            for number, page in enumerate(pages_of_curves(chart), 1):
+                written += save(draw_chart(page, with_spread=False), folder, _stem(chart.stem, number))
+                if any(any(curve.spread) for curve in page.curves):
+                    written += save(draw_chart(page, with_spread=True), folder, _stem(f"{chart.stem}-spread", number))
+        for number, panels in enumerate(pages_of_bars(bars(cells)), 1):
+            written += save(draw_bars(workload, panels), folder, _stem(f"{workload}-speed-up", number))
+    row = load(PUBLISHED).experiments[0].rows[0]
+    published = (row.crossover_parameters or 0, f"published: {row.crossover_parameters:,} parameters, {row.crossover_layers} layers")
+    for number, found in enumerate(batched(races(jobs), RACES), 1):
+        written += save(draw_races(CROSSOVER, found, published), folder, _stem(f"{CROSSOVER}-crossover", number))
     return written
+
+
+def left_out(jobs: Sequence[Job]) -> list[str]:
+    """What no curve shows of ``jobs``, and why."""
+    return [
+        f"{workload}, {cell.device}, {cell.setting}, batch {cell.batch}, of {cell.started}: it was measured again later"
+        for workload, cells in _drawn(jobs).items()
+        if charts(workload, cells)
+        for cell in outdated(cells)
+    ]
+
+
+def _drawn(jobs: Sequence[Job]) -> dict[str, list[Cell]]:
+    return cells_by_workload([job for job in jobs if crossing_of(job) is None])
+
+
+def _stem(name: str, number: int) -> str:
+    return slug(name) if number == 1 else f"{slug(name)}-{number}"
+
+
+def pages_of_curves(chart: Chart) -> Iterator[Chart]:
+    """At most so many devices and settings in each as can be told apart."""
+    devices, settings = (list(dict.fromkeys(getattr(curve, name) for curve in chart.curves)) for name in ("device", "setting"))
+    for some in batched(devices, DEVICES):
+        for few in batched(settings, AT_ONCE):
+            curves = [curve for curve in chart.curves if curve.device in some and curve.setting in few]
+            if any(curve.x for curve in curves):
+                yield replace(chart, curves=curves)
+
+
+def pages_of_bars(panels: Sequence[Bars]) -> Iterator[list[Bars]]:
+    """At most so many panels and settings in each as can be told apart."""
+    for some in batched(panels, PANELS):
+        for few in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), AT_ONCE):
+            shown = [panel.of(few) for panel in some]
+            shown = [panel for panel in shown if any(any(each) for each in panel.speedups.values())]
+            if shown:
+                yield shown
+
+
+def batched(things: Sequence[Thing], most: int) -> Iterator[Sequence[Thing]]:
+    """In their order, at most so many at a time."""
+    return (things[at : at + most] for at in range(0, len(things), most))

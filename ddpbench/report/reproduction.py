@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ddpbench.analysis.cells import by_precision, cells
 from ddpbench.analysis.claims import ClaimResult, claims
+from ddpbench.analysis.effects import FAR, NEGLIGIBLE
 from ddpbench.analysis.measures import Measure
 from ddpbench.analysis.reproduction import RowResult, departures, rows, stand_ins
 from ddpbench.record.catalogue import precision
@@ -27,6 +28,13 @@ from ddpbench.report.layout import GAP, Page, flow, sentence
 from ddpbench.report.warnings import warnings
 
 ANSWERS = {True: ("holds", GOOD), False: ("not here", CAUTION), None: ("open", LABEL)}
+SAME_WAY = ("same way", CAUTION)
+
+MEANING = (
+    f"holds: the whole interval shows the published effect (less, none within {NEGLIGIBLE:.0%}, or more) and lies within {FAR:g} times of "
+    "the published factor; same way: the effect, of another size; not here: another effect; open: this cannot be told"
+)
+"""What the words before the answers say."""
 HERE = "here"
 
 
@@ -63,6 +71,7 @@ def render_reproduction(name: str, job: Job, console: Console, path: Path | None
     sections = [
         [*_head(publication, job, page)],
         *([*table] for table in _tables(publication, job, page)),
+        [*_labelled("words", MEANING, page)],
         *claimed,
         [*endings(named, page)],
         [*warnings(named, page, verbose, hints=False)],
@@ -215,11 +224,13 @@ def _ratio(line: _Line, setting: _Setting, measure: Measure) -> str:
 
 
 def _claim(result: ClaimResult, page: Page) -> Iterator[Text]:
-    word, style = ANSWERS[result.holds]
+    word, style = SAME_WAY if result.far else ANSWERS[result.holds]
     yield from _labelled("claimed", result.says, page)
     known = [f"{each.name} {each.published:.2f}" for each in result.ratios if each.published is not None]
     yield from inked(flow("published  ", known, page)) if known else []
-    yield from inked(sentence(f"{word:9}  ", result.sentence, page), style, len(word))
+    factors = ", ".join(f"{each.name} is {each.words} here and {each.published:.2f} published" for each in result.far)
+    told = f"same direction, but {factors}; {result.sentence}" if factors else result.sentence
+    yield from inked(sentence(f"{word:9}  ", told, page), style, len(word))
 
 
 def _labelled(label: str, text: str, page: Page) -> list[Text]:

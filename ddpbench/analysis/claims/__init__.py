@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpbench.analysis.cells import is_quick
 from ddpbench.analysis.claims import disc, imagenet, t4, vgg, wrn
-from ddpbench.analysis.claims.answer import Check
+from ddpbench.analysis.claims.answer import Answer, Check
 from ddpbench.analysis.effects import Ratio
 from ddpbench.record.published import load
 from ddpbench.record.record import Job
@@ -15,12 +15,16 @@ from ddpbench.record.record import Job
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A published claim beside what the cells here show. ``holds`` is None where they cannot tell; ``sentence`` says why."""
+    """A published claim beside what the cells here show. ``holds`` is None where they cannot tell; ``sentence`` says why.
+
+    Where it holds, ``far`` are the ratios that show the published effect, but a factor far from the published one.
+    """
 
     says: str
     ratios: Sequence[Ratio]
     sentence: str
     holds: bool | None
+    far: Sequence[Ratio] = ()
 
 
 CHECKS: Mapping[str, Sequence[Check]] = {
@@ -50,7 +54,9 @@ def claims(name: str, job: Job) -> list[ClaimResult]:
     """
     publication = load(name)
     answers = [check(publication, job) for check in CHECKS[publication.id]]
-    return [
-        ClaimResult(claim.says, answer.ratios, answer.sentence, None if is_quick(job) else answer.holds)
-        for claim, answer in zip(publication.claims, answers, strict=True)
-    ]
+    return [_result(claim.says, answer, settles=not is_quick(job)) for claim, answer in zip(publication.claims, answers, strict=True)]
+
+
+def _result(says: str, answer: Answer, settles: bool) -> ClaimResult:
+    far = [each for each in answer.ratios if each.agrees and each.is_far] if settles and answer.holds else []
+    return ClaimResult(says, answer.ratios, answer.sentence, answer.holds if settles else None, far)

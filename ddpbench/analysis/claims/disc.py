@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpbench.analysis.claims.answer import Answer, last_accuracy, sentence
+from ddpbench.analysis.claims.answer import Answer, sentence
 from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, layers_of
+from ddpbench.analysis.measures import ACCURACY
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job
 
@@ -37,13 +38,21 @@ def _is_there(found: Crossing, published: int) -> bool | None:
 
 
 def trains_without_error(publication: Publication, job: Job) -> Answer:
-    found = [(layers_of(record.config.workload), last_accuracy(record)) for record in job.records]
-    errors = {layers: 1 - last for layers, last in found if last is not None}
-    each = ", ".join(f"{layers}: {error:.1%}" for layers, error in errors.items())
-    lacking = _missing(job, list(errors))
-    small = all(f"{error:.0%}" == "0%" for error in errors.values())
-    told = sentence([f"the errors by layers are {each}" if each else ""], lacking)
+    """Of every round on both devices."""
+    errors: dict[int, list[float]] = {}
+    for record in job.records:
+        if reached := ACCURACY.values(record):
+            errors.setdefault(layers_of(record.config.workload), []).extend(1 - accuracy for accuracy in reached)
+    each = ", ".join(f"{layers}: {_range(found)}" for layers, found in errors.items())
+    lacking = _missing(job, [layers_of(record.config.workload) for record in job.records if ACCURACY.values(record)])
+    small = all(f"{error:.0%}" == "0%" for found in errors.values() for error in found)
+    told = sentence([f"the errors by layers, of every round on each device, are {each}" if each else ""], lacking)
     return Answer(told, None if small and (lacking or not errors) else small)
+
+
+def _range(errors: Sequence[float]) -> str:
+    least, most = f"{min(errors):.1%}", f"{max(errors):.1%}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _missing(job: Job, known: Sequence[int]) -> str:

@@ -33,7 +33,9 @@ def half_doubles_the_speed(publication: Publication, job: Job) -> Answer:
 
 
 def environments_differ(publication: Publication, job: Job) -> Answer:
-    return Answer("here is one environment; run the same in another and compare the two files", None)
+    """One record is of one environment."""
+    run = f"ddpbench reproduce {publication.id} -o DIR"
+    return Answer(f"a record is of one environment: run '{run}' in each of two, and 'ddpbench report FILE FILE' prints both tables", None)
 
 
 def only_big_networks_gain(publication: Publication, job: Job) -> Answer:

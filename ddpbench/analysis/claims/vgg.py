@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddpbench.analysis.cells import batches, by_precision, cells, is_quick
 from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, over, row_of
-from ddpbench.analysis.effects import Ratio, ratio, speedup
+from ddpbench.analysis.effects import Ratio, ratio, speedup, together
 from ddpbench.analysis.measures import SECONDS, gpu_memory
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job, Record
@@ -16,36 +16,68 @@ WORKLOAD = "vgg16-cifar10"
 
 HALVES = ("o2", "amp-fp16")
 
-LARGEST = 2048
+PUBLISHED = (128, 256, 512, 1024, 2048)
+LARGEST = PUBLISHED[-1]
 """The batch that the source draws its conclusions at."""
 
 
 def half_pays_on_v100(publication: Publication, job: Job) -> Answer:
-    return _at_the_largest_batch(publication, job, ["V100"])
+    """At the largest batch, unless the rounds at another show another effect than was published of it."""
+    there = cells(job, WORKLOAD)
+    others = {
+        size: _ratios(publication, there, size, size, "V100") for size in batches(there) if size in PUBLISHED and size != _largest(there)
+    }
+    words = [_against(size, found) for size, found in others.items()]
+    answer = _at_the_largest_batch(publication, job, ["V100"], words)
+    shown = [each for found in others.values() for each in found if each.here and not each.here.is_range]
+    return replace(answer, holds=together([answer.holds, *(each.agrees is not False for each in shown)]))
 
 
 def half_does_not_pay_before(publication: Publication, job: Job) -> Answer:
     return _at_the_largest_batch(publication, job, ["1080 Ti", "TITAN X"])
 
 
-def _at_the_largest_batch(publication: Publication, job: Job, gpus: Sequence[str]) -> Answer:
+def _at_the_largest_batch(publication: Publication, job: Job, gpus: Sequence[str], beside: Sequence[str] = ()) -> Answer:
+    """``beside`` is told after what the answer rests on."""
     there = cells(job, WORKLOAD)
     batch = _largest(there)
-    measure, base = gpu_memory(there), by_precision(there, "fp32", batch)
-    ratios, words = [], []
-    for name in HALVES:
-        other = by_precision(there, name, batch)
-        fast, held = speedup(base, other), ratio(measure, base, other)
-        for gpu in gpus:
-            first, theirs = (row_of(publication, WORKLOAD, each, LARGEST, gpu) for each in ("fp32", name))
-            ratios.append(Ratio(f"{name}'s speed over fp32's, {gpu}", over(first.seconds, theirs.seconds), fast))
-            ratios.append(Ratio(f"{name}'s memory over fp32's, {gpu}", over(theirs.memory_mb, first.memory_mb), held))
-        words.append(gain(name, ratios[-2], ratios[-1], other))
+    of_gpus = [_ratios(publication, there, batch, LARGEST, gpu) for gpu in gpus]
+    words = [gain(name, *_of(of_gpus[0], name), by_precision(there, name, batch)) for name in HALVES]
     known = "; ".join(filter(None, words))
     asked = batch if is_quick(job) else LARGEST
     needed = {f"{name} at batch {asked}": by_precision(there, name, asked) for name in ("fp32", *HALVES)}
-    answer = of_ratios(ratios, [f"at batch {batch} {known}" if known else ""], missing(needed, SECONDS, measure))
+    ratios = [each for name in HALVES for found in of_gpus for each in _of(found, name)]
+    told = [f"at batch {batch} {known}" if known else "", *beside]
+    answer = of_ratios(ratios, told, missing(needed, SECONDS, gpu_memory(there)))
     return replace(answer, holds=answer.holds if batch == asked else None)
+
+
+def _ratios(publication: Publication, there: Sequence[Record], batch: int | None, published: int, gpu: str) -> list[Ratio]:
+    """Speed and memory of one half precision over fp32's at ``batch``, then of the other, beside those published of ``gpu``."""
+    measure, base = gpu_memory(there), by_precision(there, "fp32", batch)
+    found = []
+    for name in HALVES:
+        other = by_precision(there, name, batch)
+        first, theirs = (row_of(publication, WORKLOAD, each, published, gpu) for each in ("fp32", name))
+        found.append(Ratio(f"{name}'s speed over fp32's, {gpu}", over(first.seconds, theirs.seconds), speedup(base, other)))
+        found.append(Ratio(f"{name}'s memory over fp32's, {gpu}", over(theirs.memory_mb, first.memory_mb), ratio(measure, base, other)))
+    return found
+
+
+def _of(found: Sequence[Ratio], name: str) -> tuple[Ratio, Ratio]:
+    """Speed and memory of that precision."""
+    fast, held = found[2 * HALVES.index(name) :][:2]
+    return fast, held
+
+
+def _against(batch: int, found: Sequence[Ratio]) -> str:
+    """``at batch 128 o2 1.20 times as fast with 0.97 of the memory (published 1.20, 0.97)``; empty where nothing is known."""
+    told = []
+    for name in HALVES:
+        fast, held = _of(found, name)
+        if words := gain(name, fast, held, None):
+            told.append(f"{words} (published {fast.published:.2f}, {held.published:.2f})")
+    return f"at batch {batch} {', '.join(told)}" if told else ""
 
 
 def _largest(records: Sequence[Record]) -> int | None:
