@@ -221,14 +221,13 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 
 def test_the_model_meets_the_run_that_it_was_told_from() -> None:
-    """The kept diagnosis: two ranks on two busy cores, where no setting of the loader gains anything, and more cores do."""
+    """The kept diagnosis: two ranks on two busy cores, where no setting of the loader gains anything."""
     from ddpbench.record.record import load
 
     job = load(KEPT)
     more = asked(job, workers=2)
     assert abs(log(more.price.miss)) < 0.1
     assert more.price.low < 1 < more.price.high
-    assert asked(job, cores_per_gpu=4).price.low > 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_the_page_fits_and_says_what_it_takes_for_granted(width: int) -> None:
         (["--cores-per-gpu", "0"], "--cores-per-gpu cannot be '0'"),
         (["--loader", "torhc"], "unknown loader 'torhc'"),
         (["--precision", "fp33"], "unknown precision 'fp33'"),
-        (["--loader", "dali-cpu"], "this needs a measurement: what dali-cpu gives and costs"),
+        (["--loader", "dali-gpu"], "this needs a measurement: what dali-gpu gives and costs"),
     ],
 )
 def test_the_command_refuses_in_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

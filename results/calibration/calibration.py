@@ -76,7 +76,7 @@ PLANS = (
     situation("heavy-tail", longer=LONGER, workers=(2, 8), prefetch=(2, 4)),
     situation("heavy-tail", 1, longer=LONGER, prefetch=(3,)),
     situation("hand-over", workers=(3,), prefetch=(6,)),
-    situation("too-many-workers", workers=(1, 2, 4)),
+    situation("too-many-workers", longer=LONGER, workers=(1, 2, 4)),
     situation("cifar-per-sample", workers=(2,), prefetch=(6,)),
     situation("loader-steals-cpu", workers=(2, 0)),
     Plan("resnet18", TORCH, {"workers": (2, 0), "loader": ("torch-uint8",)}, lends=("resnet18, uint8",), longer=LONGER),
