@@ -16,6 +16,7 @@ WORDS = ["-m", "ddpbench", "misbehaving:fine", *SMALL, "--rounds", "2"]
 pytestmark = pytest.mark.timeout(110)
 
 
+@pytest.mark.slow
 def test_two_processes_on_processors_are_two_ranks_of_one_record(launch: Callable[..., Any], results: Path) -> None:
     asked = [*LAUNCH, "--multi_gpu", "--num_processes=2", "--main_process_port=0", *WORDS, "-o", str(results)]
     done = launch(asked, env={"PYTHONPATH": str(TESTS)})

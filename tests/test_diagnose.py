@@ -158,6 +158,7 @@ def test_another_loader_is_one_that_every_rank_can_have(launch: Callable[..., An
         assert ("torch-uint8" in found) == (second is tree)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*PLAIN, *BRIEF, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
     assert done.returncode == 0, done.stderr

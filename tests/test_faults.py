@@ -100,6 +100,7 @@ def test_a_killed_rank_is_named_and_finished_rounds_stay(
     assert re.search(rf"^failed: killed .* on rank {rank} .*, {len(record.rounds)}\s+of\s+5\s+rounds", report, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_a_rank_out_of_memory_says_so(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("exhausts", rank=1, step=3)
     (error,) = errors(done.stderr)
@@ -132,6 +133,7 @@ def test_a_nan_loss_ends_invalid_without_a_figure(faulty: Callable[..., Any], re
     assert not re.search(r"\d images/s", done.stdout)
 
 
+@pytest.mark.slow
 def test_init_that_never_completes_counts_the_ranks(launch: Callable[..., Any], results: Path, free_port: int) -> None:
     alone = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     done = launch(
@@ -155,6 +157,7 @@ def test_a_rank_that_finds_no_master_says_where_it_looked(launch: Callable[..., 
     assert hint.startswith("hint: ")
 
 
+@pytest.mark.slow
 def test_ranks_of_different_versions_are_refused(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
         [*TORCHRUN[:-2], str(TESTS / "another_version.py"), "misbehaving:fine", *SMALL, "-o", str(results)], env={"PYTHONPATH": str(TESTS)}
@@ -228,6 +231,7 @@ def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[...,
     return run
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_the_file_and_not_the_figure(on_a_small_disk: Callable[..., Any], tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     done = on_a_small_disk("64k", "", f"-o {disk}", f"ls -A {disk}; cp {disk}/*.json {tmp_path}/kept.json")

@@ -76,7 +76,8 @@ def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callab
     assert not own_traceback(done.stderr)
 
 
-@pytest.mark.parametrize("launcher", [GPUS, pytest.param(TORCHRUN, marks=pytest.mark.slow)], ids=["--gpus", "torchrun"])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [GPUS, TORCHRUN], ids=["--gpus", "torchrun"])
 def test_a_terminals_ctrl_c_is_said_once(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
     """A terminal sends it to every process of the foreground group, not to one."""
     running = endless(*launcher)
@@ -100,14 +101,15 @@ def test_a_sigterm_passes_through_gpus(endless: Callable[..., Any], results: Pat
     assert interrupted_by(signal.SIGTERM, done, results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "processes", "code"),
     [
-        pytest.param(signal.SIGINT, 2, 130, id="SIGINT while torchrun starts", marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 2, 143, id="SIGTERM while torchrun starts", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 2, 130, id="SIGINT while torchrun starts"),
+        pytest.param(signal.SIGTERM, 2, 143, id="SIGTERM while torchrun starts"),
         pytest.param(signal.SIGINT, 4, 130, id="SIGINT while ranks start"),
-        pytest.param(signal.SIGTERM, 4, 143, id="SIGTERM while ranks start", marks=pytest.mark.slow),
-        pytest.param(signal.SIGUSR1, 4, 143, id="SIGUSR1 while ranks start", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 4, 143, id="SIGTERM while ranks start"),
+        pytest.param(signal.SIGUSR1, 4, 143, id="SIGUSR1 while ranks start"),
     ],
 )
 def test_a_signal_before_the_ranks_have_met_is_said_once(
@@ -137,7 +139,8 @@ def test_a_second_ctrl_c_changes_nothing(endless: Callable[..., Any], results: P
     assert interrupted_by(signal.SIGINT, done, results)
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN, pytest.param(GPUS, marks=pytest.mark.slow)], ids=["torchrun", "--gpus"])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [TORCHRUN, GPUS], ids=["torchrun", "--gpus"])
 def test_ranks_leave_when_their_launcher_is_killed(endless: Callable[..., Any], results: Path, launcher: list[str]) -> None:
     running = endless(*launcher)
     assert len(running.survivors()) >= 3, "the launcher and two ranks"

@@ -177,6 +177,7 @@ def record(folder: Path) -> Job | None:
         return None
 
 
+@pytest.mark.slow
 def test_a_node_runs_torchrun_with_a_meeting_of_the_job_and_prints_the_command(node: Callable[..., Any], tmp_path: Path) -> None:
     done = node(*TINY).wait(100)
     assert done.returncode == 0, done.stderr
@@ -191,6 +192,7 @@ def test_a_node_runs_torchrun_with_a_meeting_of_the_job_and_prints_the_command(n
     assert (job.records[0].status, job.records[0].world_size) == ("ok", 2)
 
 
+@pytest.mark.slow
 def test_slurms_warning_reaches_the_ranks_which_keep_their_rounds(node: Callable[..., Any], tmp_path: Path) -> None:
     running = node("misbehaving:fine", "--steps", "20", "--rounds", "100000", "--warmup", "1")
     deadline = time.monotonic() + 60

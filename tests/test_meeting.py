@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(110)
 HERE = {"PYTHONPATH": str(TESTS)}
 
 
+@pytest.mark.slow
 def test_what_one_rank_alone_refuses_is_told(launch: Callable[..., Any], tmp_path: Path) -> None:
     """The data lie where rank 0 stands, and not where rank 1 does; rank 0 would wait for it for minutes."""
     for rank, classes in enumerate(("n0/a", "")):
@@ -45,6 +46,7 @@ def test_an_input_that_does_not_fit_the_model_is_refused_before_the_ranks_meet(l
     assert not list(tmp_path.iterdir()), "no record of what never began"
 
 
+@pytest.mark.slow
 def test_an_arm_that_one_rank_cannot_hold_leaves_the_others_their_figures(launch: Callable[..., Any], tmp_path: Path) -> None:
     argv = [*TORCHRUN, "greedy:greedy", "-b", "2,8,4", "--steps", "2", "--rounds", "3", "--warmup", "1", "--device", "cpu"]
     done = launch([*argv, "-o", str(tmp_path)], env=HERE)

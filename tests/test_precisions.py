@@ -269,6 +269,7 @@ def test_a_parked_half_training_goes_on_where_it_stood(name: str) -> None:
     assert same(held(again), held(through))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[..., Any]) -> None:
     done = launch([*TORCHRUN[:-2], str(TESTS / "precisions_agree.py"), "o2", "fp16", "bf16"])

@@ -70,7 +70,8 @@ def test_accelerate_launch_is_the_same_program(launch: Callable[..., Any], resul
     assert only_record(results).status == "ok"
 
 
-@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), pytest.param("amp-bf16", 2e-2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-5), ("amp-bf16", 2e-2)])
 def test_engines_train_alike(launch: Callable[..., Any], precision: str, within: float) -> None:
     done = launch([*TORCHRUN[:-2], str(TESTS / "engines_alike.py"), precision])
     assert done.returncode == 0, done.stderr
@@ -119,8 +120,9 @@ def test_arms_go_on_with_their_own_training(launch: Callable[..., Any], results:
     assert first_alone.images == first_among.images
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-@pytest.mark.parametrize("broadcast", ["--broadcast-buffers", pytest.param("--no-broadcast-buffers", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("broadcast", ["--broadcast-buffers", "--no-broadcast-buffers"])
 def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
     late = {"FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08", "PYTHONPATH": str(TESTS)}
     done = launch([*TORCHRUN, "misbehaving:late", *SMALL, "--steps", "8", "--rounds", "3", broadcast, "-o", str(results)], env=late)

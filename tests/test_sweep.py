@@ -63,6 +63,7 @@ def test_cells_of_no_given_length_train_as_long_and_a_second_call_keeps_to_it(la
     assert [[timed.traces[0].steps for timed in record.rounds] for record in load(path).records] == [[10, 10], [10, 10]]
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], launch: Callable[..., Any], tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     longer = [*DISC[: DISC.index("--epochs") + 1], "20", *DISC[DISC.index("--rounds") :]]
