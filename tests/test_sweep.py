@@ -112,24 +112,8 @@ def test_a_cell_that_does_not_fit_says_so_and_is_not_tried_again(launch: Callabl
     assert "warming up" not in done.stderr, "nothing was left to do"
 
 
-GREEDY = [
-    "sweep",
-    "greedy:later",
-    "-b",
-    "8,2",
-    "--steps",
-    "6",
-    "--rounds",
-    "2",
-    "--warmup",
-    "1",
-    "--device",
-    "cpu",
-    "--loader",
-    "torch",
-    "-j",
-    "0",
-]
+SHORT = ["--rounds", "2", "--warmup", "1", "--device", "cpu"]
+GREEDY = ["sweep", "greedy:later", "-b", "8,2", "--steps", "6", *SHORT, "--loader", "torch", "-j", "0"]
 
 
 @pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (PLAIN, "validation"), (TORCHRUN, "validation")])
@@ -176,22 +160,7 @@ def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_
 def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
     launch: Callable[..., Any], results: Path, batches: str, named: str
 ) -> None:
-    words = [
-        "sweep",
-        "greedy:greedy",
-        "-b",
-        batches,
-        "--steps",
-        "2",
-        "--rounds",
-        "2",
-        "--warmup",
-        "1",
-        "--device",
-        "cpu",
-        "-o",
-        str(results),
-    ]
+    words = ["sweep", "greedy:greedy", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
     for _ in range(2):
         done = launch([*PLAIN, *words], env=HERE)
         assert done.returncode == 2, done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,27 +66,24 @@ class Rerun:
         start, own, given = self._words()
         if self.ranks is not None:
             start, given = _on_ranks(self.ranks, start, given)
-        values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
+        values = {**_single(given, asked), **values}
         if own in (DIAGNOSE, SCALE):
             values = {"time_limit": (), **values}  # it bounds more than a run
         if own == DIAGNOSE:
             values = {**_default_loader(given, asked), **values}
         if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
             values["data_dir"] = ()
-        kept = [word for name, words in given if name not in values and name not in ONCE | OF_A_DIAGNOSIS | OF_A_LADDER for word in words]
-        changed = [word for name, arms in values.items() for word in spelled(name, arms)]
-        return shlex.join([*([] if "threads" in values else threads(environment)), *start, *([RUN] if own == RUN else []), *kept, *changed])
+        changed = _changed(given, values, ONCE | OF_A_DIAGNOSIS | OF_A_LADDER)
+        return shlex.join([*([] if "threads" in values else threads(environment)), *start, *([RUN] if own == RUN else []), *changed])
 
     def diagnose(self, **values: Sequence[object]) -> str:
         """A shell command that finds out what holds this run back, with other ``values`` for some fields of its Config."""
         asked, environment = self.record.asked or self.record.config, self.record.environment
         start, own, given = self._words()
-        values = {**{name: (getattr(asked, name),) for name in _listed(given)}, **values}
+        values = {**_single(given, asked), **values}
         if own == SCALE:
             values = {"time_limit": (), **values}
-        kept = [word for name, words in given if name not in values and name not in ONCE | UNDIAGNOSED | OF_A_LADDER for word in words]
-        changed = [word for name, arms in values.items() for word in spelled(name, arms)]
-        return shlex.join([*threads(environment), *start, DIAGNOSE, *kept, *changed])
+        return shlex.join([*threads(environment), *start, DIAGNOSE, *_changed(given, values, ONCE | UNDIAGNOSED | OF_A_LADDER)])
 
     def _words(self) -> tuple[list[str], str, list[Unit]]:
         """Those up to the program's name, its command if one is named, and the rest.
@@ -197,6 +194,17 @@ def _default_loader(given: Sequence[Unit], asked: Config) -> dict[str, Sequence[
     """The loader that a diagnosis took where nobody named one: a run would take none."""
     named = {name for name, _ in given}
     return {} if named & {"loader", "data_dir"} or asked.loader is None else {"loader": (asked.loader,)}
+
+
+def _changed(given: Sequence[Unit], values: Mapping[str, Sequence[object]], dropped: Collection[str]) -> list[str]:
+    """The words of ``given`` less those of the fields that are ``dropped`` or get other ``values``, and then those values."""
+    kept = [word for name, words in given if name not in values and name not in dropped for word in words]
+    return [*kept, *(word for name, arms in values.items() for word in spelled(name, arms))]
+
+
+def _single(given: Sequence[Unit], asked: Config) -> dict[str, Sequence[object]]:
+    """The one value that this arm has of each field that was given several."""
+    return {name: (getattr(asked, name),) for name in _listed(given)}
 
 
 def _listed(given: Sequence[Unit]) -> list[str]:

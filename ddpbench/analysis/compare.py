@@ -34,6 +34,11 @@ class Ratio:
     def has_interval(self) -> bool:
         return self.pairs >= LEAST_FOR_AN_INTERVAL
 
+    @property
+    def is_more(self) -> bool:
+        """Whether an interval says that it is more than 1."""
+        return self.has_interval and self.low > 1
+
 
 @dataclass(frozen=True)
 class ArmRow:

@@ -32,7 +32,7 @@ class Fastest:
     @property
     def clear(self) -> bool:
         """Whether it is faster than ``than`` beyond the noise."""
-        return _clear(self.ratio)
+        return self.ratio.is_more
 
     @property
     def is_ceiling(self) -> bool:
@@ -64,7 +64,7 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
     others = [(record, found) for record in compared if record is not best and (found := ratio(best, record))]
     if len(others) < len(compared) - 1:
         return None
-    slower = [(record, found) for record, found in others if _clear(found)]
+    slower = [(record, found) for record, found in others if found.is_more]
     than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_reach)
     close = [record for record in compared if not any(record is other for other, _ in slower)]
     return Fastest(best, close, than, behind, compared)
@@ -90,10 +90,6 @@ def _more_rounds(found: Fastest, records: Sequence[Record], swept: Sequence[str]
     arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in swept}
     shortest = min(found.compared, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
     return Rerun(records[0], typed).command(**arms, **rounds_to_ask_for(shortest))
-
-
-def _clear(found: Ratio) -> bool:
-    return found.has_interval and found.low > 1
 
 
 def _reach(pair: tuple[Record, Ratio]) -> float:

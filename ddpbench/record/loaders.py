@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 ALL = ("imagenet", "cifar10", "mnist", "disc", "gemm")
@@ -54,7 +54,19 @@ class LoaderSpec:
         return self.value_bytes if self.made_by == "processes" else 0
 
 
-DALI, OLDEST_DALI = ("nvidia-dali-cuda130", "nvidia-dali-cuda120"), 2
+DALI = LoaderSpec(
+    name="",
+    help="",
+    open="",
+    reads_files=True,
+    datasets=("imagenet",),
+    needs="dali-cuda13",
+    module="nvidia.dali",
+    packages=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
+    oldest=2,
+    made_by="threads",
+)
+"""What both loaders of NVIDIA DALI are."""
 
 LOADERS: Mapping[str, LoaderSpec] = {
     spec.name: spec
@@ -98,30 +110,18 @@ LOADERS: Mapping[str, LoaderSpec] = {
             on_device=True,
             datasets=("cifar10", "mnist", "disc"),
         ),
-        LoaderSpec(
+        replace(
+            DALI,
             name="dali-cpu",
             help="NVIDIA DALI, decode and augmentation in threads on the CPU; image folders only",
             open="ddpbench.data.dali.cpu:open_dali_cpu",
-            reads_files=True,
-            datasets=("imagenet",),
-            needs="dali-cuda13",
-            module="nvidia.dali",
-            packages=DALI,
-            oldest=OLDEST_DALI,
-            made_by="threads",
         ),
-        LoaderSpec(
+        replace(
+            DALI,
             name="dali-gpu",
             help="NVIDIA DALI, decode and augmentation on the GPU that trains, with its hardware decoder; image folders only",
             open="ddpbench.data.dali.gpu:open_dali_gpu",
-            reads_files=True,
             on_device=True,
-            datasets=("imagenet",),
-            needs="dali-cuda13",
-            module="nvidia.dali",
-            packages=DALI,
-            oldest=OLDEST_DALI,
-            made_by="threads",
             gpu=True,
         ),
     )

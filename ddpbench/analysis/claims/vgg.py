@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ddpbench.analysis.cells import batches, by_precision, cells, is_quick
@@ -15,6 +15,9 @@ from ddpbench.record.record import Job, Record
 WORKLOAD = "vgg16-cifar10"
 
 HALVES = ("o2", "amp-fp16")
+
+Halves = Mapping[str, tuple[Ratio, Ratio]]
+"""Of each half precision, its speed and its memory over fp32's."""
 
 PUBLISHED = (128, 256, 512, 1024, 2048)
 LARGEST = PUBLISHED[-1]
@@ -29,7 +32,7 @@ def half_pays_on_v100(publication: Publication, job: Job) -> Answer:
     }
     words = [_against(size, found) for size, found in others.items()]
     answer = _at_the_largest_batch(publication, job, ["V100"], words)
-    shown = [each for found in others.values() for each in found if each.here and not each.here.is_range]
+    shown = [each for found in others.values() for pair in found.values() for each in pair if each.here and not each.here.is_range]
     return replace(answer, holds=together([answer.holds, *(each.agrees is not False for each in shown)]))
 
 
@@ -42,39 +45,33 @@ def _at_the_largest_batch(publication: Publication, job: Job, gpus: Sequence[str
     there = cells(job, WORKLOAD)
     batch = _largest(there)
     of_gpus = [_ratios(publication, there, batch, LARGEST, gpu) for gpu in gpus]
-    words = [gain(name, *_of(of_gpus[0], name), by_precision(there, name, batch)) for name in HALVES]
+    words = [gain(name, *of_gpus[0][name], by_precision(there, name, batch)) for name in HALVES]
     known = "; ".join(filter(None, words))
     asked = batch if is_quick(job) else LARGEST
     needed = {f"{name} at batch {asked}": by_precision(there, name, asked) for name in ("fp32", *HALVES)}
-    ratios = [each for name in HALVES for found in of_gpus for each in _of(found, name)]
+    ratios = [each for name in HALVES for found in of_gpus for each in found[name]]
     told = [f"at batch {batch} {known}" if known else "", *beside]
     answer = of_ratios(ratios, told, missing(needed, SECONDS, gpu_memory(there)))
     return replace(answer, holds=answer.holds if batch == asked else None)
 
 
-def _ratios(publication: Publication, there: Sequence[Record], batch: int | None, published: int, gpu: str) -> list[Ratio]:
-    """Speed and memory of one half precision over fp32's at ``batch``, then of the other, beside those published of ``gpu``."""
+def _ratios(publication: Publication, there: Sequence[Record], batch: int | None, published: int, gpu: str) -> Halves:
+    """Beside those published of ``gpu``."""
     measure, base = gpu_memory(there), by_precision(there, "fp32", batch)
-    found = []
+    found = {}
     for name in HALVES:
         other = by_precision(there, name, batch)
         first, theirs = (row_of(publication, WORKLOAD, each, published, gpu) for each in ("fp32", name))
-        found.append(Ratio(f"{name}'s speed over fp32's, {gpu}", over(first.seconds, theirs.seconds), speedup(base, other)))
-        found.append(Ratio(f"{name}'s memory over fp32's, {gpu}", over(theirs.memory_mb, first.memory_mb), ratio(measure, base, other)))
+        fast = Ratio(f"{name}'s speed over fp32's, {gpu}", over(first.seconds, theirs.seconds), speedup(base, other))
+        held = Ratio(f"{name}'s memory over fp32's, {gpu}", over(theirs.memory_mb, first.memory_mb), ratio(measure, base, other))
+        found[name] = fast, held
     return found
 
 
-def _of(found: Sequence[Ratio], name: str) -> tuple[Ratio, Ratio]:
-    """Speed and memory of that precision."""
-    fast, held = found[2 * HALVES.index(name) :][:2]
-    return fast, held
-
-
-def _against(batch: int, found: Sequence[Ratio]) -> str:
+def _against(batch: int, found: Halves) -> str:
     """``at batch 128 o2 1.20 times as fast with 0.97 of the memory (published 1.20, 0.97)``; empty where nothing is known."""
     told = []
-    for name in HALVES:
-        fast, held = _of(found, name)
+    for name, (fast, held) in found.items():
         if words := gain(name, fast, held, None):
             told.append(f"{words} (published {fast.published:.2f}, {held.published:.2f})")
     return f"at batch {batch} {', '.join(told)}" if told else ""

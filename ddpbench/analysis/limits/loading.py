@@ -103,7 +103,7 @@ def host_to_device_bound(case: Case) -> Verdict | None:
             why=f"the copy holds the {device_word(record.environment)} up for {about(copy_ms)} of {about(case.step_ms)} ms{pageable}",
         )
     device_s, longer = step_s(case.around.device), times_as_long(case.around.replay, case.around.device)
-    if device_s is None or longer is None or not longer.has_interval or longer.center < 1 + BINDING or longer.low <= 1:
+    if device_s is None or longer is None or not longer.is_more or longer.center < 1 + BINDING:
         return None
     copies_ms = 1000 * device_s * (longer.center - 1)
     return Verdict(

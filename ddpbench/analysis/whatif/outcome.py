@@ -31,7 +31,7 @@ class Outcome:
     @property
     def gained(self) -> bool:
         """Whether it is faster than the setting as it is, beyond the noise."""
-        return self.measured is not None and self.measured.has_interval and self.measured.low > 1
+        return self.measured is not None and self.measured.is_more
 
     @property
     def told(self) -> bool:
