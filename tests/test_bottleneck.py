@@ -196,9 +196,16 @@ def test_of_the_waits_only_those_for_data_explain_noise(phase: str, kind: str) -
     assert found.why.startswith("most like sync-bound: 32% of every step") == (kind == "inconclusive")
 
 
-def test_noise_leaves_no_confident_verdict_of_launches() -> None:
+def test_launches_that_only_the_profiler_misses_are_not_named_in_spite_of_noise() -> None:
     found = judged(records.record([WORK] * 4, longer=UNSTEADY, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=40.0)))
     assert (found.kind, found.why.split(":")[0]) == ("inconclusive", "most like launch-bound")
+
+
+@pytest.mark.parametrize(("loader", "kind"), [("synthetic", "launch-bound"), ("torch", "inconclusive")])
+def test_launches_that_every_round_waits_for_are_named_in_spite_of_noise_unless_a_loader_may_hold_them_up(loader: str, kind: str) -> None:
+    behind = {rank: {"lead_ms": [0.4] * 20} for rank in range(4)}
+    record = records.record([WORK] * 4, longer=UNSTEADY, traces=behind, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=9.0))
+    assert judged(with_config(record, loader=loader, data_dir="/data" if loader == "torch" else None)).kind == kind
 
 
 def test_a_wait_that_only_some_rounds_show_is_not_named() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, PIL_MS, TORCH, data_wait, diagnosis, far_away, loading, on_processors
+from diagnoses import DIAGNOSES, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
 from msgspec.structs import replace
 
 from ddpbench.analysis.case import Case
@@ -193,6 +193,12 @@ def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
     around = experiments_of(job)
     assert around.device is not None
     assert around.beside is None
+
+
+def test_what_training_beside_the_loader_shows_in_every_round_is_named_in_spite_of_noise() -> None:
+    found = loader_steals_gpu(longer=(1.0, 1.08, 0.95, 1.05, 0.97)).records[0].verdict
+    assert found is not None
+    assert found.kind == "loader-steals-gpu"
 
 
 def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: float | None = 0.3, **cost: Any) -> Record:

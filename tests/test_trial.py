@@ -11,7 +11,16 @@ from torch import nn
 from training import CLASSES, config, tiny_net, world_of_one
 
 from ddpbench.experiments.trial import agree_that_it_fits
+from ddpbench.machine.switches import tf32
 from ddpbench.workloads.catalogue import find
+
+
+class Switches(nn.Module):
+    """A loss that notes how convolutions are computed when it is."""
+
+    def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        self.seen = (tf32(), torch.backends.cudnn.benchmark)
+        return nn.functional.cross_entropy(scores, labels)
 
 
 class Looking(nn.Module):
@@ -26,6 +35,16 @@ class Looking(nn.Module):
         states = [value for each in optimizers for state in each.state.values() for value in state.values()]
         self.kept = sum(state.numel() for state in states if state.dim())
         return nn.functional.cross_entropy(scores, labels)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_it_is_computed_as_the_training_is(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN keeps for the training what it chose then."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    spec, switches = replace(find("vgg16-cifar10"), classes=CLASSES), Switches()
+    asked = config(image_size=32, loader="synthetic", workload="vgg16-cifar10", precision=precision)
+    agree_that_it_fits(asked, spec, tiny_net(), switches, world_of_one())
+    assert switches.seen == ((precision == "tf32",) * 2, True)
 
 
 @pytest.mark.parametrize(("optimizer", "values"), [("sgd", 1), ("adam", 2)])

@@ -18,11 +18,15 @@ from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.analysis.words import count
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
 EXPLAINS_NOISE = ("loader-steals-cpu", "loader-steals-gpu", "noisy-neighbour", "data-bound", "host-to-device-bound")
-"""Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job."""
+"""Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job.
+
+So do launches: they come from a processor. But a loader at work there may be what keeps them.
+"""
 
 FAR_ABOVE_NOISE = 10
 """A rank that is slow in every round by so many times what the rounds vary is no chance."""
@@ -33,7 +37,7 @@ def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around:
 
     ``around`` holds what was measured beside the run. From too few rounds or steps, or where the rounds vary by more than the noise
     rule allows, the verdict is inconclusive, and ``why`` says what it looks like. Noise leaves a limit standing that explains it and
-    that every round on its own shows: a wait for data, or somebody else's work; and a rank that is far slower than they vary.
+    that every round on its own shows: a wait for data or launches, or somebody else's work; and a rank that is far slower than they vary.
     Computing and the ranks' waits for each other are no explanation of why they vary.
     """
     if summary.step_ms is None:
@@ -53,7 +57,12 @@ def _doubt(case: Case, found: Verdict) -> str:
     cut = pieces(record)
     spread = variation([timed.images_per_s for timed in cut.rounds])
     each_piece = replace(case, record=cut).each_round()
-    explained = found.kind in EXPLAINS_NOISE and all(first_limit(piece).kind == found.kind for piece in each_piece)
+    explained = _explains_noise(case, found) and all(first_limit(piece).kind == found.kind for piece in each_piece)
     explained |= case.summary.slow is not None and found.kind == "straggler" and case.summary.slow.excess >= FAR_ABOVE_NOISE * spread
     what = "rounds" if cut is record else "parts of a round"
     return "" if spread <= MOST_VARIATION or explained else f"the {what} vary by {spread:.1%}, too much for a confident verdict"
+
+
+def _explains_noise(case: Case, found: Verdict) -> bool:
+    loads_beside = not spec_of(case.record.config.loader).resident and case.around.device is None
+    return found.kind in EXPLAINS_NOISE or (found.kind == "launch-bound" and not loads_beside)

@@ -17,6 +17,7 @@ from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.together import on_every_rank
 from ddpbench.machine.room import with_room
+from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -68,14 +69,16 @@ def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: L
     That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
     which a loader copies while the first is trained on.
     """
-    device = world.device
+    device, spec = world.device, PRECISIONS[config.precision]
+    set_tf32(spec.tf32)
+    set_cudnn_benchmark()  # as in training: what cuDNN chose for a shape it keeps
     model = on_device(copy.deepcopy(model), config, device)
     runnable = compiled(model, config)
     images, labels = loader.next_batch(lambda: None)
     beside = [_after_an_update(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
     for _ in range(1 if config.compile == "off" else UNTIL_REPLAYED):
         model.zero_grad()
-        with autocast(PRECISIONS[config.precision], device):
+        with autocast(spec, device):
             loss = loss_of(runnable(images), labels)
         loss.backward()
     device.synchronize()

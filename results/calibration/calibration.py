@@ -2,7 +2,7 @@
 
     python results/calibration/calibration.py [NAME...]
 
-For each training of ``PLANS`` (all of them without names): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts of every change
+For each training of ``PLANS`` (without names all that can be trained here): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts of every change
 from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in calibration.json, and
 told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture
 calibration.png.
@@ -37,7 +37,8 @@ from ddpbench.record.prediction import Change  # noqa: E402
 from ddpbench.record.record import Job, load  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
-DIAGNOSE_S, RUN_S, GRACE_S = 36, 30, 120
+DIAGNOSE_S = {"cpu": 36, "cuda": 75}
+RUN_S, GRACE_S = 30, 120
 LONGER = 3
 """Times as long are trainings given whose steps are long, or whose batches come very unevenly: they too need several rounds."""
 
@@ -55,6 +56,15 @@ class Plan:
     lends: Sequence[str] = ()
     tree: bool = False
     longer: int = 1
+    device: str = "cpu"
+
+    @property
+    def can_be_tried(self) -> bool:
+        if self.device == "cpu":
+            return True
+        import torch
+
+        return torch.cuda.device_count() >= self.ranks
 
 
 def situation(name: str, ranks: int = 2, words: Sequence[str] = (), longer: int = 1, **changes: Sequence[Any]) -> Plan:
@@ -82,6 +92,20 @@ PLANS = (
     Plan("resnet18", TORCH, {"workers": (2, 0), "loader": ("torch-uint8",)}, lends=("resnet18, uint8",), longer=LONGER),
     Plan("resnet18, 1 rank", TORCH, {"workers": (2, 0)}, ranks=1, longer=LONGER),
     Plan("resnet18, uint8", (*RESNET, "--loader", "torch-uint8"), {"workers": (2,), "batch_size": (16,)}, longer=LONGER),
+    Plan(
+        "resnet18, H200",
+        ("resnet18", "--precision", "o2", "--loader", "torch", "-j", "4"),
+        {"workers": (8, 12), "loader": ("torch-uint8", "dali-cpu", "dali-gpu")},
+        ranks=1,
+        device="cuda",
+    ),
+    Plan(
+        "resnet50, H200",
+        ("resnet50", "--amp", "--loader", "dali-cpu", "-j", "8"),
+        {"workers": (4, 12), "loader": ("torch-uint8", "dali-gpu")},
+        ranks=1,
+        device="cuda",
+    ),
 )
 
 
@@ -120,7 +144,7 @@ def main(names: Sequence[str]) -> None:
         sys.exit(f"no such training: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     kept = Path(os.environ.get("CALIBRATION_KEPT") or tempfile.mkdtemp())
     pairs = msgspec.json.decode(RECORD.read_bytes(), type=list[Pair]) if RECORD.exists() else []
-    for name in names or known:
+    for name in names or [plan.name for plan in PLANS if plan.can_be_tried]:
         there = {pair.change for pair in pairs if pair.training == name and pair.error is not None}
         for pair in measured(known[name], known, kept, there):
             print(f"{pair.training}: {pair.change}: predicted {pair.predicted}, measured {pair.measured} {pair.problem}", flush=True)
@@ -150,7 +174,7 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
 def diagnosis(plan: Plan, kept: Path) -> Job | str:
     folder = kept / slug(plan.name) / "diagnose"
     records = sorted(folder.glob("*.json"))
-    problem = "" if records else carry_out("diagnose", plan, kept, folder, ["--no-verify"], plan.longer * DIAGNOSE_S)
+    problem = "" if records else carry_out("diagnose", plan, kept, folder, ["--no-verify"], plan.longer * DIAGNOSE_S[plan.device])
     records = sorted(folder.glob("*.json"))
     return load(records[-1]) if records and not problem else problem or "no record"
 
@@ -195,7 +219,7 @@ def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence
     flag = next((word for word in more if word.startswith("--") and word != "--no-verify"), "")
     short = {"--workers": "-j", "--batch-size": "-b"}.get(flag, flag)
     words = without(plan.words, [*filter(None, {flag, short})])
-    ranks = ["--gpus", str(plan.ranks), "--device", "cpu", "--time-limit", str(limit_s)]
+    ranks = ["--gpus", str(plan.ranks), "--device", plan.device, "--time-limit", str(limit_s)]
     argv = [sys.executable, "-m", "ddpbench", command, *words, *data, *ranks, *more, "-o", str(folder)]
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}

@@ -2,7 +2,8 @@
 
     python results/diagnosis/situations.py [NAME...]
 
-Without names all of them. Each takes about a minute and a half: ``ddpbench run`` and ``ddpbench diagnose``, two ranks on two cores.
+Without names all of them. Each takes about a minute and a half: ``ddpbench run`` and ``ddpbench diagnose``, two ranks on two
+cores, or on the GPUs that there are.
 Writes situations.json beside this file, in which those not named stay as they are, and README.md from it.
 """
 
@@ -43,9 +44,10 @@ def main(names: list[str]) -> None:
 
 
 def keep(trial: Trial, order: list[str]) -> None:
-    """``trial`` takes the place of an earlier one of the same situation."""
+    """``trial`` takes the place of an earlier one of the same situation; one that could not be tried here takes nobody's."""
     there = msgspec.json.decode(RECORD.read_bytes(), type=dict[str, Trial]) if RECORD.exists() else {}
-    there[trial.name] = trial
+    if not (trial.skipped and trial.name in there):
+        there[trial.name] = trial
     trials = {name: there[name] for name in order if name in there}
     RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(trials), indent=1) + b"\n")
     PAGE.write_text(page(list(trials.values())))

@@ -11,9 +11,9 @@ COMMANDS = tuple(LIMITS_S)
 ABOUT = """# Is the verdict right?
 
 Trainings whose limit is known, because it was made on purpose (`tests/situations/`), given to the real commands: two ranks on two
-cores, each command with a process group of its own. `situations.json` holds every sentence that was said. A verdict that is
-inconclusive, or a data-bound one that names no cause, is *inconclusive*: it was not told. One that names another limit or another
-cause with confidence is *WRONG*.
+cores, and where a GPU is needed a rank on each of at most two, with all cores. `situations.json` holds every sentence that was said. A
+verdict that is inconclusive, or a data-bound one that names no cause, is *inconclusive*: it was not told. One that names another limit
+or another cause with confidence is *WRONG*.
 
 ```
 python results/diagnosis/situations.py          # all of them, about half an hour

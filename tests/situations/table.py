@@ -156,15 +156,15 @@ SITUATIONS = (
     ),
     Situation(
         name="pageable-copies",
-        done="batches of 256 large images that are copied from pageable memory",
-        words=(*spoilt("pageable", 1, "alexnet"), "--no-pin-memory", "-b", "256", "--amp"),
+        done="batches of large images that are copied from pageable memory",
+        words=(*spoilt("pageable", 8, "alexnet"), "--no-pin-memory", "-b", "64", "--precision", "amp-bf16"),
         tree=True,
         kind="host-to-device-bound",
         cuda=True,
     ),
     Situation(
         name="slow-pin-path",
-        done="batches that the trainer's thread takes 40 ms to put into page-locked memory",
+        done="batches that a thread of the trainer takes 40 ms to put into page-locked memory",
         words=spoilt("slow_pinning", 8),
         tree=True,
         kind="data-bound",
@@ -187,4 +187,4 @@ SITUATIONS = (
         cuda=True,
     ),
 )
-"""Two ranks each, on two cores; those of ``cuda`` on two GPUs and all cores."""
+"""Two ranks each, on two cores; those of ``cuda`` on two GPUs, or the one that there is, and all cores."""

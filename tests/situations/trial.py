@@ -20,6 +20,9 @@ from situations.situation import Situation
 LIMITS_S = {"run": 30, "diagnose": 75}
 """Given to ``--time-limit``."""
 
+RANKS = 2
+"""On a machine with a single GPU, one where a GPU is needed."""
+
 GRACE_S = 100
 """To start and to end, on a machine that others use too."""
 
@@ -73,11 +76,16 @@ def score(situation: Situation, kind: str, cause: str) -> Score:
 
 def why_not(situation: Situation) -> str:
     """Why it cannot be tried here; empty where it can."""
+    return "" if ranks_of(situation) else "needs a GPU"
+
+
+def ranks_of(situation: Situation) -> int:
+    """As many as it is tried on here; 0 where it cannot be."""
     if not situation.cuda:
-        return ""
+        return RANKS
     import torch
 
-    return "" if torch.cuda.is_available() else "needs a GPU"
+    return min(RANKS, torch.cuda.device_count())
 
 
 def try_out(situation: Situation, folder: Path, commands: Sequence[str] = tuple(LIMITS_S)) -> Trial:
@@ -94,7 +102,7 @@ def try_out(situation: Situation, folder: Path, commands: Sequence[str] = tuple(
 
 
 def _said(situation: Situation, name: str, words: Sequence[str], before: Sequence[str], folder: Path) -> Said:
-    ranks = ["--gpus", "2", "--device", "cuda" if situation.cuda else "cpu"]
+    ranks = ["--gpus", str(ranks_of(situation)), "--device", "cuda" if situation.cuda else "cpu"]
     shown = ["ddpbench", name, *situation.words, *ranks]
     length = ["--steps", str(situation.steps)] if name == "run" else ["--no-verify"]
     bounds = ["--time-limit", str(LIMITS_S[name]), *length, "-o", str(folder)]

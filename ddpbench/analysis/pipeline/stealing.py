@@ -38,7 +38,8 @@ def stolen(case: Case) -> Stolen | None:
     if slow and not (decodes_on_device(case.record) and _crowded(given)):
         return None
     longer = times_as_long(case.around.beside, case.around.device)
-    return _measured(case, longer) if longer is not None and longer.has_interval else _by_cores(case)
+    told = longer is not None and (longer.has_interval or len(case.record.rounds) == 1)  # of a round by itself, no more is asked
+    return _measured(case, longer) if longer is not None and told else _by_cores(case)
 
 
 def decodes_on_device(record: Record) -> bool:
