@@ -72,6 +72,7 @@ def diagnosis(
     launch_gap: LaunchGap | None = None,
     pageable: float = 12e9,
     single: float | None = None,
+    given_beside: float | None = None,
 ) -> Job:
     """A job that ``diagnose`` would have left, judged.
 
@@ -79,6 +80,7 @@ def diagnosis(
     phases of the run, in ms, and ``device`` and the others those of the trainings around it where they differ. ``cpu_ms`` and
     ``wall_ms`` are what an image costs in a worker, ``told`` more fields of Loading. ``busy`` is the share of the ``cores`` that the job
     keeps busy, ``others`` are cores that others do, and ``throttled`` those that a quota kept from the job.
+    ``given_beside`` is what part of a batch the loader gave for each step beside it.
     """
     place = place or records.environment(ranks, usable_cores=cores)
     batch = config.batch_size or 0
@@ -109,7 +111,9 @@ def diagnosis(
 
     def training(label: str, changed: Mapping[str, float] | None, config: Config = config) -> Record:
         each = {**work, "data": 0.1, **(device or {}), **(changed or {})}
-        return records.record([each] * ranks, longer=STEADY, config=config, label=label, traces=dict.fromkeys(range(ranks), lead), **common)
+        given = {"loading": Loading(images=round(given_beside * images))} if label == BESIDE and given_beside is not None else {}
+        traces = {rank: {**lead, **given} for rank in range(ranks)}
+        return records.record([each] * ranks, longer=STEADY, config=config, label=label, traces=traces, **common)
 
     trainings = [
         training(DEVICE, None, resident),

@@ -45,7 +45,7 @@ def given(live: Session) -> int:
 
 
 def test_no_window_of_warm_up_begins_after_its_time(live: Session) -> None:
-    preparation, _, step_s = live.warm_up(0.0, limit_s=1e-9)
+    preparation, _, step_s = live.warm_up(0.0, limit_s=1e-9, least=0)
     assert (preparation.warmup_steps, given(live)) == (2, 2)
     assert step_s > 0, "of the second step"
     live.settle(1e-9)
@@ -54,10 +54,12 @@ def test_no_window_of_warm_up_begins_after_its_time(live: Session) -> None:
     assert given(live) == 4 + 2 + 5
 
 
-def test_without_a_limit_two_windows_are_looked_at() -> None:
+@pytest.mark.parametrize("limit_s", [None, 1e-9])
+def test_two_windows_are_looked_at_where_fewer_will_not_do(limit_s: float | None) -> None:
     live = session(world_of_one(), config(warmup=1))
-    preparation, _, _ = live.warm_up(0.0)
+    preparation, _, _ = live.warm_up(0.0, limit_s)
     assert preparation.warmup_steps >= 4
+    assert limit_s is None or preparation.warmup_steps == 4
 
 
 def test_no_portion_of_what_was_prefetched_is_trained_away_after_its_time(live: Session) -> None:

@@ -21,9 +21,10 @@ from imagery import image_tree
 from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
+from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.delivered import Delivered
 from ddpbench.experiments.diagnose.beside import Beside
-from ddpbench.experiments.diagnose.candidates import steps_beside
+from ddpbench.experiments.diagnose.candidates import round_beside
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
@@ -131,9 +132,14 @@ def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_o
     asked = Config(workload="situations.workloads:light_cifar", loader="situations.spoilt:far_away", workers=1, device="cpu")
     settled = settle(asked, False, 1)
     scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
-    steps_ms = steps_beside(scene, settled)
+    timed = round_beside(scene, settled)
+    assert timed is not None
+    steps_ms = [1000 * span for span in spans_of(timed)]
     assert len(steps_ms) >= 4
     assert min(steps_ms) > 1, "eight images of 2 ms each"
+    kept = kept_up([timed])
+    assert kept is not None
+    assert 0 < kept < 1, "of 12 ms, which is what one of them takes to come"
 
 
 @pytest.mark.slow
@@ -142,7 +148,7 @@ def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out
     settled = settle(asked, False, 1)
     scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
     with pytest.raises(ArmOver, match=r"^out of memory: "):
-        steps_beside(scene, settled)
+        round_beside(scene, settled)
     assert not multiprocessing.active_children(), "its workers are gone"
 
 
@@ -250,8 +256,6 @@ def test_every_turn_reads_another_order_and_all_ranks_the_same() -> None:
 class Counted:
     """A loader beside, which gives a batch whenever it is allowed to."""
 
-    in_flight = 2
-
     def __init__(self) -> None:
         self.taken, self.closed = 0, False
         self.allowed, self.took = threading.Semaphore(0), threading.Semaphore(0)
@@ -278,14 +282,16 @@ def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None
     for _ in range(5):
         images, _ = beside.next_batch(lambda: None)
         assert images is resident.images
+    counted.allowed.release(2)
+    assert all(counted.took.acquire(timeout=5) for _ in range(2))
     counted.allowed.release(10)
-    while counted.took.acquire(timeout=0.3):
-        pass
-    assert 2 <= counted.taken <= 3, "one was being taken, and no more are owed than can be in flight"
+    assert all(counted.took.acquire(timeout=5) for _ in range(3)), "however far ahead of the device the host was"
+    assert not counted.took.acquire(timeout=0.3)
     assert beside.worker_pids() == [os.getpid()]
     beside.close()
     assert counted.closed
-    assert counted.taken <= 3
+    assert beside.loading().images == 5 * len(images)
+    assert beside.loading().images == 0, "since the last call"
 
 
 def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:

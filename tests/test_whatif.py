@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diagnoses import DIAGNOSES, PIL_MS, SMALL, TORCH, WORK, alone_of, diagnosis, far_away, on_processors
+from diagnoses import DIAGNOSES, PIL_MS, SMALL, TORCH, WORK, alone_of, diagnosis, far_away, loader_steals_gpu, on_processors
 from msgspec.structs import replace
 
 from ddpbench.analysis.pipeline.experiments import diagnosed
@@ -174,6 +174,17 @@ def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -
     job.diagnosis.candidates[1] = candidate("dali-gpu", 0.1, 17_000.0, [60.0] * 20)
     fed = asked(job, loader="dali-gpu")
     assert 1000 * fed.price.after.step == pytest.approx(60, rel=0.02)
+    job.diagnosis.candidates[1] = replace(job.diagnosis.candidates[1], kept_up=0.5)
+    behind = asked(job, loader="dali-gpu")
+    half_a_batch_ms = 0.5 * 256 / 17_000.0 * 1000
+    assert 1000 * behind.price.after.step == pytest.approx(60 + half_a_batch_ms, rel=0.02)
+
+
+def test_what_a_loader_on_the_device_gave_beside_the_training_is_in_its_price() -> None:
+    keeps_up, behind = (loader_steals_gpu(given_beside=part) for part in (1.0, 0.5))
+    alone_ms = 1000 * 256 / 17_974.0
+    steps_ms = [1000 * asked(job, prefetch=4).price.before.step for job in (keeps_up, behind)]
+    assert steps_ms[1] - steps_ms[0] == pytest.approx(0.5 * alone_ms, rel=0.1)
 
 
 def test_another_share_of_the_decoding_is_priced_by_what_was_measured_of_it() -> None:

@@ -37,13 +37,16 @@ from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.parked import Parked
 from ddpbench.training.profile import kernel_ms
-from ddpbench.training.session import Session, first_step_patience_s
+from ddpbench.training.session import LEAST_WARM_UP, WARMUP_LIMIT_S, Session, first_step_patience_s
 from ddpbench.workloads import catalogue as workloads
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10
 CPU_JOB_S = 55.0
 """Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
+
+WARM_UP_SHARE = 0.25
+"""Of a time limit, what all arms together may take to warm up."""
 
 MOST_RAW = 64
 """Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
@@ -151,14 +154,24 @@ class Arm:
         except BaseException:
             loader.close()
             raise
-        warm_up_s = self._brief.warm_up_s if self._brief else None
+        warm_up_s = self._warm_up_s()
         if self._steps:
             self._session.settle(warm_up_s)
         else:
-            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin, warm_up_s)
+            least = 0 if self._brief else LEAST_WARM_UP
+            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin, warm_up_s, least)
             self._steps = self._steps_a_round(self._world.most(step_s))
         if not self.config.fresh:
             self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
+
+    def _warm_up_s(self) -> float | None:
+        """How long warming up may take where the time of the job is short; a round that is a training warms up by itself."""
+        if self._brief:
+            return self._brief.warm_up_s
+        limit_s = self.config.time_limit
+        if limit_s is None or self.config.fresh:
+            return None
+        return min(WARMUP_LIMIT_S[self._world.device.torch.type], WARM_UP_SHARE * limit_s / self._arms)
 
     def _clear_away(self, *_: object) -> None:
         self._left_over = None

@@ -93,6 +93,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     hw_decoder_load: float | None = None
     alone: list[Alone]
     step_ms: list[float] = []  # of training on batches that are there already, beside it; empty where that was not measured
+    kept_up: float | None = None  # images that it gave meanwhile, for one that was trained on: 1 where it keeps up
 
 
 class Diagnosis(msgspec.Struct, kw_only=True):

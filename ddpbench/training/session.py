@@ -38,8 +38,8 @@ from ddpbench.training.schedule import Schedule
 AGREEMENT = 0.03
 """Two warm-up windows agree when their step times differ by less than this fraction."""
 
-WARMUP_LIMIT = 10
-"""Warm-up goes on for at most this many windows."""
+LEAST_WARM_UP, WARMUP_LIMIT = 2, 10
+"""Warm-up goes on for at least and at most this many windows."""
 
 WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
 
@@ -98,10 +98,10 @@ class Session:
         self.steps_trained = 0
         self._ahead = False  # whether the loader was seen to be faster than the device
 
-    def warm_up(self, build_s: float, limit_s: float | None = None) -> tuple[Preparation, Attestation, float]:
+    def warm_up(self, build_s: float, limit_s: float | None = None, least: int = LEAST_WARM_UP) -> tuple[Preparation, Attestation, float]:
         """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
 
-        After ``limit_s`` seconds no window begins any more, also where there was none. A round that is a whole training needs one
+        After ``limit_s`` seconds no window begins any more that is not among the ``least``. A round that is a whole training needs one
         step: it is itself the time until everything has settled. All ranks agree on each decision, so that none of them waits for
         the others in a collective.
         """
@@ -109,7 +109,7 @@ class Session:
         first_batch_s, seen, step_s = self._first_step()
         first_step_s = perf_counter() - begin
         window, most = (1, 1) if self.config.fresh else (self.config.warmup or 1, WARMUP_LIMIT)
-        least = min(most, 0 if limit_s else 2)
+        least = min(most, least)
         limit_s = limit_s or WARMUP_LIMIT_S[self._device.torch.type]
         steps, agreed = 2, False
         for number in range(most):

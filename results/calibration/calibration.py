@@ -2,10 +2,10 @@
 
     python results/calibration/calibration.py [NAME...]
 
-For each training of ``PLANS`` (without names all that can be trained here): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts of every change
-from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in calibration.json, and
-told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it calibration.md and the picture
-calibration.png.
+For each training of ``PLANS`` (without names all that can be trained here): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts
+of every change from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in
+calibration.json, and told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it
+calibration.md and the picture calibration.png.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ SITUATIONS = (
     Situation(
         name="pageable-copies",
         done="batches of large images that are copied from pageable memory",
-        words=(*spoilt("pageable", 8, "alexnet"), "--no-pin-memory", "-b", "64", "--precision", "amp-bf16"),
+        words=(*spoilt("pageable", 8, "alexnet"), "--no-pin-memory", "-b", "64", "--precision", "amp-bf16", "--lr", "0.0001"),
         tree=True,
         kind="host-to-device-bound",
         cuda=True,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.compare import same_devices
 from ddpbench.analysis.pipeline.experiments import diagnosed
-from ddpbench.analysis.whatif.measured import step_spans
+from ddpbench.analysis.whatif.measured import kept_up, step_spans
 from ddpbench.record.diagnosis import BESIDE, DEVICE, Candidate
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
@@ -79,6 +79,7 @@ def _diagnosed(job: Job) -> Candidate:
         hw_decoder_load=config.hw_decoder_load,
         alone=job.diagnosis.alone,
         step_ms=spans,
+        kept_up=kept_up([timed for record in beside for timed in record.rounds]),
     )
 
 

@@ -10,7 +10,7 @@ from ddpbench.analysis.ranks import known
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import handing_s, image_cpu_s, of_threads, of_workers
 from ddpbench.analysis.whatif.curve import Curve
-from ddpbench.analysis.whatif.measured import copies_s, pageable_s, stolen_s
+from ddpbench.analysis.whatif.measured import behind_s, copies_s, pageable_s, stolen_s
 from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.diagnosis import Alone, Candidate
@@ -62,7 +62,7 @@ def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str
     told = [each.loading for each in candidate.alone if each.loading is not None]
     batches = None if loader.threaded or len(told) < len(candidate.alone) else of_workers([told], now.batch)
     made = batches or of_threads(candidate.alone)
-    steps, longer = _steps_beside(now, name, candidate.step_ms, patient)
+    steps, longer = _steps_beside(now, candidate, patient)
     image_cpu, trainer_cpu = _costs_of(now, candidate.alone, patient)
     return replace(
         now,
@@ -86,15 +86,16 @@ def _hand_over(told: Sequence[Loading]) -> float:
     return fmean(spans) / 1000 if spans else 0.0
 
 
-def _steps_beside(now: Situation, name: str, step_ms: Sequence[float], patient: Patient) -> tuple[Sequence[Sequence[float]], float]:
+def _steps_beside(now: Situation, candidate: Candidate, patient: Patient) -> tuple[Sequence[Sequence[float]], float]:
     """On the device alone, and by how much longer with what the new loader takes of it: seen beside it, else as the present one does."""
     if patient.case.around.device is None:
         raise Unmeasured("a step on batches that are there already", patient.run.diagnose())
-    now_on_device, on_device = spec_of(now.loader).on_device, spec_of(name).on_device
-    if on_device and step_ms:
-        return now.steps, max(0.0, fmean(step_ms) / 1000 - fmean(span for each in now.steps for span in each))
+    now_on_device, on_device = spec_of(now.loader).on_device, spec_of(candidate.loader).on_device
+    if on_device and candidate.step_ms:
+        taken = max(0.0, fmean(candidate.step_ms) / 1000 - fmean(span for each in now.steps for span in each))
+        return now.steps, taken + behind_s(1.0 if candidate.kept_up is None else candidate.kept_up, now.batch, candidate.alone)
     taken = stolen_s(patient.case) if not (on_device or now_on_device) else 0.0
-    return now.steps, _wire(now.loader, name) * (copies_s(patient.case) + pageable_s(patient.case)) + taken
+    return now.steps, _wire(now.loader, candidate.loader) * (copies_s(patient.case) + pageable_s(patient.case)) + taken
 
 
 def _wire(loader: str, other: str) -> float:

@@ -20,6 +20,7 @@ from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import Batches, handing_s, image_cpu_s, of_threads, of_workers
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.situation import Situation
+from ddpbench.record.diagnosis import Alone
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import PHASES
@@ -125,9 +126,33 @@ def stolen_s(case: Case) -> float:
     device, longer = step_s(case.around.device), longer_s(case.around.beside, case.around.device)
     if device is None or longer is None or case.record.environment.device_type != "cuda":
         return 0.0
-    alone = [each.images_per_s for each in case.around.diagnosis.alone] if case.around.diagnosis else []
-    loaded = min(1.0, min(alone) * (device + longer) / (case.record.config.batch_size or 1)) if alone else 1.0
+    batch = case.record.config.batch_size or 1
+    alone = case.around.diagnosis.alone if case.around.diagnosis else []
+    told = kept_up(case.around.beside.rounds) if case.around.beside else None
+    if spec_of(case.record.config.loader).on_device and told is not None:
+        return max(0.0, longer) + behind_s(told, batch, alone)
+    loaded = min(1.0, _slowest(alone) * (device + longer) / batch) if alone else 1.0
     return max(0.0, longer) / max(LEAST_LOADED, loaded)
+
+
+def kept_up(rounds: Sequence[Round]) -> float | None:
+    """Of the images that were trained on, what part the loader beside gave meanwhile: at most 1. None where that was not counted."""
+    traces = [trace for timed in rounds for trace in timed.traces]
+    given = [trace.loading.images for trace in traces if trace.loading is not None]
+    trained = sum(trace.images for trace in traces)
+    return min(1.0, sum(given) / trained) if given and trained else None
+
+
+def behind_s(kept_up: float, batch: int, alone: Sequence[Alone]) -> float:
+    """Seconds of a step for which the training waits where a loader on its device gives it only that part of a batch while both work.
+
+    The rest it makes with the device for itself, as fast as alone.
+    """
+    return (1 - kept_up) * batch / _slowest(alone) if alone else 0.0
+
+
+def _slowest(alone: Sequence[Alone]) -> float:
+    return min(each.images_per_s for each in alone)
 
 
 def _steps(case: Case) -> tuple[list[list[float]], float, list[Assumption]]:

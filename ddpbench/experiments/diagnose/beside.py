@@ -13,8 +13,6 @@ from ddpbench.record.loading import Loading
 class Working(Protocol):
     """What is asked of the loader beside."""
 
-    in_flight: int
-
     def worker_pids(self) -> list[int]: ...
 
     def close(self) -> None: ...
@@ -23,7 +21,8 @@ class Working(Protocol):
 class Beside:
     """Gives the batches of ``resident``, and for each takes one of ``working`` and drops it, in a thread that nobody waits for.
 
-    A loader that is slower than the training is always behind, and never rests. ``take`` takes its next batch.
+    As many as are trained on, also where the host issues all steps of a round long before the device is done with them. A loader that
+    is slower than the training is always behind, and never rests. ``take`` takes its next batch.
     """
 
     in_flight = 0
@@ -31,8 +30,8 @@ class Beside:
     def __init__(self, resident: Loader, working: Working, take: Callable[[], object]) -> None:
         self.data = resident.data
         self._resident, self._working, self._take = resident, working, take
-        self._most_owed = max(1, working.in_flight)
         self._owed, self._closing = 0, False
+        self._batch = self._taken = 0  # images in each, and all that were taken
         self._changed = threading.Condition()
         self._failed: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="ddpbench-beside", daemon=True)
@@ -42,12 +41,16 @@ class Beside:
         if self._failed:
             raise self._failed
         with self._changed:
-            self._owed = min(self._owed + 1, self._most_owed)
+            self._owed += 1
             self._changed.notify()
-        return self._resident.next_batch(in_hand)
+        batch = self._resident.next_batch(in_hand)
+        self._batch = len(batch[1])
+        return batch
 
-    def loading(self) -> Loading | None:
-        return None
+    def loading(self) -> Loading:
+        """How many images were taken since the last call."""
+        taken, self._taken = self._taken, 0
+        return Loading(images=taken)
 
     def worker_pids(self) -> list[int]:
         return self._working.worker_pids()
@@ -72,3 +75,4 @@ class Beside:
             except Exception as problem:  # the training's own thread raises it
                 self._failed = problem
                 return
+            self._taken += self._batch

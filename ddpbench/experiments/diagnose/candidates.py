@@ -13,7 +13,7 @@ import msgspec
 
 from ddpbench.analysis.pipeline.cures import NEARLY_ALL
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.whatif.measured import spans_of
+from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.check import check
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.arms import Arm, Terms
@@ -25,6 +25,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, Candidate
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import spec_of
+from ddpbench.record.record import Round
 from ddpbench.workloads import catalogue as workloads
 
 OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
@@ -79,17 +80,19 @@ def _filled(scene: Scene) -> float:
 def _measured(scene: Scene, config: Config) -> Candidate:
     world = scene.ground.world
     alone = on_every_rank(world, partial(loader_alone, scene.openers.elsewhere(config), world, scene.window_s / 2))
+    beside = round_beside(scene, config) if spec_of(config.loader).gpu else None
     return Candidate(
         loader=config.loader or "",
         workers=config.workers or 0,
         hw_decoder_load=config.hw_decoder_load,
         alone=of_all_ranks(alone, world),
-        step_ms=steps_beside(scene, config) if spec_of(config.loader).gpu else [],
+        step_ms=[1000 * span for span in spans_of(beside)] if beside else [],
+        kept_up=kept_up([beside]) if beside else None,
     )
 
 
-def steps_beside(scene: Scene, config: Config) -> list[float]:
-    """What steps take on batches that lie on the device while that loader works, on rank 0; empty on the others.
+def round_beside(scene: Scene, config: Config) -> Round | None:
+    """Training on batches that lie on the device while that loader works, on rank 0; None on the others.
 
     Raises ArmOver, on every rank, where there is no room for both on one of them.
     """
@@ -99,7 +102,7 @@ def steps_beside(scene: Scene, config: Config) -> list[float]:
     arm.enter()
     timed = arm.round(0)
     arm.leave()
-    return [1000 * span for span in spans_of(timed)] if timed else []
+    return timed
 
 
 def _none(scene: Scene) -> str:
