@@ -1,11 +1,11 @@
 """How good the predictions are: trainings with a known fault are diagnosed, changes to them predicted, and then measured.
 
-    python results/calibration/calibration.py [NAME...]
+    python results/calibration/calibration.py [NAME...] [--page]
 
 For each training of ``PLANS`` (without names all that can be trained here): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts
 of every change from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in
-calibration.json, and told something, is not measured again; remove it to begin anew. Writes calibration.json, and from it
-calibration.md and the picture calibration.png.
+calibration.json, and told something, is not measured again; remove it to begin anew. Writes calibration.json, and from that and from
+the cures which the diagnoses in ../h200 tried themselves calibration.md and the picture calibration.png; with --page these two alone.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import ratio  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
+from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
 from ddpbench.record.prediction import Change  # noqa: E402
 from ddpbench.record.record import Job, load  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
+PROVED = HERE.parent / "h200"
 DIAGNOSE_S = {"cpu": 36, "cuda": 75}
 RUN_S, GRACE_S = 30, 120
 LONGER = 3
@@ -138,18 +140,19 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         return self.low <= self.measured <= self.high
 
 
-def main(names: Sequence[str]) -> None:
+def main(names: Sequence[str], page_only: bool) -> None:
     known = {plan.name: plan for plan in PLANS}
     if unknown := set(names) - known.keys():
         sys.exit(f"no such training: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     kept = Path(os.environ.get("CALIBRATION_KEPT") or tempfile.mkdtemp())
     pairs = msgspec.json.decode(RECORD.read_bytes(), type=list[Pair]) if RECORD.exists() else []
-    for name in names or [plan.name for plan in PLANS if plan.can_be_tried]:
+    for name in () if page_only else names or [plan.name for plan in PLANS if plan.can_be_tried]:
         there = {pair.change for pair in pairs if pair.training == name and pair.error is not None}
         for pair in measured(known[name], known, kept, there):
             print(f"{pair.training}: {pair.change}: predicted {pair.predicted}, measured {pair.measured} {pair.problem}", flush=True)
             pairs = [each for each in pairs if (each.training, each.change) != (pair.training, pair.change)] + [pair]
             RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1) + b"\n")
+    pairs += [pair for file in sorted(PROVED.glob("diagnose-*.json")) for pair in proved(load(file))]
     PAGE.write_text(page(pairs))
     draw(pairs)
 
@@ -169,6 +172,29 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
             run = run_arms(plan, kept, field, values, job)
             found += [finished(plan, field, value, predicted[field, value], run) for value in values]
     return found
+
+
+def proved(job: Job) -> list[Pair]:
+    """What a diagnosis predicted, and tried itself."""
+    real = job.records[0]
+    ranks, config = real.world_size, real.config
+    training = (
+        f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {ranks} x {real.environment.places[0].device}, proof"
+    )
+    return [
+        Pair(
+            training=training,
+            change=each.prediction.change.words,
+            predicted=each.prediction.gain,
+            low=each.prediction.low,
+            high=each.prediction.high,
+            measured=each.measured.center,
+            measured_low=each.measured.low,
+            measured_high=each.measured.high,
+        )
+        for each in outcomes(job)
+        if each.measured is not None and each.measured.has_interval
+    ]
 
 
 def diagnosis(plan: Plan, kept: Path) -> Job | str:
@@ -254,7 +280,8 @@ def page(pairs: Sequence[Pair]) -> str:
         "",
         "Trainings with a known fault (`tests/situations/`), and a few without, two ranks on two cores unless said. Each is diagnosed,",
         "every change is predicted from that record alone, and then measured: the setting as it is and the changed one as arms of one",
-        "job that take turns. *Inside* is a measured gain that lies in the predicted 90% interval.",
+        "job that take turns; of a *proof* the diagnosis itself tried the change, after its prediction was on record. *Inside* is a",
+        "measured gain that lies in the predicted 90% interval.",
         "",
         "```",
         "python results/calibration/calibration.py",
@@ -313,7 +340,7 @@ def draw(pairs: Sequence[Pair]) -> None:
     ends = [min(min(pair.low, pair.measured) for pair in whole) / 1.1, max(max(pair.high, pair.measured) for pair in whole) * 1.1]
     axes.plot(ends, ends, color="0.4", linewidth=1, linestyle="--", label="predicted = measured")
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    ticks = [tick for tick in (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8) if ends[0] <= tick <= ends[1]]
+    ticks = [tick for tick in (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16) if ends[0] <= tick <= ends[1]]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(matplotlib.ticker.FixedLocator(ticks))
         axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
@@ -326,4 +353,4 @@ def draw(pairs: Sequence[Pair]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([word for word in sys.argv[1:] if word != "--page"], "--page" in sys.argv)
