@@ -9,8 +9,12 @@ import torch
 from torch import nn
 from training import InMemory, config, session, tiny_net, world_of_one
 
+from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.settle import settle
 from ddpbench.machine.pulse import Pulse
-from ddpbench.training.session import Session
+from ddpbench.record.config import Config
+from ddpbench.training import session as training_session
+from ddpbench.training.session import LEAST_WARM_UP, WARMUP_LIMIT, Session
 
 CPU = torch.device("cpu")
 
@@ -76,3 +80,14 @@ def test_a_loader_is_closed_before_the_next_is_opened(live: Session) -> None:
     live.start_over(tiny_net().state_dict(), Opened)
     live.round(1, drain_s=0.0)
     assert given(live) == 1
+
+
+@pytest.mark.parametrize(("limit_s", "windows"), [(None, WARMUP_LIMIT), (1e-6, LEAST_WARM_UP), (1e6, WARMUP_LIMIT)])
+def test_a_short_time_for_a_job_is_short_for_its_warming_up(limit_s: float | None, windows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_session, "AGREEMENT", -1.0)  # no two windows agree
+    asked = Config(workload="disc-mlp-2", device="cpu", warmup=1, steps=1, rounds=1, time_limit=limit_s)
+    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2))
+    arm.enter()
+    assert arm.preparation is not None
+    assert arm.preparation.warmup_steps == 2 + windows
+    arm.leave()

@@ -294,6 +294,20 @@ def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None
     assert beside.loading().images == 0, "since the last call"
 
 
+def test_what_is_owed_from_before_a_round_is_not_taken_in_it() -> None:
+    counted = Counted()
+    beside = Beside(Resident(torch.device("cpu")), counted, counted.take)
+    for _ in range(5):
+        images, _ = beside.next_batch(lambda: None)
+    counted.allowed.release()
+    assert counted.took.acquire(timeout=5)
+    assert beside.loading().images <= len(images)
+    counted.allowed.release(10)
+    assert counted.took.acquire(timeout=5), "which was begun before"
+    assert not counted.took.acquire(timeout=0.3)
+    beside.close()
+
+
 def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
     counted, failed = Counted(), threading.Event()
 

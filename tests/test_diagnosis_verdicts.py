@@ -21,7 +21,7 @@ from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.loading import CoreUse
-from ddpbench.record.record import Job, Record
+from ddpbench.record.record import Job, LaunchGap, Record
 from ddpbench.record.verdict import CAUSES, VERDICTS, Verdict
 
 
@@ -199,6 +199,29 @@ def test_what_training_beside_the_loader_shows_in_every_round_is_named_in_spite_
     found = loader_steals_gpu(longer=(1.0, 1.08, 0.95, 1.05, 0.97)).records[0].verdict
     assert found is not None
     assert found.kind == "loader-steals-gpu"
+
+
+UNSTEADY = (1.0, 1.3, 0.8, 1.2, 0.9)
+
+
+def of_launches(lead_ms: float) -> Job:
+    return diagnosis(9000.0, longer=UNSTEADY, lead_ms=lead_ms, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=40.0))
+
+
+def test_what_the_profiler_saw_once_is_not_seen_in_every_round() -> None:
+    found = of_launches(lead_ms=40.0).records[0].verdict
+    assert found is not None
+    assert found.kind == "inconclusive"
+
+
+@pytest.mark.parametrize(("rounds", "kind"), [(None, "launch-bound"), (1, "inconclusive")])
+def test_rounds_without_a_training_on_the_device_tell_nothing_of_its_launches(rounds: int | None, kind: str) -> None:
+    job = of_launches(lead_ms=0.2)
+    job.records[1].rounds = job.records[1].rounds[:rounds]
+    judge(job.records[0], (), job.command, experiments_of(job))
+    found = job.records[0].verdict
+    assert found is not None
+    assert found.kind == kind
 
 
 def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: float | None = 0.3, **cost: Any) -> Record:

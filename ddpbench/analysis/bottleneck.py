@@ -23,10 +23,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
 EXPLAINS_NOISE = ("loader-steals-cpu", "loader-steals-gpu", "noisy-neighbour", "data-bound", "host-to-device-bound")
-"""Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job.
-
-So do launches: they come from a processor. But a loader at work there may be what keeps them.
-"""
+"""Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job."""
 
 FAR_ABOVE_NOISE = 10
 """A rank that is slow in every round by so many times what the rounds vary is no chance."""
@@ -57,12 +54,13 @@ def _doubt(case: Case, found: Verdict) -> str:
     cut = pieces(record)
     spread = variation([timed.images_per_s for timed in cut.rounds])
     each_piece = replace(case, record=cut).each_round()
-    explained = _explains_noise(case, found) and all(first_limit(piece).kind == found.kind for piece in each_piece)
+    explained = all(_explains_noise(piece, found) and first_limit(piece).kind == found.kind for piece in each_piece)
     explained |= case.summary.slow is not None and found.kind == "straggler" and case.summary.slow.excess >= FAR_ABOVE_NOISE * spread
     what = "rounds" if cut is record else "parts of a round"
     return "" if spread <= MOST_VARIATION or explained else f"the {what} vary by {spread:.1%}, too much for a confident verdict"
 
 
 def _explains_noise(case: Case, found: Verdict) -> bool:
+    """Launches come from a processor, and vary by nature, too; but a loader at work there may be what keeps them."""
     loads_beside = not spec_of(case.record.config.loader).resident and case.around.device is None
     return found.kind in EXPLAINS_NOISE or (found.kind == "launch-bound" and not loads_beside)

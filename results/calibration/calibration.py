@@ -30,6 +30,7 @@ from imagery import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import ratio  # noqa: E402
+from ddpbench.analysis.pipeline.experiments import diagnosed  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
 from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402
@@ -176,7 +177,7 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
 
 def proved(job: Job) -> list[Pair]:
     """What a diagnosis predicted, and tried itself."""
-    real = job.records[0]
+    real = diagnosed(job) or job.records[0]
     ranks, config = real.world_size, real.config
     training = (
         f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {ranks} x {real.environment.places[0].device}, proof"

@@ -62,5 +62,6 @@ def longer_s(other: Record | None, base: Record | None) -> float | None:
 
 
 def _round_of(record: Record | None, index: int) -> Record | None:
+    """That round as if it were all; the profiler's window was of none."""
     chosen = [timed for timed in record.rounds if timed.index == index] if record else []
-    return msgspec.structs.replace(record, rounds=chosen) if record and chosen else None
+    return msgspec.structs.replace(record, rounds=chosen, launch_gap=None) if record and chosen else None

@@ -122,7 +122,9 @@ def pageable_s(case: Case) -> float:
 
 
 def stolen_s(case: Case) -> float:
-    """Seconds of a step on a GPU that loading its batch takes from it, as far as the loader beside it kept up."""
+    """Seconds by which loading its batch makes a step on a GPU longer: by what it takes from it, and of a loader on the device, where
+    what it gave beside was counted, by what the training waits for the rest of the batch.
+    """
     device, longer = step_s(case.around.device), longer_s(case.around.beside, case.around.device)
     if device is None or longer is None or case.record.environment.device_type != "cuda":
         return 0.0
@@ -143,12 +145,12 @@ def kept_up(rounds: Sequence[Round]) -> float | None:
     return min(1.0, sum(given) / trained) if given and trained else None
 
 
-def behind_s(kept_up: float, batch: int, alone: Sequence[Alone]) -> float:
+def behind_s(part: float, batch: int, alone: Sequence[Alone]) -> float:
     """Seconds of a step for which the training waits where a loader on its device gives it only that part of a batch while both work.
 
     The rest it makes with the device for itself, as fast as alone.
     """
-    return (1 - kept_up) * batch / _slowest(alone) if alone else 0.0
+    return (1 - part) * batch / _slowest(alone) if alone else 0.0
 
 
 def _slowest(alone: Sequence[Alone]) -> float:

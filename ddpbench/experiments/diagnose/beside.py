@@ -40,16 +40,17 @@ class Beside:
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
         if self._failed:
             raise self._failed
+        batch = self._resident.next_batch(in_hand)
         with self._changed:
+            self._batch = len(batch[1])
             self._owed += 1
             self._changed.notify()
-        batch = self._resident.next_batch(in_hand)
-        self._batch = len(batch[1])
         return batch
 
     def loading(self) -> Loading:
-        """How many images were taken since the last call."""
-        taken, self._taken = self._taken, 0
+        """How many images were taken since the last call. What is owed from before it is let off: it would be taken beside other steps."""
+        with self._changed:
+            taken, self._taken, self._owed = self._taken, 0, 0
         return Loading(images=taken)
 
     def worker_pids(self) -> list[int]:
@@ -75,4 +76,5 @@ class Beside:
             except Exception as problem:  # the training's own thread raises it
                 self._failed = problem
                 return
-            self._taken += self._batch
+            with self._changed:
+                self._taken += self._batch

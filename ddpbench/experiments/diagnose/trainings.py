@@ -13,7 +13,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.workloads import catalogue as workloads
 
-LEAST_WARM_UP = 2
+LEAST_STEPS = 2
 
 
 def with_a_loader(config: Config) -> Config:
@@ -35,7 +35,7 @@ def trainings(real: Config, ranks: int) -> tuple[list[Cell], dict[str, str]]:
 
     Each warms up anew in every turn: where nobody says how long, two steps at least, and on until two windows agree.
     """
-    real = msgspec.structs.replace(real, warmup=real.warmup or LEAST_WARM_UP)
+    real = msgspec.structs.replace(real, warmup=real.warmup or LEAST_STEPS)
     resident = msgspec.structs.replace(real, loader=SYNTHETIC, data_dir=None, download=False)
     cells, left_out = [Cell(real, REAL), Cell(resident, DEVICE)], {}
     if real.loader == "tensor" or real.workers == 0:
