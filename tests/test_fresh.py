@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
+from ddpbench.data.loader import Loader
+from ddpbench.data.open import open_loader
+from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.settle import settle
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.config import Config
 from ddpbench.training.ledger import digest
 from ddpbench.training.session import Session
 
@@ -76,3 +84,26 @@ def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
     assert trained(plain, seed=1) == trained(logging, seed=1)
     plain.discard()
     logging.discard()
+
+
+def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None:
+    opened: list[int] = []
+
+    def opener(config: Config, *where: Any) -> Loader:
+        opened.append(config.seed)
+        return open_loader(config, *where)
+
+    asked = Config(workload="disc-mlp-2", device="cpu", loader="torch", workers=0, steps=3, rounds=2, fresh=True, validate=False)
+    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2, opener=opener))
+    losses = []
+    for turn in range(2):
+        arm.enter()
+        timed = arm.round(turn)
+        arm.leave()
+        assert timed is not None
+        losses.append(timed.traces[0].numerics.last_loss)
+    assert opened == [0, 0, 1], "to warm up, and for each of two rounds"
+    again = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2))
+    again.enter()
+    assert [again.round(turn).traces[0].numerics.last_loss for turn in range(2)] == losses  # type: ignore[union-attr]
+    again.leave()

@@ -31,6 +31,7 @@ from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
 from ddpbench.record.trace import Trace
@@ -141,14 +142,16 @@ class Arm:
         if self._arms > 1 and not self._steps and not self._brief:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
-        loader = self._open_loader(self.config.seed)
+        settles = self.config.fresh and self.data is not None and bool(self._steps)
+        loader = self._resident() if settles else self._open_loader(self.config.seed)
         if self._brief and self._brief.on_trial and not self._steps:
             self._pulse.enter(TRIAL)
             self._pulse.patience_s = first_step_patience_s(self.config)
             agree_that_it_works(self.config, model, loss_of, loader, self._world)
         if self._beside:
             loss_of.register_forward_hook(self._clear_away)
-        self.data, self._in_flight = self.data or loader.data, loader.in_flight
+        if not settles:
+            self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
             self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
@@ -188,6 +191,12 @@ class Arm:
         passed = partial(self._pulse.enter, "opening the loader")
         opener = partial(open_loader, first_batch=first_batch, passed=passed) if first_batch else self._opener
         return opener(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+
+    def _resident(self) -> Loader:
+        """A batch that lies on the device: enough to settle on where each round opens a loader anyway, whose workers start slowly."""
+        self._pulse.enter("opening the loader")
+        config, world = msgspec.structs.replace(self.config, loader=SYNTHETIC, data_dir=None), self._world
+        return open_loader(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
 
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""
