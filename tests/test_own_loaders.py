@@ -15,12 +15,12 @@ import psutil
 import pytest
 import torch
 from loading import config, opened, take
+from test_interrupts import rounds_on_disk
 
 from ddpbench.data.catalogue import find
 from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import BenchError, UsageError
-from ddpbench.record.record import load
 
 
 def own(name: str, **asked: object) -> object:
@@ -75,7 +75,7 @@ def test_a_helper_of_its_that_hears_nothing_is_left_to_nobody(start: Callable[..
     rounds = ["--rounds", "100000" if interrupted else "1"]
     running = start([sys.executable, "-m", "ddpbench", *words, *rounds], env={"PYTHONPATH": str(Path(__file__).parent)})
     if interrupted:
-        running.until(lambda: any(load(path).records[0].rounds for path in results.glob("*.json") if path.stat().st_size))
+        running.until(lambda: rounds_on_disk(results) >= 1)
         os.kill(running.pid, signal.SIGTERM)
     assert running.wait(60).returncode == (143 if interrupted else 0)
     assert running.left_behind() == []

@@ -46,6 +46,9 @@ LEAST_STEPS_CUDA = 10
 CPU_JOB_S = 55.0
 """Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
 
+OPENING = "opening the loader"
+"""The phase of a run in which an arm gets its loader."""
+
 WARM_UP_SHARE = 0.25
 """Of a time limit, what all arms together may take to warm up."""
 
@@ -142,16 +145,14 @@ class Arm:
         if self._arms > 1 and not self._steps and not self._brief:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
-        settles = self.config.fresh and self.data is not None and bool(self._steps)
-        loader = self._resident() if settles else self._open_loader(self.config.seed)
+        loader = self._resident() if self.config.fresh and self.data else self._open_loader(self.config.seed)
         if self._brief and self._brief.on_trial and not self._steps:
             self._pulse.enter(TRIAL)
             self._pulse.patience_s = first_step_patience_s(self.config)
             agree_that_it_works(self.config, model, loss_of, loader, self._world)
         if self._beside:
             loss_of.register_forward_hook(self._clear_away)
-        if not settles:
-            self.data, self._in_flight = self.data or loader.data, loader.in_flight
+        self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
             self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
@@ -186,17 +187,18 @@ class Arm:
         return model
 
     def _open_loader(self, seed: int, first_batch: int = 0) -> Loader:
-        self._pulse.enter("opening the loader")
-        config, world = msgspec.structs.replace(self.config, seed=seed), self._world
-        passed = partial(self._pulse.enter, "opening the loader")
+        passed = partial(self._pulse.enter, OPENING)
         opener = partial(open_loader, first_batch=first_batch, passed=passed) if first_batch else self._opener
-        return opener(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+        return self._opened(opener, msgspec.structs.replace(self.config, seed=seed))
 
     def _resident(self) -> Loader:
         """A batch that lies on the device: enough to settle on where each round opens a loader anyway, whose workers start slowly."""
-        self._pulse.enter("opening the loader")
-        config, world = msgspec.structs.replace(self.config, loader=SYNTHETIC, data_dir=None), self._world
-        return open_loader(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+        return self._opened(open_loader, msgspec.structs.replace(self.config, loader=SYNTHETIC, data_dir=None))
+
+    def _opened(self, opener: Opener, config: Config) -> Loader:
+        self._pulse.enter(OPENING)
+        world = self._world
+        return opener(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
 
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""

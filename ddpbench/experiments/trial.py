@@ -17,7 +17,7 @@ from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.together import on_every_rank
 from ddpbench.machine.room import with_room
-from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
+from ddpbench.machine.switches import set_for_training
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -70,8 +70,7 @@ def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: L
     which a loader copies while the first is trained on.
     """
     device, spec = world.device, PRECISIONS[config.precision]
-    set_tf32(spec.tf32)
-    set_cudnn_benchmark()  # as in training: what cuDNN chose for a shape it keeps
+    set_for_training(spec.tf32)
     model = on_device(copy.deepcopy(model), config, device)
     runnable = compiled(model, config)
     images, labels = loader.next_batch(lambda: None)

@@ -29,6 +29,10 @@ def set_threads(threads: int | None) -> None:
     torch.set_num_threads(threads or _SHIPPED_THREADS)
 
 
-def set_cudnn_benchmark() -> None:
-    """cuDNN tries its algorithms for each new shape, in warm-up."""
+def set_for_training(tf32: bool | None) -> None:
+    """TF32 as ``set_tf32`` has it, and cuDNN tries its algorithms for each new shape. What it chose then it keeps.
+
+    So this comes before the first step of a model, also of one that is only tried.
+    """
+    set_tf32(tf32)
     torch.backends.cudnn.benchmark = True

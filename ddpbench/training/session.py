@@ -19,7 +19,7 @@ from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.nvml import HealthWatch
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.room import with_room
-from ddpbench.machine.switches import set_cudnn_benchmark, set_tf32
+from ddpbench.machine.switches import set_for_training
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -78,8 +78,7 @@ class Session:
         self._world, self._pulse, self._device = world, pulse, world.device
         self._spec = PRECISIONS[config.precision]
         refuse_impossible(self._spec, self._device, config.engine, config.static_loss_scale)
-        set_tf32(self._spec.tf32)
-        set_cudnn_benchmark()
+        set_for_training(self._spec.tf32)
         torch.manual_seed(config.seed)
         pulse.patience_s = first_step_patience_s(config)
 

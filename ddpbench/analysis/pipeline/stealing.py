@@ -38,8 +38,9 @@ def stolen(case: Case) -> Stolen | None:
     if slow and not (decodes_on_device(case.record) and _crowded(given)):
         return None
     longer = times_as_long(case.around.beside, case.around.device)
-    told = longer is not None and (longer.has_interval or len(case.record.rounds) == 1)  # of a round by itself, no more is asked
-    return _measured(case, longer) if longer is not None and told else _by_cores(case)
+    if longer is not None and (longer.has_interval or len(case.record.rounds) == 1):  # of a round by itself no interval is asked
+        return _measured(case, longer)
+    return _by_cores(case)
 
 
 def decodes_on_device(record: Record) -> bool:
