@@ -46,9 +46,9 @@ def t4_tensor_cores(quick: bool) -> list[Cell]:
 
 def wrn_cifar10_apex_levels(quick: bool) -> list[Cell]:
     """A Wide-ResNet under the levels O0 to O3; then the claim on two weak cores, for it and for a smaller one, at batch 512."""
-    workload, smaller, batch, large = "wrn28x10-cifar10", "wrn16x4-cifar10", 128, 512
+    workload, smaller, batch, large = "wrn28x10-cifar10", "wrn16x2-cifar10", 128, 512
     whole = _common(epochs=10, rounds=1, schedule="linear", loader="torch")
-    starved = _common(20, rounds=3, loader="torch", cores=2, workers=2, validate=False)
+    starved = _common(20, rounds=5, loader="torch", cores=2, workers=2, validate=False)
     if quick:
         workload, smaller, batch, large = "wrn10x2-cifar10", "wrn10x1-cifar10", 1, 2
         whole |= SHORT
