@@ -23,7 +23,8 @@ from ddpbench.record.record import Job, LaunchGap, save
 from ddpbench.report.console import make_console
 from ddpbench.report.whatif import render_answer
 
-KEPT = Path(__file__).parent.parent / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
+RESULTS = Path(__file__).parent.parent / "results"
+KEPT = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 DEVICE_RATE = 256 / (sum(WORK.values()) + 0.5) * 1000
 """Images/s that a made-up GPU trains of batches that lie there."""
 
@@ -73,6 +74,15 @@ def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
     cost = sum(uneven) / len(uneven) / 256
     heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, told={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
     assert gain(heavy, prefetch=8) > 1.05
+
+
+def test_what_threads_of_the_trainer_take_of_the_cores_is_counted_once() -> None:
+    """The kept diagnosis of fifteen threads on sixteen cores, which hold up the training."""
+    from ddpbench.record.record import load
+
+    fewer = asked(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json"), workers=8)
+    assert abs(log(fewer.price.miss)) < 0.1
+    assert fewer.price.gain == pytest.approx(8 / 15, rel=0.05)
 
 
 def test_handing_batches_over_takes_as_much_of_the_cores_with_fewer_workers() -> None:

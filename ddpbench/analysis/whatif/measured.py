@@ -233,7 +233,7 @@ def _trainer_cpu(case: Case, load: float) -> tuple[Curve | None, float]:
     That is the second that is returned: as with nobody training, but no more than the run itself took for it.
     """
     node, diagnosis, batch = need(case.record), case.around.diagnosis, case.record.config.batch_size or 0
-    told = all(trace.loading is not None for timed in case.record.rounds for trace in timed.traces)
+    told = all(trace.loading is not None and trace.loading.cpu_s for timed in case.record.rounds for trace in timed.traces)
     alone = _cpu_s(case.around.device, with_workers=True) if case.around.device else None
     beside = _cpu_s(case.record, with_workers=False) if told else None
     handing = batch * handing_s(diagnosis.alone) if diagnosis and diagnosis.alone and node.workers else 0.0
