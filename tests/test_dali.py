@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import imagery
 import pytest
@@ -20,9 +21,11 @@ from ddpbench.data.dali.costs import stage_costs
 from ddpbench.data.dali.feed import Feed
 from ddpbench.data.dali.gpu import gpu_graph
 from ddpbench.data.dali.graph import Name
+from ddpbench.data.dali.turns import Turns, in_turn
 from ddpbench.data.open import open_host
 from ddpbench.data.plan import ShardPlan
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.loaders import LOADERS
 
 CLASSES = 13
 
@@ -73,15 +76,32 @@ def dali_threads(kind: str = "[DALI]") -> list[str]:
     return [name.read_text().strip() for name in names if name.exists() and name.read_text().startswith(kind)]
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """How each of DALI's pipelines is asked for."""
+    import nvidia.dali
+
+    asked = []
+
+    class Noted(nvidia.dali.Pipeline):  # type: ignore[misc]
+        def __init__(self, **how: Any) -> None:
+            asked.append(how)
+            super().__init__(**how)
+
+    monkeypatch.setattr(nvidia.dali, "Pipeline", Noted)
+    return asked
+
+
 @NO_DALI
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_the_plan_is_the_one_that_torch_reads(shuffle: bool, tree: Path) -> None:
+@pytest.mark.parametrize("threads", [0, 7, 11])
+def test_the_plan_is_the_one_that_torch_reads(threads: int, shuffle: bool, tree: Path) -> None:
     for rank in range(2):
         drawn = []
-        for loader in ("torch", "dali-cpu"):
-            settled = config(loader, tree, workers=0, batch_size=3, shuffle=shuffle)
+        for loader, workers in (("torch", 0), ("dali-cpu", threads)):
+            settled = config(loader, tree, workers=workers, batch_size=3, shuffle=shuffle)
             with opened(settled, rank=rank, world_size=2) as live:
-                drawn.append(take(live, 9)[1].tolist())
+                drawn.append(take(live, 12)[1].tolist())
         assert drawn[0] == drawn[1]
 
 
@@ -100,12 +120,21 @@ def test_the_middle_of_an_image_looks_as_pil_has_it(channels_last: bool, tmp_pat
 @NO_DALI
 def test_threads_are_as_many_as_asked_for_and_end_with_the_loader(tree: Path) -> None:
     before = dali_threads()
-    for workers in (1, 3):
+    for workers, pipelines in ((1, 1), (3, 1), (7, 2)):
         with opened(config("dali-cpu", tree, workers=workers)) as live:
             take(live, 2)
             assert len(dali_threads("[DALI][TP")) == workers
-            assert (live.worker_pids(), live.in_flight) == ([], 2)
+            assert (live.worker_pids(), live.in_flight) == ([], 2 * pipelines)
         assert dali_threads() == before
+
+
+@NO_DALI
+def test_each_pipeline_draws_crops_and_flips_of_its_own(asked: list[dict[str, Any]], tree: Path) -> None:
+    for rank in range(2):
+        with opened(config("dali-cpu", tree, workers=15), rank=rank, world_size=2):
+            pass
+    assert [how["num_threads"] for how in asked] == [5] * 6
+    assert len({how["seed"] for how in asked}) == 6
 
 
 @NO_DALI
@@ -137,8 +166,8 @@ def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path
     for label, (make, _) in enumerate(islice(DAMAGES.values(), 3), start=4):
         make(file_of(tree, label))
     good, before = set(range(CLASSES)) - {4, 5, 6}, dali_threads()
-    for prefetch in (1, 4):
-        with opened(config("dali-cpu", tree, batch_size=5, workers=2, prefetch=prefetch, skip_bad=3)) as live:
+    for workers, prefetch in ((2, 1), (2, 4), (7, 1), (11, 2)):
+        with opened(config("dali-cpu", tree, batch_size=5, workers=workers, prefetch=prefetch, skip_bad=3)) as live:
             drawn = Counter(take(live, 8)[1].tolist())  # four epochs of ten
             assert drawn == Counter(dict.fromkeys(good, 4)), "each good one as often as the others"
             told = live.loading()
@@ -167,20 +196,25 @@ def test_nothing_hangs_where_all_that_a_rank_reads_is_left_out(
 
 
 @NO_DALI
-def test_the_executor_is_asked_for_that_leaves_a_batch_alone_while_it_is_referred_to(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nvidia.dali
+def test_a_file_that_a_later_pipeline_dies_of_is_left_out_where_it_stands(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file_of(tree, 4).write_bytes(b"")
+    settled = config("dali-cpu", tree, batch_size=3, workers=6, augment=False, shuffle=False, skip_bad=1)
+    host = open_host(settled, "imagenet", 1000, 0, 1, CPU)
+    try:
+        batches = [host.next_batch() for _ in range(8)]
+    finally:
+        host.close()
+    on_their_way = [[0, 1, 2], [3, 2, 5], [6, 7, 8], [9, 10, 11], [12, 0, 1]]  # two of each pipeline, and the next of the first
+    assert [batch.labels.tolist() for batch in batches] == [*on_their_way, [3, 5, 6], [7, 8, 9], [10, 11, 12]]
+    assert all(levels_off(host.finish(batch.samples), batch.labels) < 4 for batch in batches)
+    assert [len(batch.sheet.left_out) for batch in batches if batch.sheet] == [0, 1, 0, 0, 0, 0, 0, 0]
 
-    asked = []
 
-    class Noted(nvidia.dali.Pipeline):  # type: ignore[misc]
-        def __init__(self, **how: object) -> None:
-            asked.append(how.get("exec_dynamic"))
-            super().__init__(**how)
-
-    monkeypatch.setattr(nvidia.dali, "Pipeline", Noted)
+@NO_DALI
+def test_the_executor_is_asked_for_that_leaves_a_batch_alone_while_it_is_referred_to(asked: list[dict[str, Any]], tree: Path) -> None:
     with opened(config("dali-cpu", tree)) as live:
         take(live, 1)
-    assert asked == [True]
+    assert [how.get("exec_dynamic") for how in asked] == [True]
 
 
 @NO_DALI
@@ -226,6 +260,12 @@ def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None
     assert dali_threads() == before
 
 
+@NO_DALI
+def test_costs_are_those_of_as_many_threads_as_a_pipeline_of_the_loader_has(asked: list[dict[str, Any]], tree: Path) -> None:
+    stage_costs(config("dali-cpu", tree, batch_size=4, workers=12), CPU, seconds=0.1)
+    assert [how["num_threads"] for how in asked] == [4, 4, 4]
+
+
 def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(tmp_path: Path) -> None:
     """Each rank may leave out one, and whoever reads the set alone comes upon all of them."""
     tree = imagery.image_tree(tmp_path)
@@ -235,13 +275,49 @@ def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(
     assert sum(costs.values()) > 0
 
 
+@pytest.mark.parametrize(
+    ("threads", "teams"), [(0, [1]), (1, [1]), (4, [4]), (5, [5]), (6, [3, 3]), (8, [4, 4]), (11, [4, 4, 3]), (15, [5, 5, 5])]
+)
+def test_threads_are_shared_out_evenly_over_pipelines_of_a_few(threads: int, teams: list[int]) -> None:
+    assert LOADERS["dali-cpu"].teams(threads) == teams
+    assert LOADERS["dali-gpu"].teams(threads) == [max(1, threads)], "whose work is the GPU's"
+
+
+class TestTurns:
+    @pytest.mark.parametrize(("threads", "turns"), [([5], [0, 0, 0]), ([5, 5, 5], [0, 1, 2, 0, 1, 2]), ([2, 1], [0, 0, 1, 0, 0, 1])])
+    def test_each_has_as_many_as_threads(self, threads: list[int], turns: list[int]) -> None:
+        assert list(islice(in_turn(threads), len(turns))) == turns
+
+    def test_all_work_while_one_is_waited_for_and_none_goes_on_before_the_next_batch_is_asked_for(self) -> None:
+        said: list[str] = []
+
+        class Pipeline:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def schedule_run(self) -> None:
+                said.append(f"{self.name} goes on")
+
+            def outputs(self) -> tuple[str]:
+                said.append(f"{self.name} is waited for")
+                return (self.name,)
+
+        turns = Turns([Pipeline("a"), Pipeline("b")], [1, 1])
+        (a, first), (b, second), (again, third) = (turns.run() for _ in range(3))
+        assert [a, b, again] == ["a", "b", "a"]
+        begins = ["a goes on", "b goes on", "a is waited for"]
+        assert said == [*begins, "a goes on", "b is waited for", "b goes on", "a is waited for"]
+        assert [sheet.worker for sheet in (first, second, third)] == [0, 1, 0]
+        assert second.began < first.ended == third.began, "a batch begins with the end of the one before it of the same pipeline"
+
+
 class TestFeed:
     """Names are numbers here, and batches hold three of eight."""
 
     @staticmethod
     def feed() -> tuple[Feed, Iterator[list[Name]]]:
         feed = Feed([str(number) for number in range(8)], ShardPlan(8, 3, rank=0, world_size=1, seed=0, shuffle=False))
-        return feed, feed.names()
+        return feed, feed.names(count())
 
     def test_batches_come_back_in_the_order_of_their_names(self) -> None:
         feed, names = self.feed()
@@ -250,17 +326,21 @@ class TestFeed:
         assert [feed.handed_over(), feed.handed_over()] == asked[:2]
         assert feed.on_its_way() == asked[2:]
 
+    def test_whichever_pipeline_asks_first_each_has_its_own_places_of_the_plan(self) -> None:
+        feed, _ = self.feed()
+        even, odd = feed.names(count(0, 2)), feed.names(count(1, 2))
+        assert [labels_of(next(odd)) for _ in range(2)] == [[3, 4, 5], [1, 2, 3]]
+        assert labels_of(next(even)) == feed.handed_over() == [0, 1, 2]
+        assert labels_of(next(even)) == [6, 7, 0]
+        assert labels_of(next(feed.names([0]))) == [3, 4, 5], "places are counted from what is handed over next"
+
     def test_all_on_its_way_comes_again_with_the_next_of_the_plan_for_what_is_left_out(self) -> None:
         feed, names = self.feed()
         list(islice(names, 3))
         feed.handed_over()
-        assert feed.leave_out({4, 0})
-        feed.once_more()
-        assert feed.on_its_way() == []
-        assert [labels_of(next(names)) for _ in range(3)] == [[3, 1, 5], [6, 7, 2], [3, 5, 6]]
-        assert feed.leave_out({7})
-        feed.once_more()
-        assert [labels_of(next(names)) for _ in range(3)] == [[3, 1, 5], [6, 1, 2], [3, 5, 6]]
+        for left_out, again in (({4, 0}, [[3, 1, 5], [6, 7, 2], [3, 5, 6]]), ({7}, [[3, 1, 5], [6, 1, 2], [3, 5, 6]])):
+            assert feed.leave_out(left_out)
+            assert [labels_of(batch) for batch in islice(feed.names(count()), 3)] == again
 
     @pytest.mark.parametrize("shuffle", [True, False])
     def test_nothing_is_left_when_all_that_a_rank_is_ever_given_is_left_out(self, shuffle: bool) -> None:

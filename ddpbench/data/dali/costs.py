@@ -16,6 +16,7 @@ from ddpbench.data.dali.supply import Supply
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.left_out import LeftOut
 from ddpbench.record.config import Config
+from ddpbench.record.loaders import spec_of
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -41,8 +42,11 @@ def stage_costs(config: Config, device: torch.device, seconds: float = 4.0) -> d
 
 
 def _take_turns(graph: Graph, tree: ImageTree, config: Config, seconds: float) -> tuple[int, dict[Stage, float]]:
-    """How many batches each pipeline made, and the CPU seconds that they took, by the stage that it ends with."""
-    at_a_time = msgspec.structs.replace(config, prefetch=1)
+    """How many batches each pipeline made, and the CPU seconds that they took, by the stage that it ends with.
+
+    Each has the threads of one pipeline of the loader: fewer wait less for each other, which costs time of a core, too.
+    """
+    at_a_time = msgspec.structs.replace(config, prefetch=1, workers=spec_of(config.loader).teams(config.workers or 0)[0])
     left_out = LeftOut(len(tree.files))  # one for all, which come upon the same: those that training had to do without, on any rank
     supplies = {stage: Supply(graph, tree, at_a_time, rank=0, world_size=1, left_out=left_out, until=stage) for stage in STAGES}
     spent_s = dict.fromkeys(STAGES, 0.0)

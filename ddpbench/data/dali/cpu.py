@@ -18,7 +18,7 @@ from ddpbench.record.record import Data
 def open_dali_cpu(
     config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
 ) -> DaliCpu:
-    """``config.workers`` threads, and ``config.prefetch`` batches kept ready."""
+    """``config.workers`` threads, shared out over pipelines of which each keeps ``config.prefetch`` batches ready."""
     assert config.data_dir, "checked"
     return DaliCpu(folder.read(config.data_dir), config, rank, world_size, device, first_batch)
 
@@ -36,11 +36,11 @@ class DaliCpu:
 
     def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
         self.data = Data(loader="dali-cpu", description=tree.description, images=len(tree.files), made=tree.made)
-        self.in_flight = config.prefetch
         graph = cpu_graph(config, device)
         normalise = finisher("imagenet", config.image_size, config.channels_last, device)
         self.finish = normalise if graph.dtype == "UINT8" else graph.seen_as_nchw
         self._supply = Supply(graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self.in_flight = self._supply.in_flight
         self._pin = config.pin_memory and device.type == "cuda"
 
     def next_batch(self) -> HostBatch:

@@ -65,10 +65,10 @@ class DaliGpu:
 
     def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
         self.data = Data(loader="dali-gpu", description=tree.description, images=len(tree.files), made=tree.made)
-        self.in_flight = config.prefetch
         self._device = device
         self._graph = gpu_graph(config, tree.files, device)
         self._supply = Supply(self._graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self.in_flight = self._supply.in_flight
         self._in_use = InUse(device)
         self._arrivals = Arrivals()
 

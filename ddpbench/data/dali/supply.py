@@ -1,10 +1,9 @@
-"""Batches out of a DALI pipeline, which dies of the first file that it cannot decode, and does not say which that was."""
+"""Batches out of DALI's pipelines, each of which dies of the first file that it cannot decode, and does not say which that was."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from ddpbench.data.dali.feed import Feed
 from ddpbench.data.dali.graph import Graph, Stage, name_of
+from ddpbench.data.dali.turns import Turns, in_turn
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.images import content_of, decode
 from ddpbench.data.left_out import LeftOut
@@ -19,6 +19,7 @@ from ddpbench.data.loader import Sheet
 from ddpbench.data.plan import ShardPlan
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
+from ddpbench.record.loaders import spec_of
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,11 @@ class Supplied:
 
 
 class Supply:
-    """The batches of a rank's plan, in its order. A pipeline that dies is started anew without the files it died of, if that may be.
+    """The batches of a rank's plan, in its order, from a pipeline for each team of the loader's threads.
 
-    DALI's threads work on one batch after the other, and tell nobody when one is done: on its sheet a batch is begun when the one
-    before it was had. Where the trainer is the slower one, that is longer than DALI took.
+    Where one dies all are started anew, without the files that it died of, if that may be. A pipeline works on one batch
+    after the other, and tells nobody when one is done: on its sheet a batch is begun when the one before it of the same pipeline
+    was had. Where the trainer is the slower one, that is longer than DALI took.
     """
 
     def __init__(
@@ -49,40 +51,45 @@ class Supply:
         first_batch: int = 0,
     ) -> None:
         assert config.batch_size, "settled"
-        self._graph, self._until, self._config, self._seed = graph, until, config, config.seed + rank + first_batch
+        self._graph, self._until, self._config = graph, until, config
+        self._teams = spec_of(config.loader).teams(config.workers or 0)
+        self._seeds = [config.seed + rank + first_batch + team * world_size for team in range(len(self._teams))]
+        self.in_flight = len(self._teams) * config.prefetch
         self._files, self._labels = tree.files, torch.tensor(tree.labels)
         plan = ShardPlan(len(tree.files), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
         self._feed = Feed(tree.files, plan)
         self._left_out = left_out
-        self._pipeline: Any = self._start()
-        self._had = perf_counter()
+        self._turns = self._start()
 
     def next(self) -> Supplied:
         """The next batch, which is there when this returns. Raises BenchError, naming the file, where one too many cannot be decoded."""
         new: list[BenchError] = []
         while True:
             try:
-                (images,) = self._pipeline.run()
+                images, sheet = self._turns.run()
             except RuntimeError as problem:
-                self._pipeline = problem.__traceback__ = None  # which both keep its threads
+                self._turns.end()
+                problem.__traceback__ = None  # which keeps the pipeline that died
                 new += self._leave_out(problem)
             else:
-                began, self._had = self._had, perf_counter()
-                sheet = Sheet(0, began, self._had, left_out=tuple(new))
-                return Supplied(images, self._labels[self._feed.handed_over()], sheet)
+                return Supplied(images, self._labels[self._feed.handed_over()], replace(sheet, left_out=tuple(new)))
 
     def close(self) -> None:
         """Ends DALI's threads."""
-        self._pipeline = None
+        self._turns.end()
 
-    def _start(self) -> Any:
+    def _start(self) -> Turns:
+        return Turns([self._pipeline(team) for team in range(len(self._teams))], self._teams)
+
+    def _pipeline(self, team: int) -> Any:
         config = self._config
+        places = (place for place, whose in enumerate(in_turn(self._teams)) if whose == team)
         return self._graph.pipeline(
-            self._feed.names(), config.batch_size or 0, max(1, config.workers or 0), config.prefetch, self._seed, self._until
+            self._feed.names(places), config.batch_size or 0, self._teams[team], config.prefetch, self._seeds[team], self._until
         )
 
     def _leave_out(self, problem: RuntimeError) -> list[BenchError]:
-        """Starts anew without what the pipeline died of, and returns why. Raises BenchError where that may not be, or nothing is left."""
+        """Starts anew without what a pipeline died of, and returns why. Raises BenchError where that may not be, or nothing is left."""
         for batch in self._feed.on_its_way():
             damaged = dict(undecodable([self._files[number] for number in batch], self._graph))
             if damaged:
@@ -93,8 +100,7 @@ class Supply:
         new = self._left_out.add(found.values())
         if not self._feed.leave_out(found):
             raise self._left_out.one_too_many(list(found.values())[-1]) from problem
-        self._feed.once_more()
-        self._pipeline = self._start()
+        self._turns = self._start()
         return new
 
 
