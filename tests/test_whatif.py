@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from math import log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -74,6 +75,26 @@ def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
     cost = sum(uneven) / len(uneven) / 256
     heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, told={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
     assert gain(heavy, prefetch=8) > 1.05
+
+
+def of_threads(workers: int, intervals_ms: list[float]) -> Job:
+    """DALI on the processors, whose batches come in these intervals where nobody trains."""
+    job = diagnosis(1000 * 256 / fmean(intervals_ms), config=replace(TORCH, loader="dali-cpu", workers=workers), cpu_ms={})
+    assert job.diagnosis is not None
+    job.diagnosis.alone = [replace(each, intervals_ms=intervals_ms, loading=None) for each in job.diagnosis.alone]
+    return job
+
+
+def test_batches_that_pipelines_make_at_once_are_no_uneven_ones() -> None:
+    """Three pipelines of five threads, of which each takes 150 ms for a batch."""
+    assert gain(of_threads(15, [0.1, 0.2, 149.7] * 14), prefetch=8) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 7, 8, 12])
+def test_threads_gain_as_many_times_as_they_are_over_however_many_pipelines(workers: int) -> None:
+    job = of_threads(3, [250.0] * 40)
+    assert gain(job, workers=workers) == pytest.approx(workers / 3, rel=0.01)
+    assert gain(of_threads(workers, [250.0] * 40), workers=3) == pytest.approx(3 / workers, rel=0.01)
 
 
 def test_what_threads_of_the_trainer_take_of_the_cores_is_counted_once() -> None:
@@ -188,6 +209,14 @@ def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -
     behind = asked(job, loader="dali-gpu")
     half_a_batch_ms = 0.5 * 256 / 17_000.0 * 1000
     assert 1000 * behind.price.after.step == pytest.approx(60 + half_a_batch_ms, rel=0.02)
+
+
+def test_a_loader_whose_workers_tell_nothing_gives_what_it_gave_alone() -> None:
+    job = diagnosis(1600.0, busy=0.9)
+    assert job.diagnosis is not None
+    silent = candidate("package.module:loader", sum(PIL_MS.values()) / 2, 3200.0)
+    job.diagnosis.candidates = [replace(silent, alone=[replace(each, loading=None) for each in silent.alone])]
+    assert gain(job, loader="package.module:loader") == pytest.approx(2, rel=0.05)
 
 
 def test_what_a_loader_on_the_device_gave_beside_the_training_is_in_its_price() -> None:

@@ -69,6 +69,12 @@ class LoaderSpec:
         number = ceil(threads / self.team) if self.team else 1
         return [len(range(first, threads, number)) for first in range(number)]
 
+    def makers(self, workers: int) -> int:
+        """How many make a batch each, all at once: the processes, or the teams of threads; 0 where nobody works ahead."""
+        if self.resident:
+            return 0
+        return len(self.teams(workers)) if self.threaded else workers
+
 
 DALI = LoaderSpec(
     name="",

@@ -12,6 +12,7 @@ from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
 from ddpbench.analysis.words import device_word
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of
 from ddpbench.report.figures import about, interval, percent
@@ -73,7 +74,7 @@ def _why(found: Answer, record: Record, page: Page) -> Iterator[Text]:
 
 def _situation(found: Answer, device: str) -> Iterator[str]:
     after = found.after
-    hands = "thread" if after.together else "worker"
+    hands = "thread" if spec_of(after.loader).threaded else "worker"
     yield f"loader {after.loader}"
     yield f"{after.workers} {hands}{'' if after.workers == 1 else 's'} a {device}"
     yield f"{after.prefetch} batches ahead each"

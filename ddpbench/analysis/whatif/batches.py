@@ -44,9 +44,15 @@ def of_workers(told: Sequence[Sequence[Loading]], batch: int) -> Batches | None:
     return Batches(even, reading, (ALIKE,))
 
 
-def of_threads(alone: Sequence[Alone]) -> Batches:
-    """Of threads that make one batch together: the times between one and the next, with nobody training."""
-    return Batches([[[span / 1000 for span in each.intervals_ms] for each in alone]], None)
+def of_turns(alone: Sequence[Alone], makers: int) -> Batches:
+    """Of so many ``makers`` that take turns and tell no times: from one's batch to its next is a turn, here with nobody training."""
+    return Batches([[_turns(each.intervals_ms, max(1, makers)) for each in alone]], None)
+
+
+def _turns(intervals_ms: Sequence[float], makers: int) -> list[float]:
+    """Seconds of the turns that end with each batch; of a single turn that was not seen to its end, as of those that were in it."""
+    seen = min(makers, len(intervals_ms))
+    return [makers * fmean(intervals_ms[end - seen : end]) / 1000 for end in range(seen, len(intervals_ms) + 1)]
 
 
 def image_cpu_s(alone: Sequence[Alone]) -> float:

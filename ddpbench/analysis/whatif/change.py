@@ -68,11 +68,12 @@ def data_in_memory(now: Situation, wanted: bool, patient: Patient) -> Situation:
 def workers(now: Situation, number: int, patient: Patient) -> Situation:
     if spec_of(now.loader).resident:
         raise UsageError(f"the loader {now.loader} has no workers", "leave --workers out")
-    if now.together:
+    if spec_of(now.loader).threaded:
         if not number:
             raise UsageError(f"{now.loader} cannot do without threads", "--workers takes 1 or more")
-        threads = Assumption("threads share the work on a batch evenly", 0.05)
-        return replace(now, workers=number, made=scaled(now.made, max(1, now.workers) / number)).assuming(threads)
+        after = replace(now, workers=number)
+        fewer = (max(1, now.workers) / now.makers) / (number / after.makers)  # in a team
+        return replace(after, made=scaled(now.made, fewer)).assuming(Assumption("threads share the work on a batch evenly", 0.05))
     if not number:
         alone = Assumption("the trainer takes as long for a batch as a worker")
         trainer_cpu = now.trainer_cpu.plus(-now.handing) if now.trainer_cpu else None

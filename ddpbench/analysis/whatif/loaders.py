@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ddpbench.analysis.ranks import known
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
-from ddpbench.analysis.whatif.batches import handing_s, image_cpu_s, of_threads, of_workers
+from ddpbench.analysis.whatif.batches import handing_s, image_cpu_s, of_turns, of_workers
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.measured import behind_s, copies_s, pageable_s, stolen_s
 from ddpbench.analysis.whatif.patient import Patient
@@ -61,14 +61,13 @@ def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str
     loader = spec_of(name)
     told = [each.loading for each in candidate.alone if each.loading is not None]
     batches = None if loader.threaded or len(told) < len(candidate.alone) else of_workers([told], now.batch)
-    made = batches or of_threads(candidate.alone)
+    made = batches or of_turns(candidate.alone, loader.makers(candidate.workers))
     steps, longer = _steps_beside(now, candidate, patient)
     image_cpu, trainer_cpu = _costs_of(now, candidate.alone, patient)
     return replace(
         now,
         loader=name,
         workers=0 if loader.resident else candidate.workers if loader.threaded else config.workers or candidate.workers,
-        together=loader.threaded,
         made=made.rounds,
         reading=made.reading,
         load=now.ranks_a_node * candidate.workers / now.cores if now.cores else now.load,

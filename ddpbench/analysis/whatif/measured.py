@@ -17,7 +17,7 @@ from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE, known, mean
 from ddpbench.analysis.simulation.course import run, shortest_by_cores
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
-from ddpbench.analysis.whatif.batches import Batches, handing_s, image_cpu_s, of_threads, of_workers
+from ddpbench.analysis.whatif.batches import Batches, handing_s, image_cpu_s, of_turns, of_workers
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.diagnosis import Alone
@@ -66,7 +66,6 @@ def measured(case: Case) -> Situation:
         ranks_a_node=node.ranks,
         workers=node.workers,
         prefetch=prefetch,
-        together=spec_of(loader).threaded,
         made=batches.rounds,
         steps=steps,
         longer=longer,
@@ -191,7 +190,7 @@ def _batches(case: Case) -> Batches:
     loader = spec_of(config.loader)
     if loader.threaded or loader.resident:
         if alone:
-            return of_threads(alone)
+            return of_turns(alone, loader.makers(config.workers or 0))
         raise Unmeasured(f"how long {config.loader} takes for a batch")
     told = [known(trace.loading for trace in timed.traces) for timed in case.record.rounds]
     told = [each for each in told if len(each) == case.record.world_size]

@@ -10,6 +10,7 @@ from ddpbench.analysis.simulation.setting import Setting
 from ddpbench.analysis.whatif.assumed import Assumption
 from ddpbench.analysis.whatif.batches import Rounds, scaled
 from ddpbench.analysis.whatif.curve import Curve
+from ddpbench.record.loaders import spec_of
 
 BEYOND = Assumption("more threads a core than were measured: an image costs as much of a core as under the heaviest load measured", 0.1)
 
@@ -31,8 +32,7 @@ class Situation:
     ranks_a_node: int
     workers: int  # a rank: processes, or threads
     prefetch: int
-    together: bool  # the workers make one batch after the other, together, as threads do
-    made: Rounds  # times of batches under ``load``
+    made: Rounds  # times of batches under ``load``, in the worker or the team of threads that makes them
     steps: Sequence[Sequence[float]]  # round, step: on batches that lie on the device
     longer: float  # than those it is for copies, and for what the loader takes of the device
     hand_over: float
@@ -52,6 +52,11 @@ class Situation:
 
     def assuming(self, *more: Assumption) -> Situation:
         return replace(self, assumed=(*self.assumed, *more))
+
+    @property
+    def makers(self) -> int:
+        """A rank: workers, or teams of threads; 0 where the trainer makes its batches itself."""
+        return spec_of(self.loader).makers(self.workers)
 
     @property
     def wanted_load(self) -> float:
@@ -78,7 +83,7 @@ class Situation:
         measured = len(rounds[0])
         return Setting(
             ranks=self.ranks,
-            workers=min(self.workers, 1) if self.together else self.workers,
+            workers=self.makers,
             prefetch=self.prefetch,
             batches=[[span for each in rounds for span in each[rank]] for rank in range(min(measured, self.ranks))],
             steps=[max(INSTANT, span + self.longer) for each in steps for span in each],
