@@ -15,8 +15,8 @@ SYNTHETIC, REPLAY = "synthetic", "replay"
 THREADS_A_PIPELINE = 5
 """Threads of ``dali-cpu`` that make a batch together, at most.
 
-DALI runs one operator after the other, and at the end of each all threads wait for the last: of 15 in one pipeline 11.8 are busy. In
-three of 5 it is 14.0, an image costs 2.69 ms of a core where it cost 3.08, and 5,195 images/s come instead of 3,840 (16 cores).
+DALI runs one operator after the other, and at the end of each all threads wait for the last, which costs the more the more they are;
+the fewer they are, the longer the first batch takes (results/loading/pipelines.py measures both).
 """
 
 
