@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import records
-from msgspec.structs import replace
 
 from ddpbench.analysis.summary import Summary, compute_dtype, summarise
 from ddpbench.record.record import Attestation, Ceilings, Round
@@ -151,10 +150,9 @@ def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_paus
 
 @pytest.mark.parametrize(("cpu_ms", "kind"), [(60.0, "compute"), (10.0, "host")])
 def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind: str) -> None:
-    memory = replace(records.CPU_MEMORY, workers_rss_bytes=None)
     cores = records.environment(2, device="Intel CPU")
-    told = {"memory": memory, "lead_ms": []}
-    traces = {0: {"cpu_s": 0.4, **told}, 1: {"cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
+    told = {"memory": records.CPU_MEMORY, "lead_ms": []}
+    traces = {0: {"main_cpu_s": 0.4, **told}, 1: {"main_cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
     slow = summarise(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).slow
     assert slow is not None
     assert (slow.rank, slow.kind) == (1, kind)

@@ -35,7 +35,7 @@ class RankRow:
     celsius: float | None
     throttle_reasons: frozenset[str]
     lead_ms: float | None = None  # how far its host was ahead of its device; None on the CPU
-    cpu_ms: float | None = None  # CPU time a step; None where it is not known, or loader workers share in it
+    cpu_ms: float | None = None  # CPU time a step of the thread that trains; None where it is not known
 
     @property
     def data_ms(self) -> float:
@@ -81,6 +81,7 @@ def own_ms(trace: Trace) -> float:
 def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
     steps = sum(trace.steps for trace in traces)
     memory = [trace.memory for trace in traces]
+    spent = known(trace.main_cpu_s for trace in traces)
     health = [trace.health or Health() for trace in traces]
     return RankRow(
         rank=place.rank,
@@ -99,13 +100,8 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
         celsius=max(known(each.celsius for each in health), default=None),
         throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
         lead_ms=mean(lead for trace in traces for lead in trace.lead_ms),
-        cpu_ms=_cpu_ms(traces, steps),
+        cpu_ms=1000 * fsum(spent) / steps if len(spent) == len(traces) else None,
     )
-
-
-def _cpu_ms(traces: list[Trace], steps: int) -> float | None:
-    spent = known(trace.cpu_s for trace in traces if trace.memory.workers_rss_bytes is None)
-    return 1000 * fsum(spent) / steps if len(spent) == len(traces) else None
 
 
 def known(values: Iterable[Value | None]) -> list[Value]:

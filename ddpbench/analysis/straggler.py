@@ -24,8 +24,10 @@ CHANCE = 0.01
 AHEAD = 0.1
 """A host that is less than this fraction of a step ahead of its GPU holds it up."""
 
-OWED = 0.25
-"""Computing takes CPU time: of time that has less than this fraction of it the rank did not compute: it was off its core."""
+OWED = 0.5
+"""Computing takes CPU time of the thread that trains: of time that has less than this fraction of it the rank did not compute: it was
+off its core.
+"""
 
 LOWER_CLOCK = 0.97
 """A slow rank whose SM clock is below this fraction of the others' is slow by its clock."""
