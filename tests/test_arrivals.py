@@ -45,6 +45,11 @@ def test_head_of_line_is_the_wait_while_a_later_batch_was_made() -> None:
     assert head_of_line([early]) is None
 
 
+def test_it_is_not_known_of_batches_of_which_nobody_tells_when_they_were_made() -> None:
+    late, early = (Arrival(0.0, 1.0, 8, Sheet(place, 0.0, made)) for place, made in enumerate((1.0, 1.5)))
+    assert told([late, early]).head_of_line is None
+
+
 def test_any_later_batch_counts_and_each_wait_for_itself() -> None:
     batches = [arrival(0.0, 1.0, 1.0), arrival(1.0, 3.0, 3.0), arrival(3.0, 0.5, 3.0)]
     assert head_of_line(batches) == pytest.approx((0.5 + 2.0) / 3.0)

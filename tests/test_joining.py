@@ -13,8 +13,8 @@ from ddpbench.record.trace import PHASES, Health, Memory, Numerics, Trace
 
 
 def leg(steps: int, wall_s: float, **changes: Any) -> Trace:
-    made = trace(0, 1000 * wall_s / steps, {"data": 2.0 * steps, "forward": 1.0}, steps=steps, batch=4, cpu_s=2 * wall_s)
-    return replace(made, **changes)
+    made = trace(0, 1000 * wall_s / steps, {"data": 2.0 * steps, "forward": 1.0}, steps=steps, batch=4)
+    return replace(made, **{"cpu_s": 2 * wall_s, "thread_cpu_s": wall_s, **changes})
 
 
 def told(kind: type[Any]) -> Any:
@@ -39,7 +39,7 @@ def test_nothing_that_is_told_of_a_leg_is_left_out() -> None:
 def test_steps_stand_one_after_another_and_times_add_up() -> None:
     first, second = leg(2, 1.0), leg(3, 5.0)
     whole = joined([first, second])
-    assert (whole.steps, whole.images, whole.wall_s, whole.cpu_s) == (5, 20, 6.0, 12.0)
+    assert (whole.steps, whole.images, whole.wall_s, whole.cpu_s, whole.thread_cpu_s) == (5, 20, 6.0, 12.0, 6.0)
     assert whole.phases_ms == {phase: first.phases_ms[phase] + second.phases_ms[phase] for phase in PHASES}
     assert whole.host_data_ms == [4.0, 4.0, 6.0, 6.0, 6.0]
     assert whole.lead_ms == first.lead_ms + second.lead_ms

@@ -152,7 +152,7 @@ def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_paus
 def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind: str) -> None:
     cores = records.environment(2, device="Intel CPU")
     told = {"memory": records.CPU_MEMORY, "lead_ms": []}
-    traces = {0: {"main_cpu_s": 0.4, **told}, 1: {"main_cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
+    traces = {0: {"thread_cpu_s": 0.4, **told}, 1: {"thread_cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
     slow = summarise(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).slow
     assert slow is not None
     assert (slow.rank, slow.kind) == (1, kind)

@@ -113,3 +113,5 @@ def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
     assert trace.loading.images == trace.images == 3 * training.BATCH
     assert len(trace.loading.batch_ms) == 3
     assert trace.cores is None or trace.cores.cores >= 1
+    assert trace.thread_cpu_s
+    assert 0 < trace.thread_cpu_s <= 1.01 * trace.wall_s

@@ -58,7 +58,7 @@ def _between(trace: Trace, begin: int, end: int, steps: int) -> Trace:
         host_data_ms=trace.host_data_ms[begin:end],
         lead_ms=trace.lead_ms[begin:end],
         cpu_s=None,
-        main_cpu_s=None,
+        thread_cpu_s=None,
         loading=None,
         cores=None,
         health=None,

@@ -81,7 +81,7 @@ def own_ms(trace: Trace) -> float:
 def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
     steps = sum(trace.steps for trace in traces)
     memory = [trace.memory for trace in traces]
-    spent = known(trace.main_cpu_s for trace in traces)
+    spent = known(trace.thread_cpu_s for trace in traces)
     health = [trace.health or Health() for trace in traces]
     return RankRow(
         rank=place.rank,

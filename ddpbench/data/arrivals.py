@@ -64,7 +64,7 @@ def told(arrivals: Sequence[Arrival]) -> Loading:
         queued_s=None if any(sheet.queued_s is None for sheet in sheets) else sum(sheet.queued_s or 0.0 for sheet in sheets),
         batch_ms=[1e3 * (sheet.ended - sheet.began) for sheet in sheets],
         hand_over_ms=1e3 * fmean(stood_for) if stood_for else None,
-        head_of_line=head_of_line(arrivals),
+        head_of_line=head_of_line(arrivals) if any(sheet.cpu_s for sheet in sheets) else None,  # others' ends are known by their turn
         skipped=sum(len(sheet.left_out) for sheet in sheets),
     )
 

@@ -45,7 +45,8 @@ def loader_alone(config: Config, world: World, window_s: float) -> Alone:
         taken.next()
         first_batch_s = perf_counter() - began
         turn = max(1, config.workers or 0)
-        _pass_by(taken, most=loader.in_flight - 1, least=turn - 1, window_s=window_s)
+        makers = max(1, find(config.loader or "").makers(config.workers or 0))
+        _pass_by(taken, most=loader.in_flight - 1, least=makers - 1, window_s=window_s)
         loader.loading()  # tells from here on
         watch, before = CoreWatch(), Spent.of(loader)
         watch.start()

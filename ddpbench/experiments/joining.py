@@ -25,7 +25,7 @@ def joined(legs: Sequence[Trace]) -> Trace:
         host_data_ms=list(chain.from_iterable(leg.host_data_ms for leg in legs)),
         lead_ms=list(chain.from_iterable(leg.lead_ms for leg in legs)),
         cpu_s=_total(leg.cpu_s for leg in legs),
-        main_cpu_s=_total(leg.main_cpu_s for leg in legs),
+        thread_cpu_s=_total(leg.thread_cpu_s for leg in legs),
         memory=_memory([leg.memory for leg in legs]),
         numerics=_numerics(legs),
         health=_health([leg.health for leg in legs if leg.health]),

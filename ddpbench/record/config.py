@@ -75,7 +75,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Annotated[int, Natural] | None,
         Flag(DATA, "loader workers a rank (threads for DALI)", "-j", "min(8, usable cores / local ranks - 1), at least 1"),
     ] = None
-    prefetch: Annotated[Annotated[int, Positive], Flag(DATA, "batches each worker keeps ready")] = 2
+    prefetch: Annotated[Annotated[int, Positive], Flag(DATA, "batches each worker, or pipeline of DALI's, keeps ready")] = 2
     shuffle: Annotated[bool, Flag(DATA, "a new order every epoch")] = True
     augment: Annotated[bool, Flag(DATA, "random crop and flip of training images")] = True
     pin_memory: Annotated[bool, Flag(DATA, "batches wait for their copy in page-locked memory")] = True

@@ -79,7 +79,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     numerics: Numerics
     health: Health | None = None
     cpu_s: float | None = None  # CPU seconds of this rank's process and its loader workers; None where it cannot be read
-    main_cpu_s: float | None = None  # CPU seconds of the thread that trains, alone
+    thread_cpu_s: float | None = None  # CPU seconds of the thread that trains, alone
     retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty
     loading: Loading | None = None  # None where batches lie on the device, or the loader does not tell
     cores: CoreUse | None = None

@@ -74,10 +74,10 @@ def _why(found: Answer, record: Record, page: Page) -> Iterator[Text]:
 
 def _situation(found: Answer, device: str) -> Iterator[str]:
     after = found.after
-    hands = "thread" if spec_of(after.loader).threaded else "worker"
+    hands, each = ("thread", "a pipeline") if spec_of(after.loader).threaded else ("worker", "each")
     yield f"loader {after.loader}"
     yield f"{after.workers} {hands}{'' if after.workers == 1 else 's'} a {device}"
-    yield f"{after.prefetch} batches ahead each"
+    yield f"{after.prefetch} batches ahead {each}"
     yield f"batch {after.batch} x {after.ranks}"
     if after.cores is not None:
         cores = after.cores / after.ranks_a_node

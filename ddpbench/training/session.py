@@ -206,10 +206,10 @@ class Session:
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             try:
                 self._world.barrier()
-                begin, computing_s = perf_counter(), thread_time()
+                begin, thread_began_s = perf_counter(), thread_time()
                 self._train(steps)
                 self._device.synchronize()
-                wall_s, computing_s = perf_counter() - begin, thread_time() - computing_s
+                wall_s, thread_s = perf_counter() - begin, thread_time() - thread_began_s
             finally:
                 seen = health.finish()  # whose thread would look on at what comes after a step that broke off
             used = cores.finish()
@@ -225,7 +225,7 @@ class Session:
             host_data_ms=self._clock.host_data_ms(),
             lead_ms=self._clock.lead_ms(),
             cpu_s=busy_s,
-            main_cpu_s=computing_s,
+            thread_cpu_s=thread_s,
             memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
             numerics=self._ledger.close(self.loss_scale(), before, self._digest()),
             health=seen,

@@ -1,7 +1,7 @@
-"""How DALI's threads on the CPU are best shared out: so many pipelines of so many threads, on all cores but one, with nobody training.
+"""How many of DALI's threads are best put into one pipeline: those of all cores but one, in teams of so many, with nobody training.
 
 ddpbench make-data imagenet jpegs
-python results/loading/pipelines.py jpegs pipelines.json 1x15,2x8,3x5,5x3,8x2,15x1
+python results/loading/pipelines.py jpegs pipelines.json 15,8,5,3,2,1
 """
 
 from __future__ import annotations
@@ -9,63 +9,67 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from itertools import cycle
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
-from typing import Any
 
 from ddpbench.data import folder
 from ddpbench.data.dali.graph import Graph, Name, name_of
+from ddpbench.data.dali.turns import Turns
 from ddpbench.data.plan import ShardPlan
 from ddpbench.machine.host import cpu_name
+from ddpbench.record.loaders import spec_of
 
 GRAPH = Graph(image_size=224, augment=True, dtype="UINT8", layout="HWC")
 BATCH, PREFETCH, SECONDS, ROUNDS = 256, 2, 2.0, 3
 
 
-def main(directory: str, target: str, shapes: str) -> None:
-    """Every shape in turn, several times over."""
-    files = folder.read(directory).files
-    rounds: dict[str, list[dict[str, float]]] = {shape: [] for shape in shapes.split(",")}
+def main(directory: str, target: str, sizes: str) -> None:
+    """Teams of every size in turn, several times over."""
+    files, threads = folder.read(directory).files, max(1, (os.cpu_count() or 1) - 1)
+    teams = {size: replace(spec_of("dali-cpu"), team=int(size)).teams(threads) for size in sizes.split(",")}
+    rounds: dict[str, list[dict[str, float]]] = {size: [] for size in teams}
     for number in range(ROUNDS):
-        for shape in list(rounds)[:: 1 if number % 2 == 0 else -1]:
-            rounds[shape].append(measured(shape, files))
-    for shape, seen in rounds.items():
+        for size in list(teams)[:: 1 if number % 2 == 0 else -1]:
+            rounds[size].append(measured(teams[size], files))
+    for size, seen in rounds.items():
         told = {name: median(each[name] for each in seen) for name in seen[0]}
-        print(f"{shape:>6}: {told['images_per_s']:6,.0f} images/s, {told['cores']:.1f} cores, first {told['first_s']:.2f} s")
+        shares = "+".join(map(str, teams[size]))
+        print(f"{shares}: {told['images_per_s']:,.0f} images/s, {told['cores']:.1f} cores, first batch in {told['first_s']:.2f} s")
     result = {
-        "command": f"python results/loading/pipelines.py jpegs {Path(target).name} {shapes}",
+        "command": f"python results/loading/pipelines.py jpegs {Path(target).name} {sizes}",
         "processor": cpu_name(),
         "cores": os.cpu_count(),
+        "threads": threads,
         "batch": BATCH,
         "prefetch": PREFETCH,
+        "teams": teams,
         "rounds": rounds,
     }
     Path(target).write_text(json.dumps(result) + "\n")
 
 
-def measured(shape: str, files: list[str]) -> dict[str, float]:
-    """Images a second of these pipelines, which take turns, the cores that they keep busy, and the seconds until each has given a batch."""
-    number, threads = map(int, shape.split("x"))
+def measured(teams: Sequence[int], files: Sequence[str]) -> dict[str, float]:
+    """Images a second of a pipeline for each team, the cores that they keep busy, and the seconds until the first batch."""
     begin = perf_counter()
-    pipelines = [GRAPH.pipeline(names(files, seed), BATCH, threads, PREFETCH, seed) for seed in range(number)]
-    for pipeline in pipelines:
-        pipeline.run()
+    turns = Turns([GRAPH.pipeline(names(files, seed), BATCH, size, PREFETCH, seed) for seed, size in enumerate(teams)], teams)
+    turns.run()
     first_s = perf_counter() - begin
-    for pipeline in pipelines * PREFETCH:
-        pipeline.run()  # what was ready
+    for _ in range(2 * PREFETCH * len(teams)):
+        turns.run()  # what was ready, and until they are in step
     begin, busy_s, batches = perf_counter(), process_time(), 0
-    turns: Iterator[Any] = cycle(pipelines)
     while perf_counter() - begin < SECONDS:
-        next(turns).run()
+        turns.run()
         batches += 1
     span_s = perf_counter() - begin
-    return {"images_per_s": batches * BATCH / span_s, "cores": (process_time() - busy_s) / span_s, "first_s": first_s}
+    told = {"images_per_s": batches * BATCH / span_s, "cores": (process_time() - busy_s) / span_s, "first_s": first_s}
+    turns.end()
+    return told
 
 
-def names(files: list[str], seed: int) -> Iterator[list[Name]]:
+def names(files: Sequence[str], seed: int) -> Iterator[list[Name]]:
     for batch in ShardPlan(len(files), BATCH, 0, 1, seed, shuffle=True):
         yield [name_of(files[number]) for number in batch]
 
