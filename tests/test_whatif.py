@@ -20,7 +20,7 @@ from ddpbench.cli import main
 from ddpbench.record.diagnosis import Candidate
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
-from ddpbench.record.record import Job, LaunchGap, save
+from ddpbench.record.record import Job, LaunchGap, load, save
 from ddpbench.report.console import make_console
 from ddpbench.report.whatif import render_answer
 
@@ -99,8 +99,6 @@ def test_threads_gain_as_many_times_as_they_are_over_however_many_pipelines(work
 
 def test_what_threads_of_the_trainer_take_of_the_cores_is_counted_once() -> None:
     """The kept diagnosis of fifteen threads on sixteen cores, which hold up the training."""
-    from ddpbench.record.record import load
-
     fewer = asked(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json"), workers=8)
     assert abs(log(fewer.price.miss)) < 0.1
     assert fewer.price.gain == pytest.approx(8 / 15, rel=0.05)
@@ -272,8 +270,6 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 def test_the_model_meets_the_run_that_it_was_told_from() -> None:
     """The kept diagnosis: two ranks on two busy cores, where no setting of the loader gains anything."""
-    from ddpbench.record.record import load
-
     job = load(KEPT)
     more = asked(job, workers=2)
     assert abs(log(more.price.miss)) < 0.1

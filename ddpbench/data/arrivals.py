@@ -64,7 +64,7 @@ def told(arrivals: Sequence[Arrival]) -> Loading:
         queued_s=None if any(sheet.queued_s is None for sheet in sheets) else sum(sheet.queued_s or 0.0 for sheet in sheets),
         batch_ms=[1e3 * (sheet.ended - sheet.began) for sheet in sheets],
         hand_over_ms=1e3 * fmean(stood_for) if stood_for else None,
-        head_of_line=head_of_line(arrivals) if any(sheet.cpu_s for sheet in sheets) else None,  # others' ends are known by their turn
+        head_of_line=head_of_line(arrivals),
         skipped=sum(len(sheet.left_out) for sheet in sheets),
     )
 
@@ -72,10 +72,11 @@ def told(arrivals: Sequence[Arrival]) -> Loading:
 def head_of_line(arrivals: Sequence[Arrival]) -> float | None:
     """The share of all waiting in which the batch whose turn it was was not made yet, and a later one was; None without a wait.
 
+    None too where nobody tells what was done to a batch: its end is then known only from its turn, and no later one comes before it.
     Of the last batches nobody knows yet which later ones were made: of a round of many the share is a little too small.
     """
     waited_s = sum(arrival.wait_s for arrival in arrivals)
-    if not waited_s:
+    if not waited_s or not any(arrival.sheet.cpu_s for arrival in arrivals):
         return None
     first_of_later = list(accumulate((arrival.sheet.ended for arrival in reversed(arrivals)), min, initial=inf))[-2::-1]
     blocked_s = (
