@@ -7,7 +7,6 @@ python results/loading/pipelines.py jpegs pipelines.json 15,8,5,3,2,1
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from ddpbench.data import folder
 from ddpbench.data.dali.graph import Graph, Name, name_of
 from ddpbench.data.dali.turns import Turns
 from ddpbench.data.plan import ShardPlan
-from ddpbench.machine.host import cpu_name
+from ddpbench.machine.host import cpu_name, usable_cores
 from ddpbench.record.loaders import spec_of
 
 GRAPH = Graph(image_size=224, augment=True, dtype="UINT8", layout="HWC")
@@ -28,7 +27,7 @@ BATCH, PREFETCH, SECONDS, ROUNDS = 256, 2, 2.0, 3
 
 def main(directory: str, target: str, sizes: str) -> None:
     """Teams of every size in turn, several times over."""
-    files, threads = folder.read(directory).files, max(1, (os.cpu_count() or 1) - 1)
+    files, threads = folder.read(directory).files, max(1, int(usable_cores()) - 1)
     teams = {size: replace(spec_of("dali-cpu"), team=int(size)).teams(threads) for size in sizes.split(",")}
     rounds: dict[str, list[dict[str, float]]] = {size: [] for size in teams}
     for number in range(ROUNDS):
@@ -41,7 +40,7 @@ def main(directory: str, target: str, sizes: str) -> None:
     result = {
         "command": f"python results/loading/pipelines.py jpegs {Path(target).name} {sizes}",
         "processor": cpu_name(),
-        "cores": os.cpu_count(),
+        "cores": usable_cores(),
         "threads": threads,
         "batch": BATCH,
         "prefetch": PREFETCH,
