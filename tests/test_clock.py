@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -32,7 +33,7 @@ def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
     phases = host.phases_ms()
     assert {name: phases[name] for name in PHASES} == {name: [step[i] for step in STEPS_MS] for i, name in enumerate(PHASES)}
     assert host.host_data_ms() == [5.0, 7.0]
-    assert host.step_ends_ms() == [sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
+    assert host.stamps_ms()[:: len(PHASES)] == [0.0, sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
     assert pulse.step == len(STEPS_MS)
     assert pulse.count == len(STEPS_MS) * len(PHASES)
     assert pulse.doing == "data"
@@ -46,6 +47,43 @@ def test_a_second_round_forgets_the_first(turned: None) -> None:
             host.mark(phase)
     second = [*STEPS_MS[1][1:], 9.0]  # the stamp that opens the second round takes the place of its first phase
     assert list(host.phases_ms().values()) == [[ms] for ms in second]
+
+
+@pytest.mark.parametrize(
+    ("issued", "expected"),
+    [
+        ([0, 0.1, 0.2, 0.3, 2, 3, 3.5, 4], 0.0),  # long before the device comes to it
+        ([0, 0.1, 0.2, 0.3, 10, 11, 11.5, 12], 3.5),  # the forward 3.5 ms after the device has begun it
+        ([0, 5, 6, 6.5, 60, 70, 71, 72], 32.0),  # at the end of every phase, and what came after it is not counted
+    ],
+)
+def test_a_phase_that_the_host_still_issues_when_the_device_has_begun_it_may_have_waited_for_it(
+    issued: list[float], expected: float
+) -> None:
+    reached = [*accumulate(STEPS_MS[0], initial=0.0)]
+    assert clock.still_issuing_ms(reached, issued) == [pytest.approx(expected)]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("sleeps_ms", "least", "most"), [(0.0, 0.0, 5.0), (50.0, 50.0, 60.0)])
+def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float, least: float, most: float) -> None:
+    device = torch.device("cuda", 0)
+    on_gpu = clock.open_clock(Pulse(patience_s=1.0), device)
+    busy = torch.randn(4096, 4096, device=device)
+    for _ in range(2):  # the second pass has warm events
+        torch.cuda.synchronize()
+        on_gpu.begin(2)
+        for _ in range(2):
+            for phase in range(len(PHASES)):
+                if phase == clock.BACKWARD and sleeps_ms:
+                    torch.cuda.synchronize()
+                    time.sleep(sleeps_ms / 1000)
+                for _ in range(20):
+                    busy = busy @ busy * 1e-3
+                on_gpu.mark(phase)
+        torch.cuda.synchronize()
+        told = on_gpu.issuing_ms()
+    assert all(least <= ms <= most for ms in told)
 
 
 @pytest.mark.cuda

@@ -57,6 +57,7 @@ def _between(trace: Trace, begin: int, end: int, steps: int) -> Trace:
         totals_ms=totals_ms,
         host_data_ms=trace.host_data_ms[begin:end],
         lead_ms=trace.lead_ms[begin:end],
+        issuing_ms=trace.issuing_ms[begin:end],
         cpu_s=None,
         thread_cpu_s=None,
         loading=None,

@@ -34,7 +34,7 @@ class RankRow:
     watts: float | None
     celsius: float | None
     throttle_reasons: frozenset[str]
-    lead_ms: float | None = None  # how far its host was ahead of its device; None on the CPU
+    issuing_ms: float | None = None  # of its computing phases, how long its host was still issuing them; None on the CPU
     cpu_ms: float | None = None  # CPU time a step of the thread that trains; None where it is not known
 
     @property
@@ -99,7 +99,7 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
         watts=mean(each.watts for each in health),
         celsius=max(known(each.celsius for each in health), default=None),
         throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
-        lead_ms=mean(lead for trace in traces for lead in trace.lead_ms),
+        issuing_ms=mean(ms for trace in traces for ms in trace.issuing_ms),
         cpu_ms=1000 * fsum(spent) / steps if len(spent) == len(traces) else None,
     )
 

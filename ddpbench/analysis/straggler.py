@@ -21,12 +21,9 @@ in every round; cores by more.
 CHANCE = 0.01
 """The one that happens to be slowest is told from a slow rank by a t-test of its excess over the rounds, at this level."""
 
-AHEAD = 0.1
-"""A host that is less than this fraction of a step ahead of its GPU holds it up."""
-
-OWED = 0.5
-"""Computing takes CPU time of the thread that trains: of time that has less than this fraction of it the rank did not compute: it was
-off its core.
+HELD = 0.5
+"""Of the time that computing takes longer, from this fraction on the host is the reason: so long it issued what its GPU had begun on
+already, or the thread of a rank on a core was off it.
 """
 
 LOWER_CLOCK = 0.97
@@ -75,7 +72,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
         rank=slow.rank,
         host=slow.host,
         device_index=slow.device_index,
-        kind=_kind(slow, others),
+        kind=_kind(slow, others, record.environment.device_type),
         excess=slow.own_ms / typical_ms - 1,
         rounds=len(record.rounds),
         lost_ms=lost_ms,
@@ -106,7 +103,7 @@ def stands_out(excesses: Sequence[float | None], least: float) -> bool:
     return fmean(there) >= least and t_interval(there, 1 - 2 * CHANCE).low > 0
 
 
-def _kind(slow: RankRow, others: Sequence[RankRow]) -> Kind:
+def _kind(slow: RankRow, others: Sequence[RankRow], device: str) -> Kind:
     more_ms: dict[Kind, float] = {
         "data": slow.data_ms - median(row.data_ms for row in others),
         "host to device": slow.phases_ms["host_to_device"] - median(row.phases_ms["host_to_device"] for row in others),
@@ -116,15 +113,18 @@ def _kind(slow: RankRow, others: Sequence[RankRow]) -> Kind:
     kind = max(more_ms, key=more_ms.__getitem__)
     if kind != "compute":
         return kind
-    return "clock" if _clocked_down(slow, others) else "host" if _held_up(slow, others, more_ms["compute"]) else "compute"
+    held_up = _issued_late if device == "cuda" else _off_its_core
+    return "clock" if _clocked_down(slow, others) else "host" if held_up(slow, others, more_ms["compute"]) else "compute"
 
 
-def _held_up(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
-    """Whether its device waited for its host: a GPU that its host is not ahead of, as the others' are; a rank that was off its core."""
-    leads, cpus = known(row.lead_ms for row in others), known(row.cpu_ms for row in others)
-    if slow.lead_ms is not None and leads:
-        return slow.lead_ms < AHEAD * slow.own_ms <= median(leads)
-    return slow.cpu_ms is not None and bool(cpus) and slow.cpu_ms - median(cpus) < OWED * more_ms
+def _issued_late(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
+    issuing = known(row.issuing_ms for row in others)
+    return slow.issuing_ms is not None and bool(issuing) and slow.issuing_ms - median(issuing) > HELD * more_ms
+
+
+def _off_its_core(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
+    cpus = known(row.cpu_ms for row in others)
+    return slow.cpu_ms is not None and bool(cpus) and slow.cpu_ms - median(cpus) < (1 - HELD) * more_ms
 
 
 def _clocked_down(slow: RankRow, others: Sequence[RankRow]) -> bool:

@@ -24,6 +24,7 @@ def joined(legs: Sequence[Trace]) -> Trace:
         phases_ms={phase: list(chain.from_iterable(leg.phases_ms[phase] for leg in legs)) for phase in legs[0].phases_ms},
         host_data_ms=list(chain.from_iterable(leg.host_data_ms for leg in legs)),
         lead_ms=list(chain.from_iterable(leg.lead_ms for leg in legs)),
+        issuing_ms=list(chain.from_iterable(leg.issuing_ms for leg in legs)),
         cpu_s=_total(leg.cpu_s for leg in legs),
         thread_cpu_s=_total(leg.thread_cpu_s for leg in legs),
         memory=_memory([leg.memory for leg in legs]),

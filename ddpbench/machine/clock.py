@@ -7,7 +7,8 @@ span from the question for data to the batch in hand is therefore the time the *
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.record.trace import PHASES
 
 DATA, HOST_TO_DEVICE, BROADCAST, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PHASES))
+
+COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
 
 
 class Clock(Protocol):
@@ -31,6 +34,8 @@ class Clock(Protocol):
     def host_data_ms(self) -> list[float]: ...
 
     def lead_ms(self) -> list[float]: ...
+
+    def issuing_ms(self) -> list[float]: ...
 
 
 class HostClock:
@@ -66,9 +71,13 @@ class HostClock:
         """Empty: a CPU rank does its own work."""
         return []
 
-    def step_ends_ms(self) -> list[float]:
-        """When each step's last phase ended, since ``begin``."""
-        return [(stamp - self._stamps[0]) / 1e6 for stamp in self._stamps[len(PHASES) :: len(PHASES)]]
+    def issuing_ms(self) -> list[float]:
+        """Empty, as ``lead_ms`` is."""
+        return []
+
+    def stamps_ms(self) -> list[float]:
+        """When each phase ended, since ``begin``, which is the first."""
+        return [(stamp - self._stamps[0]) / 1e6 for stamp in self._stamps]
 
 
 class CudaClock:
@@ -104,8 +113,24 @@ class CudaClock:
     def lead_ms(self) -> list[float]:
         """How long after the host had issued a step the device finished it: near 0 means that the device waits for the host."""
         ends = self._events[len(PHASES) : self._steps * len(PHASES) + 1 : len(PHASES)]
-        issued = self._host.step_ends_ms()
+        issued = self._host.stamps_ms()[len(PHASES) :: len(PHASES)]
         return [round(self._events[0].elapsed_time(end) - host_ms, 4) for end, host_ms in zip(ends, issued, strict=True)]
+
+    def issuing_ms(self) -> list[float]:
+        """How long the device was in its computing phases while the host still issued them, a step."""
+        step_after_step = zip(*self.phases_ms().values(), strict=True)
+        reached = accumulate((ms for step in step_after_step for ms in step), initial=0.0)
+        return still_issuing_ms([*reached], self._host.stamps_ms())
+
+
+def still_issuing_ms(reached: Sequence[float], issued: Sequence[float]) -> list[float]:
+    """Of each step, how long forward, backward and optimizer were under way before the host had issued all of them.
+
+    ``reached`` is when the device ended each phase, ``issued`` when the host had issued it, in ms since both began, which comes first.
+    The device can have waited for its host no longer than that: a host that is ahead issues a phase before the device begins it.
+    """
+    spans = [max(0.0, min(ended, known) - began) for (began, ended), known in zip(pairwise(reached), issued[1:], strict=True)]
+    return [round(sum(spans[first + phase] for phase in COMPUTING), 4) for first in range(0, len(spans), len(PHASES))]
 
 
 def open_clock(pulse: Pulse, device: torch.device) -> Clock:

@@ -224,6 +224,7 @@ class Session:
             phases_ms=self._clock.phases_ms(),
             host_data_ms=self._clock.host_data_ms(),
             lead_ms=self._clock.lead_ms(),
+            issuing_ms=self._clock.issuing_ms(),
             cpu_s=busy_s,
             thread_cpu_s=thread_s,
             memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
