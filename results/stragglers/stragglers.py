@@ -2,19 +2,19 @@
 
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--injected 40] [--clean 200]
 
-Each rank has a core of its own. Every launch is cut into windows of five rounds, each of which is judged as a run of five rounds is.
-Writes a json and a table, NAME-of-the-device, beside this file.
+On processors each rank has a core of its own. Every launch is cut into windows of five rounds, each of which is judged as a run of
+five rounds is. Writes a json, after every launch, and a table, NAME-of-the-device, beside this file. Stopped on the way, it goes on from
+there when it is started again with the same words.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -49,61 +49,98 @@ def windows_of(record: Record) -> Iterator[Record]:
         yield msgspec.structs.replace(record, rounds=record.rounds[begin : begin + WINDOW])
 
 
-def judged(window: Record) -> dict[str, object]:
-    slow = summarise(window).slow
-    found = {"rank": slow.rank, "kind": slow.kind, "excess": round(slow.excess, 4)} if slow else None
-    watched = busiest(window)
-    return {"found": found, "others_on_the_cores": watched is not None and watched.shared}
+class Found(msgspec.Struct):
+    """The slow rank that a window names."""
+
+    rank: int
+    kind: str
+    excess: float
 
 
-def injected(options: argparse.Namespace, delay_s: float) -> list[dict[str, object]]:
-    ranks = sorted({0, options.ranks // 2, options.ranks - 1})
-    cells = [(kind, rank) for kind in KINDS for rank in ranks]
+class Judged(msgspec.Struct):
+    """A window: what was done in it, and what is said of it. ``kind`` is empty where no rank was made late."""
+
+    kind: str
+    rank: int
+    found: Found | None
+    others_on_the_cores: bool
+
+    @property
+    def named(self) -> bool:
+        return self.found is not None and self.found.rank == self.rank
+
+    @property
+    def named_with_its_kind(self) -> bool:
+        return self.named and self.found is not None and self.found.kind == self.kind
+
+
+class Told(msgspec.Struct):
+    """All windows so far."""
+
+    command: list[str]
+    step_ms: float
+    injected: list[Judged] = []
+    clean: list[Judged] = []
+
+
+def judged(window: Record, kind: str = "", rank: int = -1) -> Judged:
+    slow, watched = summarise(window).slow, busiest(window)
+    found = Found(slow.rank, slow.kind, round(slow.excess, 4)) if slow else None
+    return Judged(kind, rank, found, watched is not None and watched.shared)
+
+
+def cells_of(ranks: int) -> list[tuple[str, int]]:
+    """Every kind of delay on the first rank, on one in the middle, and on the last."""
+    return [(kind, rank) for kind in KINDS for rank in sorted({0, ranks // 2, ranks - 1})]
+
+
+def launches(options: argparse.Namespace, told: Told) -> Iterator[str]:
+    """What is still to be measured, launch by launch; a line about each."""
+    cells = cells_of(options.ranks)
     each = -(-options.injected // len(cells))
-    told = []
-    for kind, rank in cells:
+    for kind, rank in cells[len(told.injected) // each if each else len(cells) :]:
+        delay_s = options.share * told.step_ms / 1000
         record = launched(options, each, {"SLOW_IN": kind, "SLOW_RANK": str(rank), "DELAY_S": str(delay_s)})
-        told += [{"kind": kind, "rank": rank, **judged(window)} for window in windows_of(record)]
-        print(f"{kind} on rank {rank}: {[each['found'] for each in told[-each:]]}", file=sys.stderr, flush=True)
-    return told
+        told.injected += [judged(window, kind, rank) for window in windows_of(record)]
+        names = [f"{found.kind} on {found.rank}" if (found := window.found) else "nothing" for window in told.injected[-each:]]
+        yield f"{kind} on rank {rank}: {', '.join(names)}"
+    while len(told.clean) < options.clean:
+        record = launched(options, min(50, options.clean - len(told.clean)), {})
+        told.clean += [judged(window) for window in windows_of(record)]
+        yield f"clean: {len(told.clean)}, {sum(window.found is not None for window in told.clean)} alarms"
 
 
-def clean(options: argparse.Namespace) -> list[dict[str, object]]:
-    told: list[dict[str, object]] = []
-    while len(told) < options.clean:
-        record = launched(options, min(50, options.clean - len(told)), {})
-        told += [judged(window) for window in windows_of(record)]
-        print(f"clean: {len(told)}, {sum(each['found'] is not None for each in told)} alarms", file=sys.stderr, flush=True)
-    return told
-
-
-def table(late: list[dict[str, object]], quiet: list[dict[str, object]], options: argparse.Namespace, step_ms: float) -> str:
-    def share(rows: list[bool]) -> str:
+def table(told: Told, options: argparse.Namespace) -> str:
+    def share(rows: Sequence[bool]) -> str:
         return f"{sum(rows)} of {len(rows)} ({sum(rows) / len(rows):.1%})" if rows else "-"
 
-    def named(row: dict[str, object], kind: bool) -> bool:
-        found = row["found"]
-        return isinstance(found, dict) and found["rank"] == row["rank"] and (not kind or found["kind"] == row["kind"])
-
     lines = [
-        f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {step_ms:.1f} ms, windows of {WINDOW} rounds "
-        f"of {STEPS} steps.",
+        f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {told.step_ms:.1f} ms, windows of {WINDOW} "
+        f"rounds of {STEPS} steps.",
         "",
         "| | all windows | where nobody else took the cores |",
         "|---|---|---|",
     ]
 
-    def line(name: str, rows: list[dict[str, object]], holds: Callable[[dict[str, object]], bool]) -> str:
-        alone = [row for row in rows if not row["others_on_the_cores"]]
+    def line(name: str, rows: Sequence[Judged], holds: Callable[[Judged], bool]) -> str:
+        alone = [row for row in rows if not row.others_on_the_cores]
         return f"| {name} | {share([holds(row) for row in rows])} | {share([holds(row) for row in alone])} |"
 
     for kind in KINDS:
-        rows = [row for row in late if row["kind"] == kind]
-        lines.append(line(f"{kind}: slow rank named", rows, lambda row: named(row, False)))
-        lines.append(line(f"{kind}: and its kind", rows, lambda row: named(row, True)))
-    lines.append(line("recall", late, lambda row: named(row, False)))
-    lines.append(line("false alarms", quiet, lambda row: row["found"] is not None))
+        rows = [row for row in told.injected if row.kind == kind]
+        lines.append(line(f"{kind}: slow rank named", rows, lambda row: row.named))
+        lines.append(line(f"{kind}: and its kind", rows, lambda row: row.named_with_its_kind))
+    lines.append(line("recall", told.injected, lambda row: row.named))
+    lines.append(line("false alarms", told.clean, lambda row: row.found is not None))
     return "\n".join(lines) + "\n"
+
+
+def begun(kept: Path) -> Told | None:
+    """What an earlier start with the same words has left unfinished: its table is missing."""
+    if not kept.exists() or kept.with_suffix(".md").exists():
+        return None
+    told = msgspec.json.decode(kept.read_bytes(), type=Told)
+    return told if told.command == sys.argv else None
 
 
 def main() -> None:
@@ -115,15 +152,16 @@ def main() -> None:
     parser.add_argument("--clean", type=int, default=200)
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    first = launched(options, 1, {})
-    step_ms = median(own_ms(trace) for timed in first.rounds for trace in timed.traces)
-    late = injected(options, options.share * step_ms / 1000)
-    quiet = clean(options)
-    name = f"{options.device}-{options.ranks}-ranks"
-    told = {"command": sys.argv, "step_ms": step_ms, "injected": late, "clean": quiet}
-    (HERE / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
-    (HERE / f"{name}.md").write_text(table(late, quiet, options, step_ms))
-    print(table(late, quiet, options, step_ms))
+    kept = HERE / f"{options.device}-{options.ranks}-ranks.json"
+    told = begun(kept)
+    if told is None:
+        kept.with_suffix(".md").unlink(missing_ok=True)
+        told = Told(sys.argv, median(own_ms(trace) for timed in launched(options, 1, {}).rounds for trace in timed.traces))
+    for line in launches(options, told):
+        print(line, file=sys.stderr, flush=True)
+        kept.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+    kept.with_suffix(".md").write_text(table(told, options))
+    print(table(told, options))
 
 
 if __name__ == "__main__":
