@@ -146,6 +146,7 @@ def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int 
         "phases_ms": phases_ms,
         "host_data_ms": phases_ms["data"],
         "lead_ms": [] if cpu else [0.8 * phases.get("forward", 0.0) + 0.8 * phases.get("backward", 0.0)] * steps,
+        "issuing_ms": [] if cpu else [0.1 * phases.get("forward", 0.0) + 0.001 * step for step in range(steps)],
         "memory": GPU_MEMORY,
         "numerics": numerics(),
         "health": None if cpu else GPU_HEALTH,

@@ -43,6 +43,7 @@ def test_steps_stand_one_after_another_and_times_add_up() -> None:
     assert whole.phases_ms == {phase: first.phases_ms[phase] + second.phases_ms[phase] for phase in PHASES}
     assert whole.host_data_ms == [4.0, 4.0, 6.0, 6.0, 6.0]
     assert whole.lead_ms == first.lead_ms + second.lead_ms
+    assert whole.issuing_ms == first.issuing_ms + second.issuing_ms != []
     assert joined([first, replace(second, cpu_s=None)]).cpu_s is None, "a part is not the whole"
     assert joined([first]) == first
 

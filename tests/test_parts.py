@@ -40,11 +40,14 @@ def test_parts_add_up_to_their_round() -> None:
     assert sum(part.images for part in cut) == whole.rounds[0].images
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
     assert [step for part in cut for step in part.traces[0].phases_ms["data"]] == whole.rounds[0].traces[0].phases_ms["data"]
+    assert [step for part in cut for step in part.traces[0].issuing_ms] == whole.rounds[0].traces[0].issuing_ms != []
 
 
 def test_thinned_steps_stand_for_those_that_are_not_kept() -> None:
     whole = a_training(100)
+    issuing_ms = whole.rounds[0].traces[0].issuing_ms
     whole.rounds = [msgspec.structs.replace(timed, traces=[trace.thinned(4) for trace in timed.traces]) for timed in whole.rounds]
+    assert whole.rounds[0].traces[0].issuing_ms == issuing_ms[::4] != []
     cut = pieces(whole).rounds
     assert [part.traces[0].steps for part in cut] == [20] * PARTS
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)

@@ -158,7 +158,9 @@ def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind
     assert (slow.rank, slow.kind) == (1, kind)
 
 
-@pytest.mark.parametrize(("issuing_ms", "kind"), [([], "compute"), ([2.0] * 20, "compute"), ([7.0] * 20, "host")])
+@pytest.mark.parametrize(
+    ("issuing_ms", "kind"), [([], "compute"), ([2.0] * 20, "compute"), ([60.0] * 8 + [1.0] * 12, "compute"), ([7.0] * 20, "host")]
+)
 def test_a_gpu_whose_work_is_issued_late_is_held_up_by_its_host(issuing_ms: list[float], kind: str) -> None:
     healthy = {rank: {"issuing_ms": [1.0] * 20, "thread_cpu_s": 0.1} for rank in (0, 1, 3)}
     slow = late({"backward": 9.0}, traces={**healthy, 2: {"issuing_ms": issuing_ms, "thread_cpu_s": 0.1}}).slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import fsum
-from statistics import fmean
+from statistics import fmean, median
 from typing import TypeVar
 
 from ddpbench.record.environment import RankPlace
@@ -34,7 +34,8 @@ class RankRow:
     watts: float | None
     celsius: float | None
     throttle_reasons: frozenset[str]
-    issuing_ms: float | None = None  # of its computing phases, how long its host was still issuing them; None on the CPU
+    issuing_ms: float | None = None  # of its computing phases, how long its host was still issuing them, in the median step; None on the
+    # CPU, and where it is not known
     cpu_ms: float | None = None  # CPU time a step of the thread that trains; None where it is not known
 
     @property
@@ -83,6 +84,7 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
     memory = [trace.memory for trace in traces]
     spent = known(trace.thread_cpu_s for trace in traces)
     health = [trace.health or Health() for trace in traces]
+    issuing = [ms for trace in traces for ms in trace.issuing_ms]
     return RankRow(
         rank=place.rank,
         host=place.host,
@@ -99,7 +101,7 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
         watts=mean(each.watts for each in health),
         celsius=max(known(each.celsius for each in health), default=None),
         throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
-        issuing_ms=mean(ms for trace in traces for ms in trace.issuing_ms),
+        issuing_ms=median(issuing) if issuing else None,
         cpu_ms=1000 * fsum(spent) / steps if len(spent) == len(traces) else None,
     )
 

@@ -22,8 +22,8 @@ CHANCE = 0.01
 """The one that happens to be slowest is told from a slow rank by a t-test of its excess over the rounds, at this level."""
 
 HELD = 0.5
-"""Of the time that computing takes longer, from this fraction on the host is the reason: so long it issued what its GPU had begun on
-already, or the thread of a rank on a core was off it.
+"""Computing that takes longer is the host's fault where this fraction of the extra time is, at least: the work of a GPU was still being
+issued, in its median step, or the thread of a rank on a processor was off its core.
 """
 
 LOWER_CLOCK = 0.97
@@ -119,12 +119,12 @@ def _kind(slow: RankRow, others: Sequence[RankRow], device: str) -> Kind:
 
 def _issued_late(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
     issuing = known(row.issuing_ms for row in others)
-    return slow.issuing_ms is not None and bool(issuing) and slow.issuing_ms - median(issuing) > HELD * more_ms
+    return slow.issuing_ms is not None and bool(issuing) and slow.issuing_ms - median(issuing) >= HELD * more_ms
 
 
 def _off_its_core(slow: RankRow, others: Sequence[RankRow], more_ms: float) -> bool:
     cpus = known(row.cpu_ms for row in others)
-    return slow.cpu_ms is not None and bool(cpus) and slow.cpu_ms - median(cpus) < (1 - HELD) * more_ms
+    return slow.cpu_ms is not None and bool(cpus) and slow.cpu_ms - median(cpus) <= (1 - HELD) * more_ms
 
 
 def _clocked_down(slow: RankRow, others: Sequence[RankRow]) -> bool:

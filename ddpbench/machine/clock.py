@@ -127,7 +127,7 @@ def still_issuing_ms(reached: Sequence[float], issued: Sequence[float]) -> list[
     """Of each step, how long forward, backward and optimizer were under way before the host had issued all of them.
 
     ``reached`` is when the device ended each phase, ``issued`` when the host had issued it, in ms since both began, which comes first.
-    The device can have waited for its host no longer than that: a host that is ahead issues a phase before the device begins it.
+    The device can have waited for its host no longer than that, and waited not at all for one that is a whole phase ahead.
     """
     spans = [max(0.0, min(ended, known) - began) for (began, ended), known in zip(pairwise(reached), issued[1:], strict=True)]
     return [round(sum(spans[first + phase] for phase in COMPUTING), 4) for first in range(0, len(spans), len(PHASES))]

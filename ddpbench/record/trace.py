@@ -75,8 +75,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock; of every n-th step above 64 ranks
     host_data_ms: list[float]  # the host's own wait for the loader, a step
     lead_ms: list[float]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
-    issuing_ms: list[float] = []  # for how much of forward, backward and optimizer the host was still issuing them: no longer did the
-    # device wait for it; empty on the CPU
+    issuing_ms: list[float] = []  # how long, of forward, backward and optimizer, the host was still issuing them, a step: the device
+    # waited for it no longer than that; empty on the CPU
     memory: Memory
     numerics: Numerics
     health: Health | None = None

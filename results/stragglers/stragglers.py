@@ -3,8 +3,8 @@
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--injected 40] [--clean 200]
 
 On processors each rank has a core of its own. Every launch is cut into windows of five rounds, each of which is judged as a run of
-five rounds is. Writes a json, after every launch, and a table, NAME-of-the-device, beside this file. Stopped on the way, it goes on from
-there when it is started again with the same words.
+five rounds is. Writes DEVICE-N-ranks.json, after every launch, and at the end a table, DEVICE-N-ranks.md, beside this file. Stopped on the
+way, it goes on from there when it is started again with the same words, on the same devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import msgspec
 from ddpbench.analysis.pipeline.neighbours import busiest
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.summary import summarise
+from ddpbench.record.files import write_whole
 from ddpbench.record.record import Record, load
+from ddpbench.record.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1] / "tests"
@@ -77,7 +79,8 @@ class Judged(msgspec.Struct):
 class Told(msgspec.Struct):
     """All windows so far."""
 
-    command: list[str]
+    words: list[str]
+    devices: list[str]
     step_ms: float
     injected: list[Judged] = []
     clean: list[Judged] = []
@@ -135,12 +138,21 @@ def table(told: Told, options: argparse.Namespace) -> str:
     return "\n".join(lines) + "\n"
 
 
-def begun(kept: Path) -> Told | None:
-    """What an earlier start with the same words has left unfinished: its table is missing."""
-    if not kept.exists() or kept.with_suffix(".md").exists():
-        return None
-    told = msgspec.json.decode(kept.read_bytes(), type=Told)
-    return told if told.command == sys.argv else None
+def begun(kept: Path, first: Record) -> Told:
+    """What an earlier start with the same words on the same devices has left unfinished, without a table; or a new beginning."""
+    new = Told(sys.argv[1:], [place.device for place in first.environment.places], median(map(own_ms, traces_of(first))))
+    if kept.exists() and not kept.with_suffix(".md").exists():
+        told = msgspec.json.decode(kept.read_bytes(), type=Told)
+        if (told.words, told.devices) == (new.words, new.devices):
+            return told
+        print(f"{kept.name} is of other words or devices: begun anew", file=sys.stderr)
+    kept.unlink(missing_ok=True)
+    kept.with_suffix(".md").unlink(missing_ok=True)
+    return new
+
+
+def traces_of(record: Record) -> list[Trace]:
+    return [trace for timed in record.rounds for trace in timed.traces]
 
 
 def main() -> None:
@@ -153,13 +165,10 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kept = HERE / f"{options.device}-{options.ranks}-ranks.json"
-    told = begun(kept)
-    if told is None:
-        kept.with_suffix(".md").unlink(missing_ok=True)
-        told = Told(sys.argv, median(own_ms(trace) for timed in launched(options, 1, {}).rounds for trace in timed.traces))
+    told = begun(kept, launched(options, 1, {}))
     for line in launches(options, told):
         print(line, file=sys.stderr, flush=True)
-        kept.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+        write_whole(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
     kept.with_suffix(".md").write_text(table(told, options))
     print(table(told, options))
 
