@@ -34,6 +34,11 @@ def shared_out(config: Config, rank: int, world_size: int) -> DataLoader[Any]:
     return DataLoader(dataset, config.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=prefetch)
 
 
+def staying(config: Config) -> DataLoader[Any]:
+    """Its workers go on into the next epoch."""
+    return DataLoader(numbered(), config.batch_size, num_workers=config.workers or 0, persistent_workers=True)
+
+
 def folder(config: Config) -> DataLoader[Any]:
     """torchvision's own way to a tree."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])

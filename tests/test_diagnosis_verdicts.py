@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
+from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
 from msgspec.structs import replace
 
 from ddpbench.analysis.case import Case
@@ -106,6 +106,17 @@ def test_a_copy_on_one_node_is_none_on_the_others() -> None:
 def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
     """Its workers idle, so what a cheaper image gives cannot be computed from what one costs."""
     assert {cure.gain for cure in cures_of(DIAGNOSES["slow-hand-over"][0]()) if cure.command} == {None}
+
+
+@pytest.mark.parametrize(("images", "starts_anew", "gain"), [(13_760, True, 8 / 6.2), (13_760, False, None), (1_281_167, True, None)])
+def test_workers_that_end_with_every_epoch_are_told_to_stay_where_epochs_are_short(
+    images: int, starts_anew: bool, gain: float | None
+) -> None:
+    """13,760 images take 4 ranks 8 s at 430 a second each, of which 1.8 s pass until a batch is there."""
+    own = replace(IMAGENET, loader="my_data:train", images=images, starts_anew=starts_anew)
+    job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
+    staying = [cure for cure in cures_of(job) if cure.name == "persistent_workers=True"]
+    assert [cure.gain for cure in staying] == ([pytest.approx(gain, rel=0.01)] if gain else [])
 
 
 def test_a_tensor_loader_is_known_for_small_images() -> None:

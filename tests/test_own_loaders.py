@@ -38,6 +38,7 @@ def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None
             assert images.shape == (12, 3, 32, 32)
             assert images.is_contiguous(memory_format=torch.channels_last)
             assert (live.in_flight, live.data.images, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
+            assert live.data.starts_anew == (workers > 0)
             seen.append(labels.tolist())
     epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
     assert all(len(Counter(first + second)) == 8 for first, second in epochs), "five a rank, of which one does not fill a batch"
@@ -52,6 +53,15 @@ def test_its_workers_are_found_and_end_with_it() -> None:
         take(live, 8)  # over the epoch's end, where it starts others
         pids += live.worker_pids()
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_workers_of_a_loader_that_keeps_them_do_not_start_anew() -> None:
+    with opened(own("staying", workers=2)) as live:
+        take(live, 1)
+        pids = live.worker_pids()
+        take(live, 8)  # over the epoch's end
+        assert live.worker_pids() == pids
+        assert not live.data.starts_anew
 
 
 @pytest.mark.slow

@@ -51,7 +51,12 @@ class Own:
         self._source = self._made()
         workers = getattr(self._source, "num_workers", 0)
         self.in_flight = workers * (getattr(self._source, "prefetch_factor", None) or 0)
-        self.data = Data(loader=name, description=f"batches of {name}, which shares them out itself", images=_samples(self._source))
+        self.data = Data(
+            loader=name,
+            description=f"batches of {name}, which shares them out itself",
+            images=_samples(self._source),
+            starts_anew=workers > 0 and not getattr(self._source, "persistent_workers", True),
+        )
         self._stream = self._batches()
 
     def next_batch(self) -> HostBatch:

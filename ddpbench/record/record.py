@@ -79,6 +79,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     images: int | None = None
     made: bool = False  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
     recycled: bool = False  # the timed window read the same files more than once
+    starts_anew: bool = False  # the workers of the loader end with an epoch, and others begin
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from rich.text import Text
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.pipeline.ceilings import Ceilings
 from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
+from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ranks import mean
 from ddpbench.analysis.words import count, device_word
@@ -100,13 +101,12 @@ def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
 
 def starting(record: Record, given: Supply, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
     """What it costs where workers do not persist: here batches flow over an epoch's end, in many a script they do not."""
-    images = record.data.images if record.data else None
-    first_s = max((each.first_batch_s for each in diagnosis.alone), default=None)
-    if not images or first_s is None or not given.workers or given.cost is None:
+    start = start_of(record, given, diagnosis)
+    if start is None or given.cost is None:
         return
-    epoch_s = images / (record.world_size * given.given_rate)
-    anew = f"{percent(first_s / (first_s + epoch_s), 2)} of an epoch, if workers start anew for it"
-    yield from _row("start", [f"the first batch comes after {significant(first_s, 2)} s", anew], page)
+    always = record.data is not None and record.data.starts_anew
+    anew = f"{percent(start.share, 2)} of an epoch, {'for which workers start anew' if always else 'if workers start anew for it'}"
+    yield from _row("start", [f"the first batch comes after {significant(start.first_s, 2)} s", anew], page)
 
 
 def utilised(record: Record, found: Ceilings, page: Page) -> Iterator[Text]:

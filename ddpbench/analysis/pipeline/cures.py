@@ -10,6 +10,7 @@ from shlex import quote
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.pipeline.rates import workers_that_fit
+from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.whatif.answer import gains
@@ -34,7 +35,8 @@ MOST_OF_MEMORY = 0.5
 class Cure:
     """``command`` tries it beside what was run; empty where it cannot be tried here.
 
-    ``gain`` is predicted of ``change``, in times as many images/s; None where something has to be measured for it first.
+    ``gain`` is predicted, of ``change`` where flags or the machine are what changes, in times as many images/s; None where something has
+    to be measured for it first.
     """
 
     name: str
@@ -230,6 +232,22 @@ def prefetch(patient: _Patient) -> Cure | None:
     )
 
 
+def workers_that_stay(patient: _Patient) -> Cure | None:
+    """For a DataLoader of somebody's own; those of ours stay."""
+    record, diagnosis = patient.record, patient.case.around.diagnosis
+    if record.data is None or not record.data.starts_anew or diagnosis is None:
+        return None
+    start = start_of(record, patient.given, diagnosis)
+    if start is None:
+        return None
+    return Cure(
+        "persistent_workers=True",
+        f"about {about(start.gain)}x: your DataLoader starts its workers anew for every epoch, {about(start.first_s)} s until a batch is "
+        f"there, and the rest of an epoch takes {about(start.epoch_s)}",
+        gain=start.gain,
+    )
+
+
 def pinned(patient: _Patient) -> Cure | None:
     if patient.record.config.pin_memory or patient.record.environment.device_type != "cuda":
         return None
@@ -252,7 +270,7 @@ def without_loader(patient: _Patient) -> Cure | None:
 
 Offer = Callable[[_Patient], Cure | None]
 
-GENERAL: tuple[Offer, ...] = (tensor, less_on_the_decoder, more_workers, dali_gpu, torch_uint8, dali_cpu, more_cores)
+GENERAL: tuple[Offer, ...] = (tensor, less_on_the_decoder, more_workers, workers_that_stay, dali_gpu, torch_uint8, dali_cpu, more_cores)
 """What may help whatever the cause."""
 
 NEVER_LEFT_OUT: tuple[Offer, ...] = (fewer_workers,)
