@@ -98,8 +98,8 @@ def test_threads_gain_as_many_times_as_they_are_over_however_many_pipelines(work
 
 
 def test_what_threads_of_the_trainer_take_of_the_cores_is_counted_once() -> None:
-    """The kept diagnosis of fifteen threads on sixteen cores, which hold up the training."""
-    fewer = asked(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json"), workers=8)
+    """The kept diagnosis of fifteen threads in one pipeline on sixteen cores, which hold up the training."""
+    fewer = asked(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu-one-pipeline.json"), workers=8)
     assert abs(log(fewer.price.miss)) < 0.1
     assert fewer.price.gain == pytest.approx(8 / 15, rel=0.05)
 
