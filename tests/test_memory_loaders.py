@@ -13,6 +13,7 @@ from loading import IN_MEMORY, OF_PIXELS, of_memory, opened, take
 from ddpbench.data.augment import CropAndFlip, views
 from ddpbench.data.catalogue import find
 from ddpbench.data.pixels import NORMALISATION
+from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.tensor import Order, Resident
 
 CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
@@ -48,6 +49,20 @@ def test_without_augmentation_both_loaders_give_the_same_batches(dataset: str, f
             assert (live.data.loader, live.data.made) == (loader, False)
     torch.testing.assert_close(taken[0][0], taken[1][0], rtol=0, atol=2e-6)
     assert torch.equal(taken[0][1], taken[1][1])
+
+
+@pytest.mark.parametrize("loader", ["torch", "torch-uint8"])
+def test_clocks_are_read_for_a_batch_of_small_samples_and_not_for_each(
+    loader: str, folders: dict[str, Path | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laps: list[str] = []
+    monkeypatch.setattr(Stopwatch, "lap", lambda watch, stage, lap=Stopwatch.lap: (laps.append(stage), lap(watch, stage)))
+    with opened(of_memory(loader, "cifar10", folders["cifar10"], batch_size=7), "cifar10", classes=10) as live:
+        take(live, 2)
+        told = live.loading()
+    assert laps == ["augment", "collate"] * 2
+    assert told is not None
+    assert set(told.cpu_s) == {"augment", "collate"}
 
 
 @pytest.mark.parametrize("loader", OF_PIXELS)

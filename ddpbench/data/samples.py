@@ -83,10 +83,14 @@ class ArraySamples(Dataset[Sample]):
         return len(self._arrays.labels)
 
     def __getitem__(self, index: int) -> Sample:
+        return self._view(self._arrays.samples[index]), int(self._arrays.labels[index])
+
+    def __getitems__(self, indices: list[int]) -> list[Sample]:
+        """A batch's, in one lap: to read the clocks takes a part of the time that a small sample takes."""
         self._watch.start()
-        sample = self._view(self._arrays.samples[index]), int(self._arrays.labels[index])
+        samples = [self[index] for index in indices]
         self._watch.lap("augment")
-        return sample
+        return samples
 
 
 class Collate:
