@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import signal
 import time
@@ -37,6 +38,37 @@ def shared_out(config: Config, rank: int, world_size: int) -> DataLoader[Any]:
 def staying(config: Config) -> DataLoader[Any]:
     """Its workers go on into the next epoch."""
     return DataLoader(numbered(), config.batch_size, num_workers=config.workers or 0, persistent_workers=True)
+
+
+class Keeping(DataLoader[Any]):
+    """One iterator for all epochs, by which its workers stay."""
+
+    def __iter__(self) -> Any:
+        self.kept = self.__dict__.get("kept") or self.forever()
+        return itertools.islice(self.kept, len(self))
+
+    def forever(self) -> Iterator[Any]:
+        batches = DataLoader(self.dataset, self.batch_size, num_workers=self.num_workers, persistent_workers=True)
+        while True:
+            yield from batches
+
+
+def kept_by_its_class(config: Config) -> DataLoader[Any]:
+    return Keeping(numbered(), config.batch_size, num_workers=config.workers or 0)
+
+
+class Numbers(Dataset[Any]):
+    """Ten images, to be asked for one by one."""
+
+    def __len__(self) -> int:
+        return IMAGES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.zeros(3, 32, 32), index
+
+
+def one_by_one(config: Config) -> DataLoader[Any]:
+    return DataLoader(Numbers(), config.batch_size)
 
 
 def folder(config: Config) -> DataLoader[Any]:

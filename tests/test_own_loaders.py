@@ -19,6 +19,7 @@ from test_interrupts import rounds_on_disk
 
 from ddpbench.data.catalogue import find
 from ddpbench.data.check import check
+from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import BenchError, UsageError
 
@@ -55,13 +56,22 @@ def test_its_workers_are_found_and_end_with_it() -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_workers_of_a_loader_that_keeps_them_do_not_start_anew() -> None:
-    with opened(own("staying", workers=2)) as live:
+@pytest.mark.parametrize("name", ["staying", "kept_by_its_class"])
+def test_workers_of_a_loader_that_keeps_them_do_not_start_anew(name: str) -> None:
+    with opened(own(name, workers=2)) as live:
         take(live, 1)
         pids = live.worker_pids()
         take(live, 8)  # over the epoch's end
         assert live.worker_pids() == pids
         assert not live.data.starts_anew
+
+
+def test_clocks_are_read_for_a_batch_of_samples_that_tell_nothing_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    laps: list[str] = []
+    monkeypatch.setattr(Stopwatch, "lap", lambda watch, stage, lap=Stopwatch.lap: (laps.append(stage), lap(watch, stage)))
+    with opened(own("one_by_one", batch_size=2)) as live:
+        take(live, 2)
+    assert laps == ["sample", "collate"] * 2
 
 
 @pytest.mark.slow

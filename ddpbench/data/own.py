@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from multiprocessing.process import BaseProcess
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -48,14 +49,17 @@ class Own:
         self.finish = finish
         self._name, self._make, self._batch_size, self._fitting = name, make, batch_size, fitting
         self._earlier = multiprocessing.active_children()
+        begin = perf_counter()
         self._source = self._made()
+        set_up_s = perf_counter() - begin
         workers = getattr(self._source, "num_workers", 0)
         self.in_flight = workers * (getattr(self._source, "prefetch_factor", None) or 0)
         self.data = Data(
             loader=name,
             description=f"batches of {name}, which shares them out itself",
             images=_samples(self._source),
-            starts_anew=workers > 0 and not getattr(self._source, "persistent_workers", True),
+            starts_anew=workers > 0 and _starts_anew(self._source),
+            set_up_s=set_up_s,
         )
         self._stream = self._batches()
 
@@ -134,6 +138,11 @@ def _shuffle_anew(source: Iterable[Any], epoch: int) -> None:
         set_epoch = getattr(sampler, "set_epoch", None)
         if set_epoch:
             set_epoch(epoch)
+
+
+def _starts_anew(source: Iterable[Any]) -> bool:
+    """Whether its workers end with an epoch. A class of its own may keep them by other means."""
+    return isinstance(source, DataLoader) and type(source).__iter__ is DataLoader.__iter__ and not source.persistent_workers
 
 
 def _samples(source: Iterable[Any]) -> int | None:

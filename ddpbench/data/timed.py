@@ -46,6 +46,7 @@ class TimedSamples(Dataset[Any]):
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
+        """One of a dataset that tells apart: of others a DataLoader asks for all of a batch."""
         self._watch.start()
         sample = self._dataset[index]
         self._watch.lap("augment")

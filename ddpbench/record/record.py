@@ -80,6 +80,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     made: bool = False  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
     recycled: bool = False  # the timed window read the same files more than once
     starts_anew: bool = False  # the workers of the loader end with an epoch, and others begin
+    set_up_s: float = 0.0  # what a function of somebody's own took to return its batches, once
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,7 +105,7 @@ def starting(record: Record, given: Supply, diagnosis: Diagnosis, page: Page) ->
     if start is None or given.cost is None:
         return
     always = record.data is not None and record.data.starts_anew
-    anew = f"{percent(start.share, 2)} of an epoch, {'for which workers start anew' if always else 'if workers start anew for it'}"
+    anew = f"{percent(start.share, 2)} of an epoch, {'for which these start anew' if always else 'if workers start anew for it'}"
     yield from _row("start", [f"the first batch comes after {significant(start.first_s, 2)} s", anew], page)
 
 

@@ -1,4 +1,4 @@
-"""What ddpbench's stopwatches take of a loader of small samples: CIFAR-10 through ``torch``, sample by sample, with them and without.
+"""What ddpbench's stopwatches take of a loader of small samples, ``torch`` on made CIFAR-10 without augmentation: with them and without.
 
 OMP_NUM_THREADS=1 python results/loading/small.py small.json
 """
@@ -23,7 +23,7 @@ from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 
 TIMED, UNTIMED = "torch", "torch, not timed"
-BATCH, WARM_UP, BATCHES = 512, 8, 160
+BATCH, WARM_UP, BATCHES = 512, 8, 500
 
 CIFAR = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, image_size=32, workers=0, augment=False, device="cpu")
 
@@ -47,6 +47,8 @@ def main(target: str) -> None:
         "processor": cpu_name(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
+        "data": loaders[0].data.description,
+        "augment": CIFAR.augment,
         "batch": BATCH,
         "ratio": vars(ratio),
         "images_a_core_second": {name: [round(rate) for rate in each] for name, each in rates.items()},

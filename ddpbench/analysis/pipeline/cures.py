@@ -35,8 +35,7 @@ MOST_OF_MEMORY = 0.5
 class Cure:
     """``command`` tries it beside what was run; empty where it cannot be tried here.
 
-    ``gain`` is predicted, of ``change`` where flags or the machine are what changes, in times as many images/s; None where something has
-    to be measured for it first.
+    ``gain`` is predicted of ``change``, in times as many images/s; None where something has to be measured for it first.
     """
 
     name: str
@@ -234,17 +233,17 @@ def prefetch(patient: _Patient) -> Cure | None:
 
 def workers_that_stay(patient: _Patient) -> Cure | None:
     """For a DataLoader of somebody's own; those of ours stay."""
-    record, diagnosis = patient.record, patient.case.around.diagnosis
+    record, diagnosis, given = patient.record, patient.case.around.diagnosis, patient.given
     if record.data is None or not record.data.starts_anew or diagnosis is None:
         return None
-    start = start_of(record, patient.given, diagnosis)
-    if start is None:
+    start = start_of(record, given, diagnosis)
+    most = min(start.most_gain, given.device_rate / given.given_rate) if start else 1.0
+    if start is None or most < WORTH_IT:
         return None
     return Cure(
         "persistent_workers=True",
-        f"about {about(start.gain)}x: your DataLoader starts its workers anew for every epoch, {about(start.first_s)} s until a batch is "
-        f"there, and the rest of an epoch takes {about(start.epoch_s)}",
-        gain=start.gain,
+        f"at most {about(most)}x: your DataLoader starts its workers anew for every epoch of {about(start.epoch_s)} s, and "
+        f"{about(start.first_s)} s pass until there is a batch, which also takes its time where they stay",
     )
 
 

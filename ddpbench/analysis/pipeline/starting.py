@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.record.diagnosis import Diagnosis
@@ -11,29 +12,29 @@ from ddpbench.record.record import Record
 
 @dataclass(frozen=True)
 class Start:
-    """``first_s`` until the first batch is there, ``epoch_s`` for an epoch beside that, as fast as the run was."""
+    """``first_s`` until the first batch is there, and ``epoch_s`` that an epoch with such a start takes."""
 
     first_s: float
     epoch_s: float
 
     @property
     def share(self) -> float:
-        """Of an epoch that begins with it, the fraction."""
-        return self.first_s / (self.first_s + self.epoch_s)
+        """Of an epoch, the fraction, at most: a batch is waited for also where workers are there already."""
+        return min(1.0, self.first_s / self.epoch_s)
 
     @property
-    def gain(self) -> float:
-        """How many times as fast epochs are without it."""
-        return 1 + self.first_s / self.epoch_s
+    def most_gain(self) -> float:
+        """How many times as fast epochs would be without it, at most."""
+        return 1 / (1 - self.share) if self.share < 1 else inf
 
 
 def start_of(record: Record, given: Supply, diagnosis: Diagnosis) -> Start | None:
     """None without workers, and where nobody counts the images or took a first batch.
 
-    The run of a loader that does start them anew has it in its figure, where it is worth mentioning: epochs are short then.
+    Epochs of a loader that does start them anew have it in them, as the run had where they are short.
     """
-    first_s = max((each.first_batch_s for each in diagnosis.alone), default=None)
-    if record.data is None or not record.data.images or first_s is None or not given.workers:
+    data, first_s = record.data, max((each.first_batch_s for each in diagnosis.alone), default=None)
+    if data is None or not data.images or first_s is None or not given.workers:
         return None
-    epoch_s = record.data.images / (record.world_size * given.given_rate)
-    return Start(first_s, epoch_s - first_s if record.data.starts_anew and epoch_s > first_s else epoch_s)
+    first_s, epoch_s = max(0.0, first_s - data.set_up_s), data.images / (record.world_size * given.given_rate)
+    return Start(first_s, epoch_s if data.starts_anew else first_s + epoch_s)
