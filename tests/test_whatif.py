@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from diagnoses import DIAGNOSES, PIL_MS, SMALL, TORCH, WORK, alone_of, diagnosis, far_away, loader_steals_gpu, on_processors
+from diagnoses import CIFAR, DIAGNOSES, PIL_MS, SMALL, TORCH, WORK, alone_of, diagnosis, far_away, loader_steals_gpu, on_processors
 from msgspec.structs import replace
 
 from ddpbench.analysis.pipeline.experiments import diagnosed
@@ -281,6 +281,9 @@ def test_the_model_meets_the_run_that_it_was_told_from() -> None:
     [
         (few_workers, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
         (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
+        (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and these are folders of JPEGs"),
+        (lambda: on_processors(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
+        (lambda: on_processors(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
         (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
         (lambda: on_processors(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
         (few_workers, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),

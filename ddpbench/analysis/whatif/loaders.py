@@ -15,7 +15,7 @@ from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.diagnosis import Alone, Candidate
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import SYNTHETIC, spec_of
+from ddpbench.record.loaders import SYNTHETIC, LoaderSpec, spec_of
 from ddpbench.record.loading import Loading
 
 
@@ -23,8 +23,25 @@ def loader(now: Situation, name: str, patient: Patient) -> Situation:
     """By what it was seen to give with nobody training; more than that only of loaders that leave the device alone."""
     if name == SYNTHETIC:
         raise UsageError("synthetic batches are no loader to change to", "the page of a diagnosis tells what the device alone can do")
+    _refuse_impossible(spec_of(name), patient)
     how = patient.run.diagnose(loader=(name,))
     return _loaded_by(now, name, patient.lent.candidates.get((name, None)), how, patient)
+
+
+def _refuse_impossible(wanted: LoaderSpec, patient: Patient) -> None:
+    """Raises UsageError for one that no measurement would help: it does not read these files, or not on these devices."""
+    record = patient.case.record
+    if wanted.gpu and not patient.on_gpu:
+        raise UsageError(f"{wanted.name} decodes on a GPU, and the ranks of the record are on processors", "--loader dali-cpu")
+    if record.data is None or spec_of(record.config.loader).own:
+        return
+    jpegs = "JPEG" in record.data.description
+    if jpegs and "imagenet" not in wanted.datasets:
+        raise UsageError(
+            f"{wanted.name} keeps a whole set on the device, and these are folders of JPEGs", "--loader dali-gpu, or torch-uint8"
+        )
+    if not jpegs and wanted.datasets == ("imagenet",):
+        raise UsageError(f"{wanted.name} reads folders of images, and this is {record.data.description}", "--loader tensor")
 
 
 def hw_decoder_load(now: Situation, share: float, patient: Patient) -> Situation:
