@@ -338,7 +338,8 @@ def test_the_page_fits_and_says_what_it_takes_for_granted(width: int) -> None:
         (["--cores-per-gpu", "0"], "--cores-per-gpu cannot be '0'"),
         (["--loader", "torhc"], "unknown loader 'torhc'"),
         (["--precision", "fp33"], "unknown precision 'fp33'"),
-        (["--loader", "dali-gpu"], "this needs a measurement: what dali-gpu gives and costs"),
+        (["--loader", "dali-gpu"], "dali-gpu decodes on a GPU, and the ranks of the record are on processors"),
+        (["--precision", "amp-bf16"], "this needs a measurement: a step in amp-bf16"),
     ],
 )
 def test_the_command_refuses_in_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
