@@ -7,7 +7,7 @@ span from the question for data to the batch in hand is therefore the time the *
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from time import perf_counter_ns
 from typing import Protocol
@@ -35,7 +35,7 @@ class Clock(Protocol):
 
     def lead_ms(self) -> list[float]: ...
 
-    def issuing_ms(self) -> list[float]: ...
+    def issuing_ms(self, phases_ms: Mapping[str, list[float]]) -> list[float]: ...
 
 
 class HostClock:
@@ -71,7 +71,7 @@ class HostClock:
         """Empty: a CPU rank does its own work."""
         return []
 
-    def issuing_ms(self) -> list[float]:
+    def issuing_ms(self, phases_ms: Mapping[str, list[float]]) -> list[float]:
         """Empty, as ``lead_ms`` is."""
         return []
 
@@ -116,9 +116,9 @@ class CudaClock:
         issued = self._host.stamps_ms()[len(PHASES) :: len(PHASES)]
         return [round(self._events[0].elapsed_time(end) - host_ms, 4) for end, host_ms in zip(ends, issued, strict=True)]
 
-    def issuing_ms(self) -> list[float]:
-        """How long the device was in its computing phases while the host still issued them, a step."""
-        step_after_step = zip(*self.phases_ms().values(), strict=True)
+    def issuing_ms(self, phases_ms: Mapping[str, list[float]]) -> list[float]:
+        """How long the device was in its computing phases while the host still issued them, a step, of ``phases_ms`` that it has told."""
+        step_after_step = zip(*phases_ms.values(), strict=True)
         reached = accumulate((ms for step in step_after_step for ms in step), initial=0.0)
         return still_issuing_ms([*reached], self._host.stamps_ms())
 

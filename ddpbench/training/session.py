@@ -215,16 +215,16 @@ class Session:
             used = cores.finish()
             busy_s = self._cpu_seconds() - busy_s
         self._pulse.enter("reading the round")
-        loading = self._loader.loading()
+        loading, phases_ms = self._loader.loading(), self._clock.phases_ms()
         return Trace(
             rank=self._world.rank,
             steps=steps,
             images=steps * (self.config.batch_size or 0),
             wall_s=wall_s,
-            phases_ms=self._clock.phases_ms(),
+            phases_ms=phases_ms,
             host_data_ms=self._clock.host_data_ms(),
             lead_ms=self._clock.lead_ms(),
-            issuing_ms=self._clock.issuing_ms(),
+            issuing_ms=self._clock.issuing_ms(phases_ms),
             cpu_s=busy_s,
             thread_cpu_s=thread_s,
             memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
