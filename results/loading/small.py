@@ -8,21 +8,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
-from time import process_time
 
 import torch
-from uint8 import standing_still
+from uint8 import NOT_TIMED, STOCK, rates_of
 
 from ddpbench.analysis.stats import paired_ratio
 from ddpbench.data.open import open_loader
-from ddpbench.experiments.interleaving import schedule
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 
-TIMED, UNTIMED = "torch", "torch, not timed"
+TIMED, UNTIMED = STOCK, STOCK + NOT_TIMED
 BATCH, WARM_UP, BATCHES = 512, 8, 500
 
 CIFAR = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, image_size=32, workers=0, augment=False, device="cpu")
@@ -31,15 +28,9 @@ CIFAR = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, image
 def main(target: str) -> None:
     """Alternates ABBA, batch by batch, in this process and one thread, and writes the rate of every batch beside the ratio."""
     torch.set_num_threads(1)
-    loaders = [open_loader(CIFAR, "cifar10", 10, 0, 1, torch.device("cpu")) for _ in (TIMED, UNTIMED)]
-    rates: dict[str, list[float]] = {TIMED: [], UNTIMED: []}
-    for arm, _ in schedule([WARM_UP + BATCHES] * len(loaders)):
-        name = (TIMED, UNTIMED)[arm]
-        with standing_still() if name == UNTIMED else nullcontext():
-            begin = process_time()
-            loaders[arm].next_batch(lambda: None)
-            rates[name].append(BATCH / (process_time() - begin))
-    rates = {name: each[WARM_UP:] for name, each in rates.items()}
+    loaders = {arm: open_loader(CIFAR, "cifar10", 10, 0, 1, torch.device("cpu")) for arm in (TIMED, UNTIMED)}
+    rates_of(loaders, WARM_UP, BATCH)
+    rates = rates_of(loaders, BATCHES, BATCH)
     ratio = paired_ratio(rates[TIMED], rates[UNTIMED])
     print(f"{median(rates[TIMED]):,.0f} images/s a core; not timed {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
     result = {
@@ -47,7 +38,7 @@ def main(target: str) -> None:
         "processor": cpu_name(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
-        "data": loaders[0].data.description,
+        "data": loaders[TIMED].data.description,
         "augment": CIFAR.augment,
         "batch": BATCH,
         "ratio": vars(ratio),
