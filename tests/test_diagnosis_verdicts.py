@@ -131,6 +131,13 @@ def test_a_tensor_loader_is_known_for_small_images() -> None:
     assert verdict_of(DIAGNOSES["cifar-per-sample"][0]()).next.endswith(" --loader torch,tensor")
 
 
+def test_a_tensor_loader_is_not_offered_for_files_of_any_kind() -> None:
+    pictures = replace(IMAGENET, description="image folder, 1,281,167 images")
+    names = [cure.name for cure in cures_of(diagnosis(430.0, config=replace(TORCH, workers=2), files=pictures, busy=0.2))]
+    assert "15 workers" in names
+    assert "--loader tensor" not in names
+
+
 def test_what_a_run_is_offered_after_a_diagnosis_has_a_loader_by_name() -> None:
     """A run without one would train on a resident batch."""
     job = DIAGNOSES["too-few-workers"][0]()

@@ -9,7 +9,20 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from diagnoses import CIFAR, DIAGNOSES, PIL_MS, SMALL, TORCH, WORK, alone_of, diagnosis, far_away, loader_steals_gpu, on_processors
+from diagnoses import (
+    CIFAR,
+    DIAGNOSES,
+    IMAGENET,
+    PIL_MS,
+    SMALL,
+    TORCH,
+    WORK,
+    alone_of,
+    diagnosis,
+    far_away,
+    loader_steals_gpu,
+    on_processors,
+)
 from msgspec.structs import replace
 
 from ddpbench.analysis.pipeline.experiments import diagnosed
@@ -276,12 +289,18 @@ def test_the_model_meets_the_run_that_it_was_told_from() -> None:
     assert more.price.low < 1 < more.price.high
 
 
+PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images")
+"""Other classes than ImageNet's, and not all of them JPEGs."""
+
+
 @pytest.mark.parametrize(
     ("job", "change", "says"),
     [
         (few_workers, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
         (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
-        (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and these are folders of JPEGs"),
+        (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and this is ImageNet folder"),
+        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "and this is image folder, 1,281,167 images"),
+        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "dali-cpu"}, "needs a measurement: what dali-cpu gives and costs"),
         (lambda: on_processors(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
         (lambda: on_processors(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
         (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),

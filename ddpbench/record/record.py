@@ -82,6 +82,16 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     starts_anew: bool = False  # the workers of the loader end with an epoch, and others begin
     set_up_s: float = 0.0  # what a function of somebody's own took to return its batches, once
 
+    @property
+    def of_jpegs(self) -> bool:
+        """Whether every file of it is a JPEG."""
+        return "JPEG" in self.description
+
+    @property
+    def of_folders(self) -> bool:
+        """Whether it lies in class folders, as ImageNet does, in files of any kind."""
+        return "ImageNet" in self.description or "image folder" in self.description
+
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One timed round of all ranks. Throughput is images of all ranks over the slowest rank's wall seconds."""

@@ -75,7 +75,7 @@ class _Patient:
 
     @property
     def reads_jpegs(self) -> bool:
-        return self.record.data is not None and "JPEG" in self.record.data.description
+        return self.record.data is not None and self.record.data.of_jpegs
 
 
 def more_workers(patient: _Patient) -> Cure | None:
@@ -139,7 +139,7 @@ def more_cores(patient: _Patient) -> Cure | None:
 def tensor(patient: _Patient) -> Cure | None:
     """For sets that fit in memory: none of their samples needs a process of its own."""
     record = patient.record
-    if record.config.loader not in ("torch", "torch-uint8") or record.data is None or patient.reads_jpegs:
+    if record.config.loader not in ("torch", "torch-uint8") or record.data is None or record.data.of_folders:
         return None
     return Cure(
         "--loader tensor",

@@ -35,12 +35,11 @@ def _refuse_impossible(wanted: LoaderSpec, patient: Patient) -> None:
         raise UsageError(f"{wanted.name} decodes on a GPU, and the ranks of the record are on processors", "--loader dali-cpu")
     if record.data is None or spec_of(record.config.loader).own:
         return
-    jpegs = "JPEG" in record.data.description
-    if jpegs and "imagenet" not in wanted.datasets:
+    if record.data.of_folders and "imagenet" not in wanted.datasets:
         raise UsageError(
-            f"{wanted.name} keeps a whole set on the device, and these are folders of JPEGs", "--loader dali-gpu, or torch-uint8"
+            f"{wanted.name} keeps a whole set on the device, and this is {record.data.description}", "--loader dali-gpu, or torch-uint8"
         )
-    if not jpegs and wanted.datasets == ("imagenet",):
+    if not record.data.of_folders and wanted.datasets == ("imagenet",):
         raise UsageError(f"{wanted.name} reads folders of images, and this is {record.data.description}", "--loader tensor")
 
 
