@@ -235,6 +235,16 @@ def test_bad_words_are_refused_before_torch_is_imported(launch: Callable[..., An
     assert (done.returncode, done.stdout) == (2, "False\n")
 
 
+@pytest.mark.parametrize("command", ["run", "diagnose", "scale", "sweep"])
+def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").touch()
+    script = "import sys; from ddpbench.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    words = ["resnet18", "--amp", "--device", "cpu", "--gpus", "2", "-o", str(tmp_path / "file")]  # what the starting process looks at last
+    done = launch([sys.executable, "-c", script, command, *words])
+    assert (done.returncode, done.stdout) == (2, "False\n")
+    assert "cannot write results" in done.stderr
+
+
 def test_one_message_a_launch_and_torchrun_shows_the_same(launch: Callable[..., Any]) -> None:
     done = launch([*TORCHRUN, "--nproc_per_node=2", "-m", "ddpbench", "resnet18", "--precision", "fp33"])
     assert done.returncode == 1

@@ -11,8 +11,8 @@ import records
 from test_files import no_room
 
 from ddpbench.analysis import history
-from ddpbench.experiments.arms import Earlier
 from ddpbench.experiments.continued import continued_journal, device_slug
+from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.journal import Journal, close_records, write_json
 from ddpbench.record.errors import ArmOver, UsageError
 from ddpbench.record.record import Fault, Job, load, save

@@ -18,7 +18,7 @@ from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import Exit, UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.published import names
-from ddpbench.record.request import Laddering, Output, Proving
+from ddpbench.record.request import Laddering, Output, Proving, Request
 
 AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
 """The one flag of a run that is no field: it stands for a precision."""
@@ -54,6 +54,8 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     'ddpbench list' shows workloads, precisions, loaders and engines. Underscores work as hyphens.
     """
     request = words.request(workload, given, context.obj)
+    if request.starts_ranks:
+        return started(request)
     from ddpbench.experiments.run import run as carry_out
 
     return carry_out(request)
@@ -79,7 +81,10 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     proving = Proving(**values_given(Proving, given))
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
-    from ddpbench.experiments.diagnose.command import diagnose as carry_out
+    if request.starts_ranks:
+        from ddpbench.experiments.diagnose.started import diagnose as carry_out
+    else:
+        from ddpbench.experiments.diagnose.command import diagnose as carry_out
 
     return carry_out(request, proving)
 
@@ -98,6 +103,8 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     Three minutes, unless --time-limit says otherwise.
     """
     request = words.lone(words.request(workload, given, context.obj))
+    if request.starts_ranks:
+        return started(request)
     laddering = Laddering(**values_given(Laddering, given))
     from ddpbench.experiments.scale.command import scale as carry_out
 
@@ -123,6 +130,8 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
     request = words.request(workload, given, context.obj)
     if part is not None:
         request = part_of(request, part)
+    if request.starts_ranks:
+        return started(request)
     from ddpbench.experiments.sweep import sweep as carry_out
 
     return carry_out(request)
@@ -170,6 +179,13 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
     from ddpbench.experiments.crossover import crossover as carry_out
 
     return carry_out(family, asked.devices, asked.threads, asked.layers, settings, output, typed)
+
+
+def started(request: Request) -> int:
+    """Carries the request out in processes that are started for it, which is done without torch: its import takes seconds."""
+    from ddpbench.experiments.launches import start_launches
+
+    return start_launches(request)
 
 
 def _show_published(typed: list[str]) -> int:

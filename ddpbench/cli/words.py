@@ -46,7 +46,7 @@ def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Re
     for name in axes.get("engine", ()):
         lookup("engine", name, ENGINES)
     if given.get("amp"):
-        axes["precision"] = [_amp(axes)]
+        axes["precision"] = [_amp(axes, starts_gpus=bool(given.get("gpus")))]
     return Request(
         arms=[Config(workload=workload, **dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())],
         output=output(given),
@@ -97,10 +97,13 @@ def _precisions(asked: Sequence[str]) -> list[str]:
     return meant
 
 
-def _amp(axes: Mapping[str, Sequence[Any]]) -> str:
-    """The mixed precision that ``--amp`` means on the device asked for; raises UsageError where ``--precision`` says otherwise."""
+def _amp(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
+    """The mixed precision that ``--amp`` means on the device asked for; raises UsageError where ``--precision`` says otherwise.
+
+    ``--gpus`` asks for GPUs where ``--device`` does not say otherwise.
+    """
     asked = axes.get("device", ["auto"])[0]
-    precision = "amp-fp16" if asked == "cuda" or (asked == "auto" and _cuda()) else "amp-bf16"
+    precision = "amp-fp16" if asked == "cuda" or (asked == "auto" and (starts_gpus or _cuda())) else "amp-bf16"
     if (named := list(axes.get("precision", [precision]))) != [precision]:
         raise UsageError(f"--amp means {precision} here, and --precision says {','.join(named)}", "give one of them")
     return precision

@@ -13,13 +13,13 @@ import msgspec
 import torch
 from torch import nn
 
-from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.earlier import NOTHING, Earlier
 from ddpbench.experiments.legs import Legs
 from ddpbench.experiments.shelf import BEGINNING
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
@@ -33,7 +33,7 @@ from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.names import resolve
-from ddpbench.record.record import Attestation, Data, Preparation, Record, Round
+from ddpbench.record.record import Attestation, Data, Preparation, Round
 from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.parked import Parked
@@ -54,29 +54,6 @@ WARM_UP_SHARE = 0.25
 
 MOST_RAW = 64
 """Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
-
-
-class Earlier(msgspec.Struct, frozen=True):
-    """What an earlier job has measured of an arm: which rounds, of how many steps, and whether more would tell nothing."""
-
-    rounds: frozenset[int] = frozenset()
-    steps: int = 0
-    over: bool = False
-
-    @classmethod
-    def of(cls, record: Record) -> Earlier:
-        traces = [trace for timed in record.rounds for trace in timed.traces]
-        dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
-        steps = traces[0].steps if traces else 0
-        too_big = record.fault is not None and record.fault.arm is not None and out_of_memory(record)
-        return cls(frozenset(timed.index for timed in record.rounds), steps, dead or too_big)
-
-    def lacks(self, turn: int) -> bool:
-        """Whether that round is still to be measured."""
-        return not self.over and turn not in self.rounds
-
-
-NOTHING = Earlier()
 
 
 @dataclass(frozen=True)

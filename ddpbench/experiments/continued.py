@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddpbench.experiments.arms import Earlier
+from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.journal import Journal, new_job
 from ddpbench.record.config import measured
 from ddpbench.record.environment import RankPlace

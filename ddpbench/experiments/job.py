@@ -12,13 +12,13 @@ import msgspec
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Earlier, Terms
+from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.gate import past_the_gate
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.interleaving import interleave, schedule
 from ddpbench.experiments.journal import Journal, print_and_write
-from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.legs import Course, Legs
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
@@ -43,9 +43,7 @@ from ddpbench.report.progress import listener
 
 
 def carry_out(request: Request, recipe: Recipe) -> int:
-    """Carries the request out on this rank, or starts the ranks that it asks for; returns the exit code."""
-    if request.output.gpus or request.arms[0].launches > 1:
-        return start_launches(request)
+    """Carries the request out on this rank; returns the exit code."""
     try:
         arms, world, made_s = prepare(request)
         records = [

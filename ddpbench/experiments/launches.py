@@ -16,9 +16,9 @@ from typing import TextIO
 import msgspec
 
 from ddpbench.experiments.merging import merge, show
-from ddpbench.experiments.prepare import check_targets
 from ddpbench.experiments.relay import Relay
 from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
+from ddpbench.experiments.targets import check_targets
 from ddpbench.machine.fingerprint import gpu_names
 from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, refuse
 from ddpbench.machine.seat import take_seat
@@ -129,12 +129,15 @@ def refuse_inside_a_launcher(request: Request) -> None:
 
 def refuse_too_many(request: Request) -> None:
     """Raises UsageError for more ranks than GPUs. NVML is asked first; where it does not answer, torch."""
-    asked, present = request.output.gpus, len(gpu_names())
-    if asked and not present:
+    asked, arm = request.output.gpus, request.arms[0]
+    if not asked or arm.device == "cpu" or arm.share_gpu:
+        return
+    present = len(gpu_names())
+    if not present:
         import torch
 
         present = torch.cuda.device_count()
-    if asked and request.arms[0].device != "cpu" and asked > present and not request.arms[0].share_gpu:
+    if asked > present:
         has = f"{present} GPU{'s' * (present != 1)}" if present else "no GPU"
         raise UsageError(
             f"--gpus {asked}, but this machine has {has}",

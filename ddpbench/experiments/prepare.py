@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from time import perf_counter
 
 from ddpbench.data.check import check, fingerprint
@@ -12,6 +11,7 @@ from ddpbench.experiments.gate import refuse_idle_gate
 from ddpbench.experiments.idle import note_idle_flags
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.stand_in import with_images
+from ddpbench.experiments.targets import check_targets
 from ddpbench.machine.board import Notice
 from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import environment, software
@@ -25,7 +25,7 @@ from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.record.request import Output, Request
+from ddpbench.record.request import Request
 from ddpbench.training.precision import refuse_impossible
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.cost import cost_of
@@ -69,28 +69,6 @@ def settled(config: Config, device: Device, seat: Seat) -> Config:
     check(config, spec.dataset, spec.classes, seat.world_size)
     cost_of(config.workload, config.image_size)
     return config
-
-
-def check_targets(output: Output) -> None:
-    """Raises UsageError where results could not be written at the end."""
-    target = None if output.json in (None, "-") else Path(str(output.json))
-    if target and target.is_dir():
-        raise UsageError(f"'{target}' is a folder", "name a file: --json PATH")
-    if target and not target.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder '{target.parent}' for --json", "make it, or name another PATH")
-    if target and target.exists() and not output.force:
-        raise UsageError(f"'{target}' exists", "another PATH for --json, or --force")
-    if target and not _writable(target.absolute().parent):
-        raise UsageError(f"cannot write '{target}'", "another PATH for --json")
-    folder = Path(output.output_dir).absolute()
-    ground = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not _writable(ground):
-        why = "may not write there" if ground.is_dir() else f"'{os.path.relpath(ground)}' is a file"
-        raise UsageError(f"cannot write results in '{output.output_dir}': {why}", "choose another folder with -o DIR")
-
-
-def _writable(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def data_of(arms: Sequence[Config]) -> str:

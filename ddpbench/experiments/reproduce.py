@@ -12,6 +12,7 @@ from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.experiments import crossover
 from ddpbench.experiments.cells import Cell, kept_as, request_of
 from ddpbench.experiments.job import carry_out
+from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.protocols import PROTOCOLS
 from ddpbench.experiments.recipe import Kept
 from ddpbench.machine.device import Device
@@ -35,7 +36,8 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
         cells = disc(quick, [] if device == "auto" else [device])
     else:
         cells = PROTOCOLS[name](quick)
-    return carry_out(request_of(cells, given, output, command), recipe)
+    request = request_of(cells, given, output, command)
+    return start_launches(request) if request.starts_ranks else carry_out(request, recipe)
 
 
 class Reproducing(Kept):

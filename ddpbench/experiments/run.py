@@ -18,7 +18,7 @@ from ddpbench.report.terminal import render
 
 
 def run(request: Request) -> int:
-    """Trains every arm of the request on this rank, or starts the ranks that it asks for; returns the exit code."""
+    """Trains every arm of the request on this rank; returns the exit code."""
     return carry_out(request, Running(new_journal, render, "loader" in request.swept))
 
 

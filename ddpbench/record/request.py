@@ -59,3 +59,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def cells(self) -> int:
         """How many arms there are with those of other jobs."""
         return self.share.cells if self.share else len(self.arms)
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether it is carried out in processes that are started for it, and not in this one."""
+        return bool(self.output.gpus) or self.arms[0].launches > 1

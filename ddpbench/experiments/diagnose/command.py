@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from ddpbench.experiments.cells import request_of
-from ddpbench.experiments.diagnose.apply import refuse_ranks_of_others, run_the_winner
 from ddpbench.experiments.diagnose.course import Course
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
-from ddpbench.experiments.launches import start_one
-from ddpbench.machine.say import print_note, refuse
+from ddpbench.machine.say import OUTCOME_VARIABLE, print_note, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, slug
 from ddpbench.record.request import Proving, Request
@@ -22,17 +22,14 @@ PROVING = Proving()
 
 
 def diagnose(request: Request, proving: Proving = PROVING) -> int:
-    """Diagnoses the one training of the request on this rank, or starts the ranks that it asks for; returns the exit code."""
+    """Diagnoses the one training of the request on this rank; returns the exit code."""
     try:
         seat, real = take_seat(), with_a_loader(request.arms[0])
         if proving.apply:
-            refuse_ranks_of_others(request)
+            refuse_ranks_of_others()
         cells, left_out = trainings(real, seat.world_size)
     except BenchError as error:
         refuse(error)
-    if request.output.gpus:
-        ended = start_one(request)
-        return run_the_winner(request, ended.record) if proving.apply and ended.exit_code == Exit.OK else ended.exit_code
     if seat.speaks:
         note_another_loader(request.arms[0], real)
 
@@ -45,6 +42,12 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
         request_of(cells, {}, request.output, request.command),
         Course(open_journal, real.time_limit, [cell.label for cell in cells], proving.verify),
     )
+
+
+def refuse_ranks_of_others() -> None:
+    """Raises UsageError where nobody of ours starts the ranks: those of a launcher end with what they were started for."""
+    if OUTCOME_VARIABLE not in os.environ:
+        raise UsageError("--apply starts a second run, and here the ranks are the launcher's", "--gpus N, and no torchrun")
 
 
 def note_another_loader(asked: Config, real: Config) -> None:

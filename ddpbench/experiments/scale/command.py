@@ -5,7 +5,6 @@ from __future__ import annotations
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
-from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.scale.course import Course
 from ddpbench.experiments.scale.trainings import ladder, refuse_no_ladder, trainings
 from ddpbench.experiments.settle import default_batch
@@ -19,8 +18,6 @@ from ddpbench.record.scaling import Scaling
 
 def scale(request: Request, strong: bool) -> int:
     """Measures the one training of the request on 1, 2, 4 ... ranks of this launch; returns the exit code."""
-    if request.output.gpus:
-        return start_launches(request)
     try:
         seat, asked = take_seat(), request.arms[0]
         refuse_no_ladder(asked, seat)

@@ -1,8 +1,7 @@
-"""The full run under the setting that won, after the diagnosis that found it."""
+"""A diagnosis in ranks that are started for it, and after it the full run under the setting that won."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,18 +10,23 @@ import msgspec
 
 from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, command_for, fields_of, outcomes
+from ddpbench.experiments.diagnose.trainings import with_a_loader
 from ddpbench.experiments.launches import start_one
-from ddpbench.machine.say import OUTCOME_VARIABLE, print_note
-from ddpbench.record.errors import UsageError
+from ddpbench.machine.say import print_note, refuse
+from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import load
-from ddpbench.record.request import Request
+from ddpbench.record.request import Proving, Request
 
 
-def refuse_ranks_of_others(request: Request) -> None:
-    """Raises UsageError where nobody of ours starts the ranks: those of a launcher end with what they were started for."""
-    if not request.output.gpus and OUTCOME_VARIABLE not in os.environ:
-        raise UsageError("--apply starts a second run, and here the ranks are the launcher's", "--gpus N, and no torchrun")
+def diagnose(request: Request, proving: Proving) -> int:
+    """Diagnoses the one training of the request, and runs it under the setting that won where that is asked for; returns the exit code."""
+    try:
+        with_a_loader(request.arms[0])
+    except BenchError as error:
+        refuse(error)
+    ended = start_one(request)
+    return run_the_winner(request, ended.record) if proving.apply and ended.exit_code == Exit.OK else ended.exit_code
 
 
 def run_the_winner(request: Request, record: str) -> int:

@@ -1,0 +1,31 @@
+"""What a second call of a command finds measured."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddpbench.analysis.cells import out_of_memory
+from ddpbench.record.record import Record
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """What an earlier job has measured of an arm: which rounds, of how many steps, and whether more would tell nothing."""
+
+    rounds: frozenset[int] = frozenset()
+    steps: int = 0
+    over: bool = False
+
+    @classmethod
+    def of(cls, record: Record) -> Earlier:
+        traces = [trace for timed in record.rounds for trace in timed.traces]
+        dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
+        steps = traces[0].steps if traces else 0
+        too_big = record.fault is not None and record.fault.arm is not None and out_of_memory(record)
+        return cls(frozenset(timed.index for timed in record.rounds), steps, dead or too_big)
+
+    def lacks(self, turn: int) -> bool:
+        """Whether that round is still to be measured."""
+        return not self.over and turn not in self.rounds
+
+
+NOTHING = Earlier()

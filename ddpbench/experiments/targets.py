@@ -1,0 +1,31 @@
+"""Where results are to go, looked at before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ddpbench.record.errors import UsageError
+from ddpbench.record.request import Output
+
+
+def check_targets(output: Output) -> None:
+    """Raises UsageError where results could not be written at the end."""
+    target = None if output.json in (None, "-") else Path(str(output.json))
+    if target and target.is_dir():
+        raise UsageError(f"'{target}' is a folder", "name a file: --json PATH")
+    if target and not target.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder '{target.parent}' for --json", "make it, or name another PATH")
+    if target and target.exists() and not output.force:
+        raise UsageError(f"'{target}' exists", "another PATH for --json, or --force")
+    if target and not _writable(target.absolute().parent):
+        raise UsageError(f"cannot write '{target}'", "another PATH for --json")
+    folder = Path(output.output_dir).absolute()
+    ground = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not _writable(ground):
+        why = "may not write there" if ground.is_dir() else f"'{os.path.relpath(ground)}' is a file"
+        raise UsageError(f"cannot write results in '{output.output_dir}': {why}", "choose another folder with -o DIR")
+
+
+def _writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)
