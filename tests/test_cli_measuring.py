@@ -32,8 +32,9 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append(arguments)
         return 0
 
-    for name in ("run", "sweep", "reproduce", "crossover", "diagnose", "scale"):
-        place = f"{name}.command" if name in ("diagnose", "scale") else name
+    places = {name: name for name in ("run", "sweep", "reproduce", "crossover")}
+    places |= {"diagnose.command": "diagnose", "scale.command": "scale", "diagnose.started": "diagnose", "launches": "start_launches"}
+    for place, name in places.items():
         monkeypatch.setitem(sys.modules, f"ddpbench.experiments.{place}", SimpleNamespace(**{name: take}))
     return calls
 
