@@ -1,4 +1,7 @@
-"""A workload and a loader that make rank SLOW_RANK late by DELAY_S a step, in the way that SLOW_IN says: data, compute, host."""
+"""A workload and a loader by which a rank is late by DELAY_S a step, another one in another way in every window of rounds.
+
+LATE names kind and rank for each window, such as ``data@0 host@3``: rank 0 waits for data, then the host of rank 3 is late.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,39 @@ from held_up import HeldUp
 from torch import nn
 
 from ddpbench.data.synthetic import open_synthetic
+from ddpbench.experiments.arms import Arm
 from ddpbench.record.loaders import LoaderSpec
+from ddpbench.record.trace import Trace
 from ddpbench.workloads.catalogue import WorkloadSpec
 
-SLOW_IN, SLOW_RANK = os.environ.get("SLOW_IN", ""), int(os.environ.get("SLOW_RANK", "0"))
+WINDOW = 5
+"""Rounds, of which so many are judged as a run of them is."""
+
+LATE = os.environ.get("LATE", "").split()
 DELAY_S = float(os.environ.get("DELAY_S", "0"))
+RANK = os.environ.get("RANK", "0")
+
+now = ""
+"""Who is late, and how, in this round; nobody between rounds."""
+
+measured = Arm._measured
+
+
+def in_its_window(arm: Arm, index: int) -> Trace:
+    """A round that is measured a second time, because of a throttle, is in the same window."""
+    global now
+    now = LATE[index // WINDOW] if LATE else ""
+    try:
+        return measured(arm, index)
+    finally:
+        now = ""
+
+
+Arm._measured = in_its_window  # type: ignore[method-assign]
 
 
 def late(kind: str) -> bool:
-    return kind == SLOW_IN and int(os.environ.get("RANK", "0")) == SLOW_RANK
+    return now == f"{kind}@{RANK}"
 
 
 def stand_still() -> None:

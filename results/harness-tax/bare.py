@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
+from typing import Any
 
 import torch
 import torchvision
@@ -17,11 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.9, 1e-4
 
 
-def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, warmup: int) -> Iterator[float]:
-    """Trains ``steps`` steps a window, for ever; yields the wall seconds of each, between two synchronisations."""
+def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, warmup: int, **settings: Any) -> Iterator[float]:
+    """Trains ``steps`` steps a window, for ever; yields the wall seconds of each, between two synchronisations.
+
+    ``settings`` are DDP's, ``process_group`` among them.
+    """
     torch.manual_seed(0)
     model = torchvision.models.get_model(name).to(device).to(memory_format=torch.channels_last)
-    ranks = DistributedDataParallel(model, device_ids=[device.index] if device.index is not None else None, gradient_as_bucket_view=True)
+    here = [device.index] if device.index is not None else None
+    ranks = DistributedDataParallel(model, device_ids=here, gradient_as_bucket_view=True, **settings)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
     for parameter in model.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -43,7 +48,7 @@ def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, w
     while True:
         train(3)
         torch.cuda.synchronize(device)
-        dist.barrier()
+        dist.barrier(settings.get("process_group"))
         begin = perf_counter()
         loss = train(steps)
         torch.cuda.synchronize(device)

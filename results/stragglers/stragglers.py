@@ -2,9 +2,10 @@
 
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--injected 40] [--clean 200]
 
-On processors each rank has a core of its own. Every launch is cut into windows of five rounds, each of which is judged as a run of
-five rounds is. Writes DEVICE-N-ranks.json, after every launch, and at the end a table, DEVICE-N-ranks.md, beside this file. Stopped on the
-way, it goes on from there when it is started again with the same words, on the same devices.
+On processors each rank has a core of its own. A launch is cut into windows of five rounds, each of which is judged as a run of five
+rounds is; from one window to the next another rank is late, or in another way. Writes DEVICE-N-ranks.json, after every launch, and at
+the end a table, DEVICE-N-ranks.md, beside this file. Stopped on the way, it goes on from there when it is started again with the same
+words, on the same devices.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from statistics import median
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+import straggling
+
 from ddpbench.analysis.pipeline.neighbours import busiest
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.summary import summarise
@@ -28,12 +33,13 @@ from ddpbench.record.record import Record, load
 from ddpbench.record.trace import Trace
 
 HERE = Path(__file__).resolve().parent
-TESTS = HERE.parents[1] / "tests"
-WINDOW, STEPS = 5, 20
+TESTS = Path(straggling.__file__).parent
+WINDOW = straggling.WINDOW
+STEPS, MOST_WINDOWS = 20, 100
 KINDS = ("data", "compute", "host")
 
 
-def launched(options: argparse.Namespace, windows: int, late: Mapping[str, str]) -> Record:
+def launched(options: argparse.Namespace, windows: int, late: Mapping[str, str] = {}) -> Record:
     """So many windows of one launch."""
     words = ["straggling:net", "--loader", "straggling:loader", "--device", options.device, "--gpus", str(options.ranks)]
     words += ["--rounds", str(WINDOW * windows), "--steps", str(STEPS), *(["--cores", "1"] if options.device == "cpu" else [])]
@@ -100,15 +106,14 @@ def cells_of(ranks: int) -> list[tuple[str, int]]:
 def launches(options: argparse.Namespace, told: Told) -> Iterator[str]:
     """What is still to be measured, launch by launch; a line about each."""
     cells = cells_of(options.ranks)
-    each = -(-options.injected // len(cells))
-    for kind, rank in cells[len(told.injected) // each if each else len(cells) :]:
-        delay_s = options.share * told.step_ms / 1000
-        record = launched(options, each, {"SLOW_IN": kind, "SLOW_RANK": str(rank), "DELAY_S": str(delay_s)})
-        told.injected += [judged(window, kind, rank) for window in windows_of(record)]
-        names = [f"{found.kind} on {found.rank}" if (found := window.found) else "nothing" for window in told.injected[-each:]]
-        yield f"{kind} on rank {rank}: {', '.join(names)}"
+    late = cells * -(-options.injected // len(cells))
+    if not told.injected:
+        words = {"LATE": " ".join(f"{kind}@{rank}" for kind, rank in late), "DELAY_S": str(options.share * told.step_ms / 1000)}
+        windows = windows_of(launched(options, len(late), words))
+        told.injected += [judged(window, kind, rank) for window, (kind, rank) in zip(windows, late, strict=True)]
+        yield f"late: {len(late)}, {sum(window.named_with_its_kind for window in told.injected)} named with their kind"
     while len(told.clean) < options.clean:
-        record = launched(options, min(50, options.clean - len(told.clean)), {})
+        record = launched(options, min(MOST_WINDOWS, options.clean - len(told.clean)))
         told.clean += [judged(window) for window in windows_of(record)]
         yield f"clean: {len(told.clean)}, {sum(window.found is not None for window in told.clean)} alarms"
 
@@ -165,7 +170,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kept = HERE / f"{options.device}-{options.ranks}-ranks.json"
-    told = begun(kept, launched(options, 1, {}))
+    told = begun(kept, launched(options, 1))
     for line in launches(options, told):
         print(line, file=sys.stderr, flush=True)
         write_whole(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
