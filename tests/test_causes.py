@@ -306,3 +306,18 @@ def test_workers_that_hardly_need_a_core_are_not_offered_by_the_thousand() -> No
     assert given.by_cores is not None
     assert given.worker_s * given.by_cores > 300
     assert given.workers_of_use == 256, "16 on each of the 16 cores of a rank"
+
+
+@pytest.mark.parametrize(("loader", "cost_ms"), [("dali-cpu", 3.6), ("dali-gpu", 3.0)])
+def test_stages_that_were_measured_beside_idle_cores_cost_what_the_whole_loader_does_under_its_own_load(
+    loader: str, cost_ms: float
+) -> None:
+    """Not where a GPU makes the batches: its threads on the host spin."""
+    job = diagnosis(4000.0, ranks=1, cores=16.0, config=replace(TORCH, loader=loader), cpu_ms={})
+    assert job.diagnosis is not None
+    job.diagnosis.stages = {"read": 0.1e-3, "decode": 1.4e-3, "augment": 1.5e-3}
+    job.diagnosis.alone = [replace(each, cpu_s=3.6e-3 * each.images, loading=None) for each in job.diagnosis.alone]
+    found = supply(case_of(job)).cost
+    assert found is not None
+    assert found.cpu_s == pytest.approx(cost_ms / 1000)
+    assert found.cpu["decode"] / found.cpu_s == pytest.approx(1.4 / 3.0)

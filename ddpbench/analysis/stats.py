@@ -49,17 +49,46 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 def log_t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The geometric mean of positive ``values`` with its t-interval, taken on their logs. Needs two values or more."""
-    logs = [log(value) for value in values]
-    center = fmean(logs)
-    reach = t_quantile((1 + confidence) / 2, len(logs) - 1) * stdev(logs) / sqrt(len(logs))
-    return Interval(exp(center), exp(center - reach), exp(center + reach))
+    return _of_logs(t_interval([log(value) for value in values], confidence))
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The mean of ``values`` with its t-interval. Needs two values or more."""
-    center = fmean(values)
-    reach = t_quantile((1 + confidence) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return _trimmed_interval(values, 0, confidence)
+
+
+def steady_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
+    """``paired_ratio`` of what is left when ``steady_interval`` has left out the pairs that stand out."""
+    return _of_logs(steady_interval([log(after / before) for before, after in zip(base, other, strict=True)], confidence))
+
+
+def steady_mean(values: Sequence[float]) -> float:
+    """The mean without the least and the greatest fifth of ``values``: one disturbed round in five does not move it."""
+    ordered, cut = sorted(values), _fifth(values)
+    return fmean(ordered[cut : len(ordered) - cut])
+
+
+def steady_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """``steady_mean`` with its interval (Tukey and McLaughlin 1963; Yuen 1974), of fewer than five values ``t_interval``."""
+    return _trimmed_interval(values, _fifth(values), confidence)
+
+
+def _fifth(values: Sequence[float]) -> int:
+    return len(values) // 5
+
+
+def _trimmed_interval(values: Sequence[float], cut: int, confidence: float) -> Interval:
+    """Of the mean without ``cut`` values at each end, in whose spread those count as far as the next ones are."""
+    ordered = sorted(values)
+    kept = ordered[cut : len(ordered) - cut]
+    center, left = fmean(kept), len(kept)
+    spread = stdev([kept[0]] * cut + kept + [kept[-1]] * cut) * sqrt((len(ordered) - 1) / (left * (left - 1)))
+    reach = t_quantile((1 + confidence) / 2, left - 1) * spread
     return Interval(center, center - reach, center + reach)
+
+
+def _of_logs(found: Interval) -> Interval:
+    return Interval(exp(found.center), exp(found.low), exp(found.high))
 
 
 def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.diagnosis import Alone, Diagnosis
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.loading import STAGES, Loading
 from ddpbench.record.record import Record
 
@@ -85,11 +86,23 @@ def cost_of(loadings: Iterable[Loading | None]) -> Cost | None:
 
 
 def cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Cost | None:
-    """As it was while training; else with nobody training; else as it was measured apart from the loader, which has no waits."""
+    """As it was while training; else with nobody training; else the shares that stages had apart from the loader, which has no waits."""
     while_training = cost_of(trace.loading for timed in record.rounds for trace in timed.traces)
     if while_training or diagnosis is None:
         return while_training
     alone = cost_of(each.loading for each in diagnosis.alone)
     if alone or not diagnosis.stages:
         return alone
-    return Cost(diagnosis.stages, diagnosis.stages)
+    times = _times_under_load(fsum(diagnosis.stages.values()), diagnosis.alone) if not spec_of(record.config.loader).on_device else 1.0
+    stages = {stage: times * span for stage, span in diagnosis.stages.items()}
+    return Cost(stages, stages)
+
+
+def _times_under_load(apart_s: float, alone: Sequence[Alone]) -> float:
+    """How many times what an image costs of a core with few threads at work, ``apart_s``, it costs with all of the loader's.
+
+    Cores that all work share caches and memory, and often their units: what was measured beside idle ones is too little. Not of
+    batches that a GPU makes, whose threads on the host spin while they wait for it.
+    """
+    images = sum(each.images for each in alone)
+    return fsum(each.cpu_s for each in alone) / images / apart_s if images and apart_s else 1.0

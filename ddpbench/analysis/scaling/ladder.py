@@ -10,7 +10,7 @@ from ddpbench.analysis.evidence import LEAST_ROUNDS, Reach, reach
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.scaling.arms import Arms, step_of
 from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
-from ddpbench.analysis.stats import variation
+from ddpbench.analysis.stats import steady_mean, steady_ratio, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
@@ -49,7 +49,7 @@ def _rung(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Rung
     headline, one = figure(record), arms.one
     if headline is None:
         return None
-    times = ratio(record, one) if one else None
+    times = ratio(record, one, steady_ratio) if one else None
     efficiency = times and Ratio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
     doubts = doubts_of(arms, one, record) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
     lost_to = "" if one is None or one is record or doubts else _lost_to(record, one, arms, way)
@@ -61,13 +61,13 @@ def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> 
         worst = way.greatest
         return worst.name if worst.lost > WORTH_A_NAME else ""
     base, own = ([step_of(timed) for timed in each.rounds] for each in (one, record))
-    ideal_ms = fmean(step.wall for step in base) / (record.world_size if arms.scaling.strong else 1)
+    ideal_ms = steady_mean([step.wall for step in base]) / (record.world_size if arms.scaling.strong else 1)
     lost_ms = {
-        ALL_REDUCE: fmean(step.least_wait for step in own) - fmean(step.wait for step in base),
-        STRAGGLER: fmean(step.wait - step.least_wait - step.late_data for step in own),
+        ALL_REDUCE: steady_mean([step.least_wait for step in own]) - steady_mean([step.wait for step in base]),
+        STRAGGLER: steady_mean([step.wait - step.least_wait - step.late_data for step in own]),
     }
     if not arms.scaling.strong:
-        lost_ms[SLOWER_RANKS] = fmean(step.busy for step in own) - fmean(step.busy for step in base)
+        lost_ms[SLOWER_RANKS] = steady_mean([step.busy for step in own]) - steady_mean([step.busy for step in base])
     worst_name = max(lost_ms, key=lambda name: lost_ms[name])
     return worst_name if lost_ms[worst_name] > WORTH_A_NAME * ideal_ms else ""
 

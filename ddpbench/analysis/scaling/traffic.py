@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from ddpbench.analysis.scaling.arms import Arms, steps_of
+from ddpbench.analysis.stats import steady_mean
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.scaling import bus_bandwidth
@@ -64,7 +65,7 @@ def _exposed_ms(full: Record | None, base: Record | None) -> float | None:
     """More than DDP takes between the last gradient and the update on one rank, which sends nothing."""
     if full is None or base is None:
         return None
-    with_others, by_itself = (fmean(step.least_sync for step in steps_of(each).values()) for each in (full, base))
+    with_others, by_itself = (steady_mean([step.least_sync for step in steps_of(each).values()]) for each in (full, base))
     return with_others - by_itself
 
 
@@ -90,7 +91,7 @@ def _mean(of_steps: Callable[..., float], records: Sequence[Record | None]) -> f
     if len(there) < len(records):
         return None
     shared = set.intersection(*(set(steps) for steps in there))
-    return fmean(of_steps(*(steps[index] for steps in there)) for index in shared) if shared else None
+    return steady_mean([of_steps(*(steps[index] for steps in there)) for index in shared]) if shared else None
 
 
 def _divisor(full: Record | None) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 
 from ddpbench.analysis.compare import figure
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.scaling.arms import Arms, Step, steps_of
-from ddpbench.analysis.stats import t_interval
+from ddpbench.analysis.stats import steady_interval, steady_mean
 from ddpbench.record.record import Record
 from ddpbench.record.scaling import ALONE, APART, SHARE
 
@@ -112,9 +111,9 @@ def _lost_ms(rounds: Rounds, index: int, arms: Arms) -> dict[str, float]:
 
 
 def _term(name: str, values_ms: list[float], a_ms: float, ideal: float) -> Term:
-    ms = fmean(values_ms)
+    ms = steady_mean(values_ms)
     reach = None
     if len(values_ms) >= LEAST_FOR_AN_INTERVAL:
-        within = t_interval(values_ms)
+        within = steady_interval(values_ms)
         reach = (within.high - within.low) / 2 * a_ms
     return Term(name, ms, -ms * a_ms, reach, ms * a_ms / ideal)
