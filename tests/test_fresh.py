@@ -107,3 +107,17 @@ def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None
     again.enter()
     assert [again.round(turn).traces[0].numerics.last_loss for turn in range(2)] == losses  # type: ignore[union-attr]
     again.leave()
+
+
+def test_arms_that_begin_a_round_with_the_same_weights_do_not_change_them_for_each_other() -> None:
+    asked = Config(workload="disc-mlp-2", device="cpu", loader="tensor", steps=3, rounds=2, fresh=True, validate=False)
+    arms = [Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2)) for _ in range(2)]
+    begun: list[int] = []
+    for turn in range(2):
+        for arm in arms:
+            arm.enter()
+            timed = arm.round(turn)
+            arm.leave()
+            assert timed is not None
+            begun.append(timed.traces[0].numerics.parameters_before)
+    assert begun[0] == begun[1] != begun[2] == begun[3]

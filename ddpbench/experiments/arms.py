@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from time import perf_counter
 
@@ -118,7 +119,7 @@ class Arm:
         set_threads(self.config.threads)
         keep_to(self.config.cores, self._world.seat.local_rank)
         begin = perf_counter()
-        model, loss_of = self._new_model(self.config.seed), LOSSES[self._spec.loss]()
+        model, loss_of = self._model(self.config.seed), LOSSES[self._spec.loss]()
         if self._arms > 1 and not self._steps and not self._brief:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
@@ -131,7 +132,8 @@ class Arm:
             loss_of.register_forward_hook(self._clear_away)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
-            self._session = Session(self.config, model, loss_of, loader, self._world, self._pulse, self._parked)
+            own = copy.deepcopy(model) if self.config.fresh else model
+            self._session = Session(self.config, own, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
             loader.close()
             raise
@@ -157,11 +159,11 @@ class Arm:
     def _clear_away(self, *_: object) -> None:
         self._left_over = None
 
-    def _new_model(self, seed: int) -> nn.Module:
+    def _model(self, seed: int) -> nn.Module:
+        """As its seed draws it. Where each round draws anew it is to be copied, not changed: other arms begin with the same."""
         self._pulse.enter("building the model")
-        torch.manual_seed(seed)
-        model: nn.Module = resolve(self._spec.model)(self.config.image_size, self._spec.classes)
-        return model
+        draw = _kept if self.config.fresh else drawn
+        return draw(self._spec.model, self.config.image_size, self._spec.classes, seed)
 
     def _open_loader(self, seed: int, first_batch: int = 0) -> Loader:
         passed = partial(self._pulse.enter, OPENING)
@@ -222,7 +224,7 @@ class Arm:
         """A training whose weights and shuffling follow from its number, or what is left of it."""
         seed, steps_an_epoch = self.config.seed + index, self._steps_an_epoch()
         stand = self._legs.stand(index) if self._legs else BEGINNING
-        session.start_over(self._new_model(seed).state_dict(), lambda: self._open_loader(seed, stand.epochs * steps_an_epoch))
+        session.start_over(self._model(seed).state_dict(), lambda: self._open_loader(seed, stand.epochs * steps_an_epoch))
         session.plan(self._steps, steps_an_epoch, stand.parked.update)
         torch.manual_seed(seed)
         if stand.epochs:
@@ -299,6 +301,17 @@ def collect(index: int, traces: list[Trace], engine: str) -> Round:
 def kept_of(trace: Trace, ranks: int) -> Trace:
     """The trace as it is kept with that many ranks. All ranks keep the same steps, so that these can still be compared."""
     return trace.thinned(-(-ranks // MOST_RAW))
+
+
+def drawn(model: str, image_size: int | None, classes: int, seed: int) -> nn.Module:
+    """The model with the weights that follow from ``seed``, on the host."""
+    torch.manual_seed(seed)
+    built: nn.Module = resolve(model)(image_size, classes)
+    return built
+
+
+_kept = lru_cache(maxsize=2)(drawn)
+"""Trainings that begin anew draw the same in all arms of a round, and the same to enter it; VGG16 takes half a second each time."""
 
 
 def _pulled_down(trace: Trace) -> bool:
