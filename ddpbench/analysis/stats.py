@@ -57,6 +57,11 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     return _trimmed_interval(values, 0, confidence)
 
 
+def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
+    """How many times ``base`` the paired ``other`` is, with a paired t-interval on the logs. Needs two pairs or more."""
+    return log_t_interval([after / before for before, after in zip(base, other, strict=True)], confidence)
+
+
 def steady_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
     """``paired_ratio`` of what is left when ``steady_interval`` has left out the pairs that stand out."""
     return _of_logs(steady_interval([log(after / before) for before, after in zip(base, other, strict=True)], confidence))
@@ -89,11 +94,6 @@ def _trimmed_interval(values: Sequence[float], cut: int, confidence: float) -> I
 
 def _of_logs(found: Interval) -> Interval:
     return Interval(exp(found.center), exp(found.low), exp(found.high))
-
-
-def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
-    """How many times ``base`` the paired ``other`` is, with a paired t-interval on the logs. Needs two pairs or more."""
-    return log_t_interval([after / before for before, after in zip(base, other, strict=True)], confidence)
 
 
 def variation(values: Sequence[float]) -> float:
