@@ -5,14 +5,18 @@ LATE names kind and rank for each window, such as ``data@0 host@3``: rank 0 wait
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import torch
 from held_up import HeldUp
 from torch import nn
 
+from ddpbench.analysis.ranks import own_ms
 from ddpbench.data.synthetic import open_synthetic
 from ddpbench.experiments.arms import Arm
 from ddpbench.record.loaders import LoaderSpec
@@ -26,6 +30,9 @@ LATE = os.environ.get("LATE", "").split()
 DELAY_S = float(os.environ.get("DELAY_S", "0"))
 RANK = os.environ.get("RANK", "0")
 
+PAGES_TO = os.environ.get("PAGES_TO", "")
+"""The folder where each rank tells of its rounds, where one is named."""
+
 now = ""
 """Who is late, and how, in this round; nobody between rounds."""
 
@@ -36,10 +43,16 @@ def in_its_window(arm: Arm, index: int) -> Trace:
     """A round that is measured a second time, because of a throttle, is in the same window."""
     global now
     now = LATE[index // WINDOW] if LATE else ""
+    touched = getrusage(RUSAGE_SELF).ru_minflt
     try:
-        return measured(arm, index)
+        trace = measured(arm, index)
     finally:
         now = ""
+    if PAGES_TO:
+        told = {"own_ms": own_ms(trace), "pages": (getrusage(RUSAGE_SELF).ru_minflt - touched) / trace.steps}
+        with (Path(PAGES_TO) / f"{RANK}.jsonl").open("a") as file:
+            file.write(json.dumps(told) + "\n")
+    return trace
 
 
 Arm._measured = in_its_window  # type: ignore[method-assign]

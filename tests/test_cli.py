@@ -22,6 +22,7 @@ from ddpbench.record.request import Output, Request
 
 README = Path(__file__).parent.parent / "README.md"
 PROGRAM = [sys.executable, "-m", "ddpbench"]
+ON_CPU, ON_ANY_GPU = ["--device", "cpu"], ["--share-gpu"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
@@ -235,11 +236,13 @@ def test_bad_words_are_refused_before_torch_is_imported(launch: Callable[..., An
     assert (done.returncode, done.stdout) == (2, "False\n")
 
 
-@pytest.mark.parametrize("command", ["run", "diagnose", "scale", "sweep"])
-def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "where"), [("run", ON_CPU), ("diagnose", ON_CPU), ("scale", ON_CPU), ("sweep", ON_CPU), ("run", ON_ANY_GPU)]
+)
+def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: Path, command: str, where: list[str]) -> None:
     (tmp_path / "file").touch()
     script = "import sys; from ddpbench.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    words = ["resnet18", "--amp", "--device", "cpu", "--gpus", "2", "-o", str(tmp_path / "file")]  # what the starting process looks at last
+    words = ["resnet18", "--amp", "--gpus", "2", *where, "-o", str(tmp_path / "file")]  # what the starting process looks at last
     done = launch([sys.executable, "-c", script, command, *words])
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert "cannot write results" in done.stderr

@@ -10,7 +10,7 @@ from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm, Terms, shared
 from ddpbench.experiments.settle import settle
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
@@ -109,15 +109,31 @@ def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None
     again.leave()
 
 
-def test_arms_that_begin_a_round_with_the_same_weights_do_not_change_them_for_each_other() -> None:
-    asked = Config(workload="disc-mlp-2", device="cpu", loader="tensor", steps=3, rounds=2, fresh=True, validate=False)
-    arms = [Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2)) for _ in range(2)]
-    begun: list[int] = []
+def begun(device: str) -> list[int]:
+    """The checksums of the weights that two arms begin each of two rounds with, in turn."""
+    asked = Config(workload="disc-mlp-2", device=device, loader="tensor", steps=3, rounds=2, fresh=True, validate=False)  # type: ignore[arg-type]
+    arms = [Arm(settle(asked, device == "cuda", 1), world_of_one(device), Pulse(60.0), Terms(arms=2)) for _ in range(2)]
+    found = []
     for turn in range(2):
         for arm in arms:
             arm.enter()
             timed = arm.round(turn)
             arm.leave()
             assert timed is not None
-            begun.append(timed.traces[0].numerics.parameters_before)
-    assert begun[0] == begun[1] != begun[2] == begun[3]
+            found.append(timed.traces[0].numerics.parameters_before)
+    return found
+
+
+def test_arms_begin_a_round_with_the_same_weights_which_no_processor_keeps() -> None:
+    shared.cache_clear()
+    first, second, third, fourth = begun("cpu")
+    assert first == second != third == fourth
+    assert shared.cache_info().currsize == 0, "memory that every arm would be charged for"
+
+
+@pytest.mark.cuda
+def test_beside_a_gpu_they_are_drawn_once_a_round_and_changed_by_none() -> None:
+    shared.cache_clear()
+    first, second, third, fourth = begun("cuda")
+    assert first == second != third == fourth
+    assert shared.cache_info().misses == 2, "to enter with and for the first round, whose seed is the same, and for the second"

@@ -24,8 +24,8 @@ class Ratio:
     """How many times as fast one arm is as another, over the rounds that both finished.
 
     The geometric mean of the ratios of rounds with equal index, and a paired 95% t-interval on their logs: arms share the process,
-    so the launch's luck cancels; of a ladder without the pairs that stand out. Of too few pairs for an interval it is the range of the
-    ratios.
+    so the launch's luck cancels; of a ladder without the least and the greatest fifth of them. Of too few pairs for an interval it is the
+    range of the ratios.
     """
 
     center: float

@@ -63,12 +63,12 @@ def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: floa
 
 
 def steady_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
-    """``paired_ratio`` of what is left when ``steady_interval`` has left out the pairs that stand out."""
+    """How many times ``base`` the paired ``other`` is, by the ``steady_interval`` of the logs."""
     return _of_logs(steady_interval([log(after / before) for before, after in zip(base, other, strict=True)], confidence))
 
 
 def steady_mean(values: Sequence[float]) -> float:
-    """The mean without the least and the greatest fifth of ``values``: one disturbed round in five does not move it."""
+    """The mean without the least and the greatest fifth of ``values``: one disturbed round in five hardly moves it."""
     ordered, cut = sorted(values), _fifth(values)
     return fmean(ordered[cut : len(ordered) - cut])
 

@@ -16,10 +16,11 @@ from torch import nn
 
 from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
-from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.brief import TURNS, Brief, whole_turns
 from ddpbench.experiments.earlier import NOTHING, Earlier
 from ddpbench.experiments.legs import Legs
 from ddpbench.experiments.shelf import BEGINNING
@@ -132,7 +133,7 @@ class Arm:
             loss_of.register_forward_hook(self._clear_away)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
-            own = copy.deepcopy(model) if self.config.fresh else model
+            own = copy.deepcopy(model) if self._shares_weights else model
             self._session = Session(self.config, own, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
             loader.close()
@@ -160,10 +161,15 @@ class Arm:
         self._left_over = None
 
     def _model(self, seed: int) -> nn.Module:
-        """As its seed draws it. Where each round draws anew it is to be copied, not changed: other arms begin with the same."""
+        """As its seed draws it. Where weights are shared it is to be copied, not changed: other arms begin with the same."""
         self._pulse.enter("building the model")
-        draw = _kept if self.config.fresh else drawn
+        draw = shared if self._shares_weights else drawn
         return draw(self._spec.model, self.config.image_size, self._spec.classes, seed)
+
+    @property
+    def _shares_weights(self) -> bool:
+        """Not on a processor, where the memory that they lie in would be charged to whichever arm trains."""
+        return bool(self.config.fresh) and self._world.device.cuda
 
     def _open_loader(self, seed: int, first_batch: int = 0) -> Loader:
         passed = partial(self._pulse.enter, OPENING)
@@ -269,13 +275,14 @@ class Arm:
             return self.config.steps
         if self.config.epochs:
             return self.config.epochs * self._steps_an_epoch()
+        makers = find(self.config.loader or "").makers(self.config.workers or 0) if self._in_flight else 0
         if self._brief:
-            return self._brief.steps(step_s, (self.config.workers or 0) if self._in_flight else 0)
-        workers = 4 * (self.config.workers or 0) if self._in_flight else 0
+            return self._brief.steps(step_s, makers)
+        usual = whole_turns(max(TURNS * makers, round(ROUND_S / step_s)), makers)
         if self._world.device.cuda:
-            return max(LEAST_STEPS_CUDA, workers, round(ROUND_S / step_s))
+            return max(LEAST_STEPS_CUDA, usual)
         affordable = int(CPU_JOB_S / self._arms / self.config.rounds / step_s)
-        return max(1, min(affordable, max(workers, round(ROUND_S / step_s))))
+        return max(1, min(affordable, usual))
 
     def _steps_an_epoch(self) -> int:
         """Steps in which all ranks together see as many samples as there are, the last one full; a round's, where nobody counts."""
@@ -310,7 +317,7 @@ def drawn(model: str, image_size: int | None, classes: int, seed: int) -> nn.Mod
     return built
 
 
-_kept = lru_cache(maxsize=2)(drawn)
+shared = lru_cache(maxsize=2)(drawn)
 """Trainings that begin anew draw the same in all arms of a round, and the same to enter it; VGG16 takes half a second each time."""
 
 

@@ -9,10 +9,15 @@ LEAST_STEPS = 4
 INSTANT_S = 1e-6
 
 TURNS = 4
-"""A round spans so many batches of every worker, so that their bursts are in its mean and not in its figure."""
+"""A round spans so many batches of every maker, so that their bursts are in its mean and not in its figure."""
 
 SEVERAL = 1 / 3
 """It does where that takes this fraction of the longest round."""
+
+
+def whole_turns(steps: int, makers: int) -> int:
+    """The whole turns of so many makers that are nearest to ``steps``: their batches come in bursts, and a part of one is chance."""
+    return round(steps / makers) * makers if 0 < makers <= steps else steps
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,14 @@ class Brief:
     leaving_s: float = 0.0  # what its turn takes after its last round, where that is long
     on_trial: bool = False
 
-    def steps(self, step_s: float, workers: int) -> int:
-        """How many a round has, of ``step_s`` seconds each as far as was seen, whose batches so many workers make.
+    def steps(self, step_s: float, makers: int) -> int:
+        """How many a round has, of ``step_s`` seconds each as far as was seen, whose batches come from so many makers.
 
-        ``TURNS`` batches of every worker as other rounds have at least, or one where there is no time for that: whole turns still,
+        ``TURNS`` batches of every maker as other rounds have at least, or one where there is no time for that: whole turns still,
         so that each has the bursts that it must have, but of few of them. Fewer where even those last too long.
         """
         step_s = max(step_s, self.step_s, INSTANT_S)
-        usual = max(LEAST_STEPS, workers, round(self.round_s / step_s))
-        if usual < TURNS * workers and TURNS * workers * step_s <= SEVERAL * self.longest_s:
-            usual = TURNS * workers
+        usual = whole_turns(max(LEAST_STEPS, makers, round(self.round_s / step_s)), makers)
+        if usual < TURNS * makers and TURNS * makers * step_s <= SEVERAL * self.longest_s:
+            usual = TURNS * makers
         return max(1, min(usual, int(min(self.longest_s / step_s, usual))))

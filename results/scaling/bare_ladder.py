@@ -2,9 +2,10 @@
 
     torchrun --nproc_per_node=4 results/scaling/bare_ladder.py resnet50 40 bare-resnet50-4gpu.json
 
-The second word is the steps of a window. Every training lives on its GPUs from the beginning, and those whose turn it is not are idle.
-On all ranks there are DDP as it is, without its broadcast of buffers, with NCCL on a high-priority stream, and with NCCL held to so many
-thread blocks (``max_ctas``). Prints and writes what each keeps of as many times one rank, its own where buffers are not broadcast.
+The second word is the steps of a window. Every training lives on its GPUs from the first window on, which is not counted, and those
+whose turn it is not are idle. On all ranks there are DDP as it is, without its broadcast of buffers, with NCCL on a high-priority stream,
+and with NCCL held to so many thread blocks (``max_ctas``). Prints and writes what each keeps of as many times one rank; where buffers are
+not broadcast, of one that does not broadcast them either.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness-tax"))
 import bare
 
 from ddpbench.analysis.stats import paired_ratio
+from ddpbench.machine.host import speed_variables
 
 BATCH, ROUNDS, WARMUP = 256, 6, 20
 MAX_CTAS = (2, 4, 8, 16)
@@ -85,6 +87,7 @@ def main(model: str, steps: int, target: Path) -> None:
             "gpu": torch.cuda.get_device_name(),
             "torch": str(torch.__version__),
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "variables": speed_variables(),
             "batch_size": BATCH,
             "images_per_s": images_per_s,
             "kept": {name: [ratio.center, ratio.low, ratio.high] for name, ratio in kept.items()},

@@ -38,23 +38,26 @@ WINDOW = straggling.WINDOW
 STEPS, MOST_WINDOWS = 20, 100
 KINDS = ("data", "compute", "host")
 KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0"}
-"""As it is set otherwise, glibc gives memory back and takes it anew in every step of one process and in none of the other, and changes
-that within minutes: a rank is slower by up to a third for it, and rightly named, though nobody made it late.
+"""Or glibc gives memory back and takes it anew in every step of one rank and in none of another, and changes that within minutes
+(memory.py): a rank is slow for it, and rightly named, though nobody made it late.
 """
 
 
-def launched(options: argparse.Namespace, windows: int, late: Mapping[str, str] = {}) -> Record:
-    """So many windows of one launch."""
+def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, str]) -> Record:
+    """So many windows of one launch, with those variables in its environment."""
     words = ["straggling:net", "--loader", "straggling:loader", "--device", options.device, "--gpus", str(options.ranks)]
     words += ["--rounds", str(WINDOW * windows), "--steps", str(STEPS), *(["--cores", "1"] if options.device == "cpu" else [])]
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
-        variables = {**os.environ, "PYTHONPATH": path, **late, **(KEEPS_MEMORY if options.device == "cpu" else {})}
-        done = subprocess.run(command, env=variables, capture_output=True, text=True)
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path, **variables}, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
         return load(next(Path(folder).glob("*.json"))).records[0]
+
+
+def memory_of(options: argparse.Namespace) -> Mapping[str, str]:
+    return KEEPS_MEMORY if options.device == "cpu" else {}
 
 
 def windows_of(record: Record) -> Iterator[Record]:
@@ -110,15 +113,15 @@ def cells_of(ranks: int) -> list[tuple[str, int]]:
 
 def launches(options: argparse.Namespace, told: Told) -> Iterator[str]:
     """What is still to be measured, launch by launch; a line about each."""
-    cells = cells_of(options.ranks)
+    cells, memory = cells_of(options.ranks), memory_of(options)
     late = cells * -(-options.injected // len(cells))
     if not told.injected:
-        words = {"LATE": " ".join(f"{kind}@{rank}" for kind, rank in late), "DELAY_S": str(options.share * told.step_ms / 1000)}
+        words = {**memory, "LATE": " ".join(f"{kind}@{rank}" for kind, rank in late), "DELAY_S": str(options.share * told.step_ms / 1000)}
         windows = windows_of(launched(options, len(late), words))
         told.injected += [judged(window, kind, rank) for window, (kind, rank) in zip(windows, late, strict=True)]
         yield f"late: {len(late)}, {sum(window.named_with_its_kind for window in told.injected)} named with their kind"
     while len(told.clean) < options.clean:
-        record = launched(options, min(MOST_WINDOWS, options.clean - len(told.clean)))
+        record = launched(options, min(MOST_WINDOWS, options.clean - len(told.clean)), memory)
         told.clean += [judged(window) for window in windows_of(record)]
         yield f"clean: {len(told.clean)}, {sum(window.found is not None for window in told.clean)} alarms"
 
@@ -129,7 +132,7 @@ def table(told: Told, options: argparse.Namespace) -> str:
 
     lines = [
         f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {told.step_ms:.1f} ms, windows of {WINDOW} "
-        f"rounds of {STEPS} steps.",
+        f"rounds of {STEPS} steps; those with delays of one launch, the others of {-(-len(told.clean) // MOST_WINDOWS)}.",
         "",
         "| | all windows | where nobody else took the cores |",
         "|---|---|---|",
@@ -175,7 +178,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kept = HERE / f"{options.device}-{options.ranks}-ranks.json"
-    told = begun(kept, launched(options, 1))
+    told = begun(kept, launched(options, 1, memory_of(options)))
     for line in launches(options, told):
         print(line, file=sys.stderr, flush=True)
         write_whole(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")

@@ -86,7 +86,7 @@ def cost_of(loadings: Iterable[Loading | None]) -> Cost | None:
 
 
 def cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Cost | None:
-    """As it was while training; else with nobody training; else the shares that stages had apart from the loader, which has no waits."""
+    """As it was while training; else with nobody training; else by the stages, measured apart, which have no waits."""
     while_training = cost_of(trace.loading for timed in record.rounds for trace in timed.traces)
     if while_training or diagnosis is None:
         return while_training
@@ -104,5 +104,5 @@ def _times_under_load(apart_s: float, alone: Sequence[Alone]) -> float:
     Cores that all work share caches and memory, and often their units: what was measured beside idle ones is too little. Not of
     batches that a GPU makes, whose threads on the host spin while they wait for it.
     """
-    images = sum(each.images for each in alone)
-    return fsum(each.cpu_s for each in alone) / images / apart_s if images and apart_s else 1.0
+    images, spent_s = sum(each.images for each in alone), fsum(each.cpu_s for each in alone)
+    return spent_s / images / apart_s if images and spent_s and apart_s else 1.0

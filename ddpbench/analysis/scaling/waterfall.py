@@ -71,6 +71,8 @@ class Waterfall:
 def waterfall(arms: Arms) -> Waterfall | None:
     """The way down of the rounds that all arms share; None without the first rung's figure, the last's, or such a round.
 
+    Of five rounds or more each loss is a mean without its own least and greatest fifth; what that sets apart is in the residual.
+
     ``ideal`` and ``measured`` are the figures of their arms, and a loss of so many milliseconds a step is worth the same number of
     images wherever it stands, so that the order of the terms means nothing.
     """
