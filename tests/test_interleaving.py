@@ -145,6 +145,7 @@ def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) ->
         (0.05, 0, 20.0, 30),
         (0.05, 8, 20.0, 32),
         (0.05, 16, 20.0, 64),
+        (0.06, 3, 20.0, 24),
         (0.4, 8, 20.0, 8),
         (0.4, 1, 20.0, 4),
         (3.4, 1, 15.0, 4),
