@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL, Reach, reach
-from ddpbench.analysis.stats import Interval, paired_ratio
+from ddpbench.analysis.stats import Interval, log_t_interval
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Headline
-
-OfPairs = Callable[[Sequence[float], Sequence[float]], Interval]
 
 FIGURE_STANDS = ("ok", "running", "interrupted")
 """Statuses that leave the rounds of an arm worth comparing: nothing in the arm itself went wrong."""
@@ -65,15 +63,15 @@ def compare(records: Sequence[Record]) -> list[ArmRow]:
     return [_row(record, records[0]) for record in records]
 
 
-def ratio(record: Record, base: Record, of_pairs: OfPairs = paired_ratio) -> Ratio | None:
-    """How many times as fast as ``base`` the other is, by ``of_pairs``; None where no round is shared."""
+def ratio(record: Record, base: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval) -> Ratio | None:
+    """How many times as fast as ``base`` the other is, by the ``interval`` of the ratios; None where no round is shared."""
     ours = {timed.index: timed.images_per_s for timed in record.rounds}
     theirs = {timed.index: timed.images_per_s for timed in base.rounds}
     shared = sorted(ours.keys() & theirs.keys())
     times = [ours[index] / theirs[index] for index in shared]
     if len(times) < 2:
         return Ratio(times[0], times[0], times[0], 1) if times else None
-    paired = of_pairs([theirs[index] for index in shared], [ours[index] for index in shared])
+    paired = interval(times)
     if len(times) < LEAST_FOR_AN_INTERVAL:
         return Ratio(paired.center, min(times), max(times), len(times))
     return Ratio(paired.center, paired.low, paired.high, len(times))

@@ -62,11 +62,6 @@ def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: floa
     return log_t_interval([after / before for before, after in zip(base, other, strict=True)], confidence)
 
 
-def steady_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
-    """How many times ``base`` the paired ``other`` is, by the ``steady_interval`` of the logs."""
-    return _of_logs(steady_interval([log(after / before) for before, after in zip(base, other, strict=True)], confidence))
-
-
 def steady_mean(values: Sequence[float]) -> float:
     """The mean without the least and the greatest fifth of ``values``: one disturbed round in five hardly moves it."""
     ordered, cut = sorted(values), _fifth(values)
@@ -76,6 +71,11 @@ def steady_mean(values: Sequence[float]) -> float:
 def steady_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """``steady_mean`` with its interval (Tukey and McLaughlin 1963; Yuen 1974), of fewer than five values ``t_interval``."""
     return _trimmed_interval(values, _fifth(values), confidence)
+
+
+def log_steady_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The ``steady_interval`` of positive ``values``, taken on their logs."""
+    return _of_logs(steady_interval([log(value) for value in values], confidence))
 
 
 def _fifth(values: Sequence[float]) -> int:

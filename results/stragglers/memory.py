@@ -40,8 +40,7 @@ def line(name: str, launches: Sequence[list[list[Round]]]) -> str:
     times = [first["own_ms"] / second["own_ms"] for first, second in pairs]
     low, *_, high = quantiles(times, n=20)
     own = fmean(each["own_ms"] for pair in pairs for each in pair)
-    pages = sorted(each["pages"] for pair in pairs for each in pair)
-    fewer, more = pages[len(pages) // 20], pages[-1 - len(pages) // 20]
+    fewer, *_, more = quantiles([each["pages"] for pair in pairs for each in pair], n=20)
     return f"| {name} | {own:.1f} | {low:.2f} to {high:.2f} | {fewer:,.0f} to {more:,.0f} |"
 
 

@@ -93,7 +93,8 @@ def cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Cost | No
     alone = cost_of(each.loading for each in diagnosis.alone)
     if alone or not diagnosis.stages:
         return alone
-    times = _times_under_load(fsum(diagnosis.stages.values()), diagnosis.alone) if not spec_of(record.config.loader).on_device else 1.0
+    on_device = spec_of(record.config.loader).on_device
+    times = 1.0 if on_device else _times_under_load(fsum(diagnosis.stages.values()), diagnosis.alone)
     stages = {stage: times * span for stage, span in diagnosis.stages.items()}
     return Cost(stages, stages)
 

@@ -10,7 +10,7 @@ from ddpbench.analysis.evidence import LEAST_ROUNDS, Reach, reach
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.scaling.arms import Arms, step_of
 from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
-from ddpbench.analysis.stats import steady_mean, steady_ratio, variation
+from ddpbench.analysis.stats import log_steady_interval, steady_mean, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
@@ -49,7 +49,7 @@ def _rung(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Rung
     headline, one = figure(record), arms.one
     if headline is None:
         return None
-    times = ratio(record, one, steady_ratio) if one else None
+    times = ratio(record, one, log_steady_interval) if one else None
     efficiency = times and Ratio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
     doubts = doubts_of(arms, one, record) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
     lost_to = "" if one is None or one is record or doubts else _lost_to(record, one, arms, way)
