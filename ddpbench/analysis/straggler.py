@@ -60,7 +60,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
         return None
     slow, *others = rows
     least = LEAST_EXCESS[record.environment.device_type]
-    if not any(stands_out([_excess(slow.rank, timed, own) for timed in record.rounds], least) for own in (own_ms, usual_own_ms)):
+    if not any(_stands_out([_excess(slow.rank, timed, own) for timed in record.rounds], least) for own in (own_ms, usual_own_ms)):
         return None
     typical_ms = median(row.own_ms for row in others)
     spread_ms = max(row.own_ms for row in others) - min(row.own_ms for row in others)
@@ -93,7 +93,7 @@ def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float 
     return slow / median(own.values()) - 1 if slow > max(own.values()) else None
 
 
-def stands_out(excesses: Sequence[float | None], least: float) -> bool:
+def _stands_out(excesses: Sequence[float | None], least: float) -> bool:
     """Whether what is slower by these fractions, one a round and None where it was not the slowest, is so by ``least`` and no chance."""
     there = known(excesses)
     if len(there) < len(excesses):

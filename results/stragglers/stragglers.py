@@ -1,11 +1,12 @@
 """Whether a slow rank is named, and a healthy one is not: delays on a rank of the workload in tests/straggling.py.
 
-    python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--injected 40] [--clean 200]
+    python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--steps 20] [--injected 40] [--clean 200]
 
-On processors each rank has a core of its own, and malloc keeps what is freed. A launch is cut into windows of five rounds, each of which
-is judged as a run of five rounds is; from one window to the next another rank is late, or in another way. Writes DEVICE-N-ranks.json,
-after every launch, and at the end a table, DEVICE-N-ranks.md, beside this file. Stopped on the way, it goes on from there when it is
-started again with the same words, on the same devices.
+On processors each rank has a core of its own, and malloc keeps what is freed; a control, work that is always the same, is timed beside
+every step, and tells in which windows one core was slower than another, whatever the ranks did. A launch is cut into windows of five
+rounds, each of which is judged as a run of five rounds is; from one window to the next another rank is late, or in another way. Writes
+DEVICE-N-ranks.json, after every launch, and at the end a table, DEVICE-N-ranks.md, beside this file. Stopped on the way, it goes on from
+there when it is started again with the same words, on the same devices.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import straggling
 
-from ddpbench.analysis.pipeline.neighbours import busiest
-from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.ranks import known, own_ms
+from ddpbench.analysis.straggler import LEAST_EXCESS
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.files import write_whole
 from ddpbench.record.record import Record, load
@@ -35,7 +37,7 @@ from ddpbench.record.trace import Trace
 HERE = Path(__file__).resolve().parent
 TESTS = Path(straggling.__file__).parent
 WINDOW = straggling.WINDOW
-STEPS, MOST_WINDOWS = 20, 100
+MOST_WINDOWS = 100
 KINDS = ("data", "compute", "host")
 KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0"}
 """Or glibc gives memory back and takes it anew in every step of one rank and in none of another, and changes that within minutes
@@ -43,26 +45,57 @@ KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0
 """
 
 
-def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, str]) -> Record:
+class RankTold(msgspec.Struct):
+    """What a rank of tests/straggling.py tells of a round: of its mean step, and of the control beside it, which no GPU has."""
+
+    own_ms: float
+    pages: float
+    control_ms: float | None
+
+
+class Launch(NamedTuple):
+    """Its record, and what each rank told of each round."""
+
+    record: Record
+    told: list[list[RankTold]]
+
+
+def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, str]) -> Launch:
     """So many windows of one launch, with those variables in its environment."""
+    rounds = WINDOW * windows
     words = ["straggling:net", "--loader", "straggling:loader", "--device", options.device, "--gpus", str(options.ranks)]
-    words += ["--rounds", str(WINDOW * windows), "--steps", str(STEPS), *(["--cores", "1"] if options.device == "cpu" else [])]
+    words += ["--rounds", str(rounds), "--steps", str(options.steps), *(["--cores", "1"] if options.device == "cpu" else [])]
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path, **variables}, capture_output=True, text=True)
+        told_to = Path(folder) / "told"
+        told_to.mkdir()
+        variables = {"PYTHONPATH": path, "TOLD_TO": str(told_to), **variables}
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
-        return load(next(Path(folder).glob("*.json"))).records[0]
+        files = [[told_to / f"{index}-{rank}.json" for rank in range(options.ranks)] for index in range(rounds)]
+        told = [[msgspec.json.decode(file.read_bytes(), type=RankTold) for file in ranks] for ranks in files]
+        return Launch(load(next(Path(folder).glob("*.json"))).records[0], told)
 
 
 def memory_of(options: argparse.Namespace) -> Mapping[str, str]:
     return KEEPS_MEMORY if options.device == "cpu" else {}
 
 
-def windows_of(record: Record) -> Iterator[Record]:
-    for begin in range(0, len(record.rounds), WINDOW):
-        yield msgspec.structs.replace(record, rounds=record.rounds[begin : begin + WINDOW])
+def windows_of(launch: Launch) -> Iterator[Launch]:
+    for begin in range(0, len(launch.told), WINDOW):
+        window = slice(begin, begin + WINDOW)
+        yield Launch(msgspec.structs.replace(launch.record, rounds=launch.record.rounds[window]), launch.told[window])
+
+
+def core_excess(told: list[list[RankTold]]) -> float | None:
+    """By how much longer the control took on the core where it took longest than in the median of the others."""
+    ranks = [known(rank.control_ms for rank in ranks) for ranks in zip(*told, strict=True)]
+    if not all(ranks):
+        return None
+    *others, slowest = sorted(map(fmean, ranks))
+    return round(slowest / median(others) - 1, 4)
 
 
 class Found(msgspec.Struct):
@@ -79,7 +112,7 @@ class Judged(msgspec.Struct):
     kind: str
     rank: int
     found: Found | None
-    others_on_the_cores: bool
+    core_excess: float | None = None
 
     @property
     def named(self) -> bool:
@@ -88,6 +121,10 @@ class Judged(msgspec.Struct):
     @property
     def named_with_its_kind(self) -> bool:
         return self.named and self.found is not None and self.found.kind == self.kind
+
+    @property
+    def on_equal_cores(self) -> bool:
+        return self.core_excess is not None and self.core_excess < LEAST_EXCESS["cpu"]
 
 
 class Told(msgspec.Struct):
@@ -100,10 +137,10 @@ class Told(msgspec.Struct):
     clean: list[Judged] = []
 
 
-def judged(window: Record, kind: str = "", rank: int = -1) -> Judged:
-    slow, watched = summarise(window).slow, busiest(window)
+def judged(window: Launch, kind: str = "", rank: int = -1) -> Judged:
+    slow = summarise(window.record).slow
     found = Found(slow.rank, slow.kind, round(slow.excess, 4)) if slow else None
-    return Judged(kind, rank, found, watched is not None and watched.shared)
+    return Judged(kind, rank, found, core_excess(window.told))
 
 
 def cells_of(ranks: int) -> list[tuple[str, int]]:
@@ -121,8 +158,8 @@ def launches(options: argparse.Namespace, told: Told) -> Iterator[str]:
         told.injected += [judged(window, kind, rank) for window, (kind, rank) in zip(windows, late, strict=True)]
         yield f"late: {len(late)}, {sum(window.named_with_its_kind for window in told.injected)} named with their kind"
     while len(told.clean) < options.clean:
-        record = launched(options, min(MOST_WINDOWS, options.clean - len(told.clean)), memory)
-        told.clean += [judged(window) for window in windows_of(record)]
+        launch = launched(options, min(MOST_WINDOWS, options.clean - len(told.clean)), memory)
+        told.clean += [judged(window) for window in windows_of(launch)]
         yield f"clean: {len(told.clean)}, {sum(window.found is not None for window in told.clean)} alarms"
 
 
@@ -130,17 +167,19 @@ def table(told: Told, options: argparse.Namespace) -> str:
     def share(rows: Sequence[bool]) -> str:
         return f"{sum(rows)} of {len(rows)} ({sum(rows) / len(rows):.1%})" if rows else "-"
 
+    cores = any(row.core_excess is not None for row in (*told.injected, *told.clean))
+    equal = f"where the control took as long on every core, within {LEAST_EXCESS['cpu']:.0%}"
     lines = [
         f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {told.step_ms:.1f} ms, windows of {WINDOW} "
-        f"rounds of {STEPS} steps; those with delays of one launch, the others of {-(-len(told.clean) // MOST_WINDOWS)}.",
+        f"rounds of {options.steps} steps; those with delays of one launch, the others of {-(-len(told.clean) // MOST_WINDOWS)}.",
         "",
-        "| | all windows | where nobody else took the cores |",
-        "|---|---|---|",
+        row_of("", "all windows", *([equal] if cores else [])),
+        row_of("---", "---", *(["---"] if cores else [])),
     ]
 
     def line(name: str, rows: Sequence[Judged], holds: Callable[[Judged], bool]) -> str:
-        alone = [row for row in rows if not row.others_on_the_cores]
-        return f"| {name} | {share([holds(row) for row in rows])} | {share([holds(row) for row in alone])} |"
+        whiches = [rows, *([[row for row in rows if row.on_equal_cores]] if cores else [])]
+        return row_of(name, *(share([holds(row) for row in which]) for which in whiches))
 
     for kind in KINDS:
         rows = [row for row in told.injected if row.kind == kind]
@@ -149,6 +188,10 @@ def table(told: Told, options: argparse.Namespace) -> str:
     lines.append(line("recall", told.injected, lambda row: row.named))
     lines.append(line("false alarms", told.clean, lambda row: row.found is not None))
     return "\n".join(lines) + "\n"
+
+
+def row_of(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def begun(kept: Path, first: Record) -> Told:
@@ -173,12 +216,13 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--share", type=float, default=0.25)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--injected", type=int, default=40)
     parser.add_argument("--clean", type=int, default=200)
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kept = HERE / f"{options.device}-{options.ranks}-ranks.json"
-    told = begun(kept, launched(options, 1, memory_of(options)))
+    told = begun(kept, launched(options, 1, memory_of(options)).record)
     for line in launches(options, told):
         print(line, file=sys.stderr, flush=True)
         write_whole(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
