@@ -67,6 +67,16 @@ class Numbers(Dataset[Any]):
         return torch.zeros(3, 32, 32), index
 
 
+class Spoilt(Numbers):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        raise ValueError(f"bad sample {index}")
+
+
+def spoilt(config: Config) -> DataLoader[Any]:
+    """Its workers raise."""
+    return DataLoader(Spoilt(), config.batch_size, num_workers=1)
+
+
 def one_by_one(config: Config) -> DataLoader[Any]:
     return DataLoader(Numbers(), config.batch_size)
 

@@ -13,7 +13,7 @@ import training
 from loading import CPU, config, opened, take
 from torch import nn
 
-from ddpbench.data import shared_memory
+from ddpbench.data import folder, shared_memory
 from ddpbench.data.check import check
 from ddpbench.data.open import open_loader
 from ddpbench.machine.pulse import Pulse
@@ -121,8 +121,15 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
 
 def test_a_class_without_images_is_named(tree: Path) -> None:
     (tree / "train" / "n00000005" / "0.JPEG").rename(tree / "train" / "n00000005" / "0.txt")
-    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005'"):
+    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 files, and none ends in \.jpg, \.jpeg, "):
         check(config("torch", tree), "imagenet", 1000, 1)
+
+
+def test_files_of_other_endings_are_counted_and_hidden_ones_are_not(tree: Path) -> None:
+    (tree / "train" / "n00000005" / "1.DAT").touch()
+    (tree / "train" / "n00000005" / "LICENSE").touch()
+    (tree / "train" / "n00000006" / ".DS_Store").touch()
+    assert folder.read(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 other files left out (.dat, no ending)"
 
 
 def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
@@ -132,7 +139,6 @@ def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
     assert told.value.hint == "start fewer ranks, or add images"
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 5 worker processes:UserWarning")
 @pytest.mark.parametrize("loader", WITH_WORKERS)
 def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=3, images=1, texture=0)

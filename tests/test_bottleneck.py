@@ -75,7 +75,7 @@ def test_a_straggler_comes_before_data() -> None:
     found = judged(record)
     assert (found.kind, found.rank) == ("straggler", 2)
     assert found.says == "rank 2 (node-01, GPU 2) is 48% slower than the others, in getting its data"
-    assert found.why == "its own time is 92.4 ms a step, the others' 62.4; it costs 5,330 images/s"
+    assert found.why == "its own time is 92.4 ms a step, the others' 62.4, in every round; it costs 5,330 images/s"
 
 
 def test_a_slow_rank_among_ranks_that_all_starve_is_not_the_limit() -> None:

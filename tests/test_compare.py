@@ -90,6 +90,11 @@ def test_an_arm_that_never_ran_says_so() -> None:
     assert (row.state, row.why) == ("interrupted", "no round was finished")
 
 
+def test_an_arm_that_ended_well_without_a_round_was_not_measured() -> None:
+    row = second(arm(), arm(longer=()))
+    assert (row.state, row.why) == ("not measured", "no round was finished")
+
+
 def test_against_an_arm_without_a_figure_there_is_no_speedup() -> None:
     row = second(arm(status="failed", fault=Fault(message="broke")), arm())
     assert (row.images_per_s is not None, row.speedup, row.state) == (True, None, "")

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import records
 from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, errors, only_job, only_record
 
 from ddpbench.cli import main
+from ddpbench.experiments.gate import past_the_gate
 from ddpbench.record.config import Config
 
 pytestmark = pytest.mark.timeout(110)
@@ -59,6 +62,19 @@ def test_a_diagnosis_has_the_gate_of_its_run(launch: Callable[..., Any], results
     assert done.returncode == 4
     assert len(errors(done.stderr)) == 1
     assert only_job(results).kind == "diagnose"
+
+
+def test_what_was_not_measured_has_not_passed() -> None:
+    configs = [Config(workload="resnet18", loader=loader, batch_size=256, fail_if_data_wait=99.0) for loader in ("synthetic", "torch")]
+    idle, unseen = (records.data_bound(config=config) for config in configs)
+    both = records.job(idle, msgspec.structs.replace(unseen, rounds=[]), swept=["loader"])
+    error = past_the_gate(both.records, both)
+    assert error is not None
+    assert (error.exit_code, error.message) == (1, "torch: not measured, and --fail-if-data-wait cannot tell how long it waits")
+    seen = records.job(idle, unseen, swept=["loader"])
+    assert past_the_gate(seen.records, seen) is None
+    alone = records.job(msgspec.structs.replace(idle, rounds=[]))
+    assert past_the_gate(alone.records, alone) is None, "synthetic data are never waited for"
 
 
 @pytest.mark.parametrize("value", ["5", "0%", "100%", "-1%", "5%%", "%", "five%", "nan%", "inf%", "5,6%", "5 %"])

@@ -21,7 +21,7 @@ from ddpbench.machine.host import usable_cores
 from ddpbench.machine.nvml import Gpu, HealthWatch
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog
 from ddpbench.machine.seat import Seat, take_seat
-from ddpbench.machine.world import refuse_mixed
+from ddpbench.machine.world import refuse_mixed, told_apart
 from ddpbench.record.environment import RankPlace, Software
 from ddpbench.record.errors import Unreachable, UsageError
 from ddpbench.record.record import Fault
@@ -296,3 +296,14 @@ def test_nvml_sees_a_round_of_work() -> None:
     assert health.sm_mhz
     assert health.watts
     assert health.energy_j
+
+
+def test_nodes_of_one_name_are_told_apart_where_they_are_not_one_machine() -> None:
+    def met(*standing: tuple[str, int, str]) -> list[str]:
+        notices = [Notice(place(rank, host=host, node_rank=node), SOFTWARE, "", on) for rank, (host, node, on) in enumerate(standing)]
+        return [notice.place.host for notice in told_apart(notices)]
+
+    assert met(("vm", 0, "a"), ("vm", 0, "a"), ("vm", 1, "b")) == ["vm#0", "vm#0", "vm#1"]
+    assert met(("vm", 0, "a"), ("vm", 1, "a")) == ["vm", "vm"], "two launchers on one machine"
+    assert met(("vm", 0, "a"), ("vm", 0, "b")) == ["vm", "vm"], "a container for each rank of one node"
+    assert met(("n1", 0, "a"), ("n2", 1, "b")) == ["n1", "n2"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import imagery
+import own_loaders
 import psutil
 import pytest
 import torch
@@ -21,6 +22,7 @@ from ddpbench.data.catalogue import find
 from ddpbench.data.check import check
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.validation import held_out
+from ddpbench.experiments.raised import raised
 from ddpbench.record.errors import BenchError, UsageError
 
 
@@ -172,6 +174,15 @@ def test_a_download_and_a_missing_folder_are_refused_at_once(tmp_path: Path) -> 
         check(own("generated", data_dir=tmp_path / "absent"), "imagenet", 1000, 1)  # type: ignore[arg-type]
     (tmp_path / "one-file").touch()
     check(own("generated", data_dir=tmp_path / "one-file"), "imagenet", 1000, 1)  # type: ignore[arg-type]
+
+
+def test_what_its_workers_raise_is_told_as_they_told_it() -> None:
+    with opened(own("spoilt")) as live, pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as problem:
+        take(live, 1)
+    told = raised(problem.value)
+    assert told.reason == "bad sample 0"
+    line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
+    assert told.place == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
 
 
 def test_a_bug_of_its_own_is_shown_as_it_is() -> None:

@@ -189,7 +189,6 @@ def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, t
 # how it ends
 
 
-@pytest.mark.slow
 def test_scancel_keeps_the_rounds(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = under_way()
     cluster.cancel(job)
@@ -227,7 +226,6 @@ def test_the_warning_ahead_of_the_time_limit_keeps_the_rounds(
     assert cluster.processes(job) == []
 
 
-@pytest.mark.slow
 def test_a_rank_that_is_killed_is_named_and_ends_the_job(
     under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]
 ) -> None:

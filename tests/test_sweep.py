@@ -170,9 +170,10 @@ def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
 
 
 @pytest.mark.parametrize("change", ["command", "version"])
+@pytest.mark.parametrize("ranks", [[], ["--gpus", "2"]])
 @pytest.mark.slow
-def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str) -> None:
-    assert launch([*PLAIN, *DISC, "-o", str(results)]).returncode == 0
+def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str, ranks: list[str]) -> None:
+    assert launch([*PLAIN, *DISC, *ranks, "-o", str(results)]).returncode == 0
     if change == "version":
         job = load(results / FILE)
         for record in job.records:
@@ -181,7 +182,7 @@ def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], r
         save(job, results / FILE)
     before = (results / FILE).read_bytes()
     words = DISC if change == "version" else [*DISC, "--momentum", "0.5"]
-    done = launch([*PLAIN, *words, "-o", str(results)])
+    done = launch([*PLAIN, *words, *ranks, "-o", str(results)])
     assert done.returncode == 2
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
     assert FILE in error

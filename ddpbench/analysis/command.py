@@ -138,7 +138,7 @@ def launcher(environment: Environment) -> list[str]:
         return ["sbatch", *([f"--nodes={environment.nodes}"] if several else []), SCRIPTS[several]]
     ranks, meeting = f"--nproc_per_node={environment.world_size // environment.nodes}", ["--standalone"]
     if environment.nodes > 1:
-        first = environment.places[0].host
+        first = environment.places[0].host.partition("#")[0]  # the name by which it can be reached
         meeting = [f"--nnodes={environment.nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}"]
     return ["torchrun", *meeting, ranks, "-m", PROGRAM]
 

@@ -99,7 +99,8 @@ def _row(record: Record, first: Record) -> ArmRow:
     row = ArmRow(record.config, memory_bytes=summary.peak_bytes if cuda else summary.rss_bytes)
     headline = figure(record)
     if headline is None:
-        return replace(row, state=record.status, why=why_no_figure(record))
+        state = "not measured" if record.status == "ok" else record.status
+        return replace(row, state=state, why=why_no_figure(record))
     row = replace(row, images_per_s=headline.images_per_s, reach=reach(record))
     if not same_devices(record, first):
         return replace(row, state="not comparable", why=f"other {'GPU' if cuda else 'CPU'}")

@@ -158,3 +158,9 @@ def _last_fall(points: Sequence[Point], bound: Callable[[Interval], float]) -> f
         if above >= 0:
             return exp(start + (end - start) * above / (above - below))
     return None
+
+
+def missing(job: Job, known: Sequence[int]) -> str:
+    """The depths that were asked for and are not ``known``."""
+    unknown = [str(layers) for layers in dict.fromkeys(layers_of(record.config.workload) for record in job.records) if layers not in known]
+    return f"missing: {', '.join(unknown)} layers" if unknown else ""

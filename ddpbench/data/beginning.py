@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -35,7 +36,7 @@ def begin(batches: DataLoader[Any], hint: str) -> tuple[Iterator[Any], list[Base
         begun = Begun(usual)
         batches.worker_init_fn = begun
         earlier = multiprocessing.active_children()
-        with starting_workers():
+        with starting_workers(), without_advice():
             stream = iter(batches)
         processes = [child for child in multiprocessing.active_children() if child not in earlier]
         if begun.on_all(processes):
@@ -68,6 +69,14 @@ class Begun:
                 if monotonic() > deadline:
                     return False
         return True
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """Torch counts the machine's cores, and knows neither other ranks nor quotas; what is measured tells of too many workers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        yield
 
 
 @contextmanager

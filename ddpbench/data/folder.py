@@ -34,6 +34,9 @@ class ImageTree:
 KEPT = 2
 """Trees that a process keeps: to list one of a million images anew, at every opening of a loader, would take seconds."""
 
+MOST_ENDINGS = 4
+"""That are told of files that are no images."""
+
 PARTS = {"train", "val", "test"}
 """Folders that hold class folders, and are none where nothing else is there."""
 
@@ -69,13 +72,16 @@ def read_held_out(directory: str) -> ImageTree | None:
 
 
 def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
-    """Every image of the class folders, which stand under their labels."""
-    listing = [(file, label) for label, folder in folders.items() for file in _images(folder)]
-    files, labels = [file for file, _ in listing], [label for _, label in listing]
+    """Every image of the class folders, which stand under their labels; of what is passed over for its name, how many files and why."""
+    listing = [(file, label) for label, folder in folders.items() for file in _files(folder)]
+    images = [(file, label) for file, label in listing if _is_image(file)]
+    files, labels = [file for file, _ in images], [label for _, label in images]
+    endings = sorted({Path(file).suffix.lower() or "no ending" for file, _ in listing if not _is_image(file)})
+    left_out = f", {len(listing) - len(files):,} other files left out ({', '.join(endings[:MOST_ENDINGS])})" if endings else ""
     kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
     content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
     what = "made set in the shape of ImageNet" if made else f"{kind} folder"
-    return ImageTree(files, labels, f"{what}, {len(files):,} {content}", made)
+    return ImageTree(files, labels, f"{what}, {len(files):,} {content}{left_out}", made)
 
 
 def count(directory: str, classes: int, enough: int) -> int:
@@ -90,9 +96,12 @@ def count(directory: str, classes: int, enough: int) -> int:
     _held_out_folders(directory, folders)
     found = 0
     for folder in folders:
-        here = sum(1 for _ in islice(_images(folder), max(1, enough - found)))
+        here = sum(1 for _ in islice(filter(_is_image, _files(folder)), max(1, enough - found)))
         if not here:
-            raise UsageError(f"no images in the class folder '{folder}'", "fill it, or take it away: labels are the places of the folders")
+            others = sum(1 for _ in _files(folder))
+            why = f": {others:,} files, and none ends in {', '.join(ENDINGS)}" if others else ""
+            hint = "fill it, or take it away: labels are the places of the folders"
+            raise UsageError(f"no images in the class folder '{folder}'{why}", hint)
         found += here
     return min(found, enough)
 
@@ -137,10 +146,15 @@ def _folders_in(root: Path) -> list[Path]:
         _refuse(problem)
 
 
-def _images(folder: Path) -> Iterator[str]:
+def _files(folder: Path) -> Iterator[str]:
+    """Every file below ``folder``, by name; of hidden ones those that seem to be images: systems leave others behind."""
     for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         folders.sort()
-        yield from (os.path.join(parent, name) for name in sorted(names) if name.lower().endswith(ENDINGS))
+        yield from (os.path.join(parent, name) for name in sorted(names) if _is_image(name) or not name.startswith("."))
+
+
+def _is_image(file: str) -> bool:
+    return file.lower().endswith(ENDINGS)
 
 
 def _refuse(problem: OSError) -> NoReturn:

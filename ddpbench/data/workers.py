@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ddpbench.data.beginning import begin
+from ddpbench.data.beginning import begin, without_advice
 from ddpbench.data.inherited import leave_garbage_to_the_parent
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Finish, HostBatch
@@ -59,16 +59,17 @@ def data_loader(
     ``seed`` is what workers draw random views from.
     """
     assert config.workers is not None, "settled"
-    return DataLoader(
-        samples,
-        batch_sampler=batches,
-        num_workers=config.workers,
-        prefetch_factor=config.prefetch if config.workers else None,
-        collate_fn=Collate(watch),
-        pin_memory=config.pin_memory and device.type == "cuda",
-        worker_init_fn=tie_to_rank,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    with without_advice():
+        return DataLoader(
+            samples,
+            batch_sampler=batches,
+            num_workers=config.workers,
+            prefetch_factor=config.prefetch if config.workers else None,
+            collate_fn=Collate(watch),
+            pin_memory=config.pin_memory and device.type == "cuda",
+            worker_init_fn=tie_to_rank,
+            generator=torch.Generator().manual_seed(seed),
+        )
 
 
 def tie_to_rank(worker: int) -> None:

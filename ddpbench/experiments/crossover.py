@@ -12,6 +12,7 @@ from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.recipe import Kept
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.say import refuse
+from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import slug
@@ -44,13 +45,13 @@ def crossover(
 
 
 def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:
-    """The two sides asked for; else the processor with all its cores against the GPU or, without one, against a single thread.
+    """The two sides asked for; else the processor with a rank's share of its cores against the GPU or, without one, a single thread.
 
     Raises UsageError where they are not two.
     """
-    cores = max(1, int(usable_cores()))
+    cores = max(1, int(usable_cores() / take_seat().local_world_size))
     devices = devices or (["cpu", "cuda"] if torch.cuda.is_available() and len(threads) < 2 else ["cpu"])
-    threads = threads or ([cores] if "cuda" in devices else [1, cores])
+    threads = threads or ([cores] if "cuda" in devices else [1, max(2, cores)])
     found: list[Side] = [(device, count) for device in devices for count in (threads if device == "cpu" else [None])]
     if len(set(found)) != 2:
         raise UsageError(

@@ -17,8 +17,9 @@ from typing import NoReturn
 
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.journal import Journal, close_file
+from ddpbench.experiments.raised import raised
 from ddpbench.machine import signals
-from ddpbench.machine.board import Blame
+from ddpbench.machine.board import Blame, alive
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_stack
 from ddpbench.machine.say import interrupted, leave_outcome, print_error, tell_listening
 from ddpbench.machine.world import World
@@ -151,8 +152,8 @@ class Ending:
             kind = BenchError if mark.step or self._goes_on else DoesNotFit
             error = kind(f"out of memory{at_batch} {where}: {short}", f"a smaller batch: -b N{others}{self._kept()}")
         else:
-            text = str(problem).strip().partition("\n")[0] or "no message"
-            error = BenchError(f"{type(problem).__name__} {where}: {text}", f"{_origin(problem)}{self._kept()}")
+            told = raised(problem)
+            error = BenchError(f"{type(problem).__name__} {where}: {told.reason}", f"{told.place}{self._kept()}")
         fault = Fault(
             message=error.message, hint=error.hint, rank=place.rank, step=mark.step, phase=mark.doing, arm=arm.index if arm else None
         )
@@ -214,13 +215,20 @@ class Ending:
                 self._board.leave()
                 self._board.blame(Blame(error.status, fault))
                 speaks = self._board.claim()
-            except RuntimeError:  # the store is gone with the launcher: nobody can agree, so rank 0 speaks
-                speaks = self._journal is not None
+            except RuntimeError:  # the store is gone with the launcher: nobody can agree, so rank 0 speaks, or the first that is left
+                speaks = self._journal is not None or self._is_first_left()
             if speaks:
                 print_error(error)
                 leave_outcome(self._world.seat, error, error.exit_code)
             self._close_record(Blame(error.status, fault), speaks)
             self._leave(error.exit_code)
+
+    def _is_first_left(self) -> bool:
+        """Whether the ranks before this one on its host ended without a word: a record that is closed tells that one has spoken."""
+        before, here = self._world.places[: self._world.rank], self._world.places[self._world.rank].host
+        if any(alive(place.pid) for place in before if place.host == here):
+            return False
+        return _still_running(Path(self._record_path or ""))
 
     def _end_silently(self, code: int) -> NoReturn:
         """Another rank has spoken; rank 0 still has the record to close."""
@@ -278,11 +286,3 @@ def _arm_of(problem: BaseException) -> Arm | None:
     """The arm whose turn it was when ``problem`` was raised; None outside of a turn."""
     owners = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(problem.__traceback__))
     return next((owner for owner in owners if isinstance(owner, Arm)), None)
-
-
-def _origin(problem: BaseException) -> str:
-    """Where it was raised: the innermost frame."""
-    frame = problem.__traceback__
-    while frame and frame.tb_next:
-        frame = frame.tb_next
-    return f"raised in {frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "no traceback"

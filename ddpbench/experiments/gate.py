@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.words import device_word
 from ddpbench.record.config import Config
-from ddpbench.record.errors import UsageError, WaitsForData
+from ddpbench.record.errors import BenchError, UsageError, WaitsForData
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
@@ -22,19 +22,29 @@ def refuse_idle_gate(arms: Sequence[Config]) -> None:
         )
 
 
-def past_the_gate(records: Sequence[Record], job: Job) -> WaitsForData | None:
-    """What is said of the record that waited longest, where that is longer than ``--fail-if-data-wait`` allows."""
+def past_the_gate(records: Sequence[Record], job: Job) -> BenchError | None:
+    """What is said of the record that waited longest, where that is longer than ``--fail-if-data-wait`` allows.
+
+    Else of one that might have waited, and was not measured: what nobody saw has not passed.
+    """
     limit = records[0].config.fail_if_data_wait
     if limit is None:
         return None
-    waits = {index: summarise(record).data_wait_share or 0.0 for index, record in enumerate(records)}
-    longest = max(waits, key=lambda index: waits[index])
-    if 100 * waits[longest] <= limit:
+    waits = {index: share for index, record in enumerate(records) if (share := summarise(record).data_wait_share) is not None}
+    longest = max(waits, key=lambda index: waits[index], default=None)
+    if longest is not None and 100 * waits[longest] > limit:
+        record = records[longest]
+        return WaitsForData(
+            f"{_which(record, job)}the {device_word(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
+            f"and --fail-if-data-wait allows {limit:g}%",
+            "the report tells why" if job.kind == "diagnose" else "'ddpbench diagnose' with the same flags tells why",
+        )
+    unseen = [record for index, record in enumerate(records) if index not in waits and record.config.loader != SYNTHETIC]
+    if not unseen:
         return None
-    record = records[longest]
-    which = f"{arm_name(record.config, job.swept)}: " if job.swept else ""
-    return WaitsForData(
-        f"{which}the {device_word(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
-        f"and --fail-if-data-wait allows {limit:g}%",
-        "the report tells why" if job.kind == "diagnose" else "'ddpbench diagnose' with the same flags tells why",
-    )
+    hint = "" if unseen[0].fault else "a longer --time-limit"
+    return BenchError(f"{_which(unseen[0], job)}not measured, and --fail-if-data-wait cannot tell how long it waits", hint)
+
+
+def _which(record: Record, job: Job) -> str:
+    return f"{arm_name(record.config, job.swept)}: " if job.swept else ""

@@ -26,6 +26,7 @@ from ddpbench.experiments.recipe import Recipe
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
 from ddpbench.experiments.transport import Travel
+from ddpbench.machine.board import Blame
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import leave_outcome, print_error, refuse
@@ -34,12 +35,15 @@ from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
-from ddpbench.record.record import Ceilings, Job, Record, Round
+from ddpbench.record.record import Ceilings, Fault, Job, Record, Round
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import about
 from ddpbench.report.header import rate
 from ddpbench.report.progress import listener
+
+OPEN = "journal-is-open"
+"""What rank 0 pins to the board when results can be written."""
 
 
 def carry_out(request: Request, recipe: Recipe) -> int:
@@ -50,7 +54,7 @@ def carry_out(request: Request, recipe: Recipe) -> int:
             new_record(asked, config, recipe.among(label, world.on(config.device)), label)
             for asked, config, label in zip(request.arms, arms, labels_of(request), strict=True)
         ]
-        journal = recipe.open_journal(request, records) if world.seat.speaks else None
+        journal = journal_of(request, recipe, world, records)
     except BenchError as error:
         refuse(error)
     progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
@@ -74,6 +78,20 @@ def carry_out(request: Request, recipe: Recipe) -> int:
         print_error(short)
     leave_outcome(world.seat, short, code, journal.path)
     ending.leave(code)
+
+
+def journal_of(request: Request, recipe: Recipe, world: World, records: list[Record]) -> Journal | None:
+    """On rank 0 the journal; every rank returns when it is open. Raises why it cannot be, which rank 0 tells, and the others need not."""
+    if not world.seat.speaks:
+        world.board.wait_for(OPEN, request.arms[0].hang_timeout)
+        return None
+    try:
+        journal = recipe.open_journal(request, records)
+    except BenchError as error:
+        world.board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint)))
+        raise
+    world.board.pin(OPEN, "1")
+    return journal
 
 
 def measure(request: Request, recipe: Recipe, ground: Ground) -> None:

@@ -15,7 +15,7 @@ from ddpbench.experiments.targets import check_targets
 from ddpbench.machine.board import Notice
 from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import environment, software
-from ddpbench.machine.host import usable_cores
+from ddpbench.machine.host import machine, usable_cores
 from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.transport import gloo_ways
 from ddpbench.machine.world import World, meet
@@ -91,7 +91,7 @@ def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
         usable_cores=usable_cores(),
     )
     patience_s = config.hang_timeout
-    notice = Notice(place, software(device.cuda), data)
+    notice = Notice(place, software(device.cuda), data, machine())
     return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
 
 

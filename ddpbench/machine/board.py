@@ -35,6 +35,9 @@ class Notice(msgspec.Struct, frozen=True):
     data: str = ""
     """The files that it found, which have to be those of all."""
 
+    machine: str = ""
+    """What it stands on, where several may have one name."""
+
 
 class Blame(msgspec.Struct, frozen=True):
     """How the run ended and why, left by the rank that knows."""
@@ -62,6 +65,14 @@ class Board:
 
     def arrive(self, notice: Notice) -> None:
         self.pin(f"place/{self._seat.rank}", msgspec.json.encode(notice).decode())
+
+    def wait_for(self, key: str, limit_s: float) -> None:
+        """Returns when ``key`` is pinned, or ``limit_s`` is over; raises RefusedElsewhere as soon as a rank has told why it ends."""
+        end = time.monotonic() + limit_s
+        while self.read(key) is None and time.monotonic() < end:
+            if blame := self.blamed():
+                raise RefusedElsewhere(blame.fault.message, blame.fault.hint)
+            time.sleep(0.05)
 
     def wait_for_all(self, limit_s: float) -> list[Notice]:
         """The notices of all ranks in rank order; raises UsageError with how many came when ``limit_s`` is over.
@@ -111,7 +122,7 @@ class Board:
     def gone(self, places: list[RankPlace]) -> list[int]:
         """Ranks that ended without a word: a dead process on this host, a mark that stopped beating on another."""
         own_host = places[self._seat.rank].host
-        local = [place.rank for place in places if place.host == own_host and not _alive(place.pid)]
+        local = [place.rank for place in places if place.host == own_host and not alive(place.pid)]
         before = {place.rank: self.read(f"mark/{place.rank}") for place in places if place.host != own_host}
         if before and not local:
             time.sleep(SILENCE_S)
@@ -132,7 +143,7 @@ class Board:
         return msgspec.json.decode(text, type=Blame) if text else None
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """Whether a process of this host still runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from uuid import getnode
 
 import psutil
 
@@ -43,6 +44,13 @@ def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
     if not granted.isdecimal() or int(granted) < 1:
         raise UsageError(f"SLURM_CPUS_ON_NODE is no number of cores: '{granted}'", "SLURM sets it; outside a job, unset it")
     return int(granted)
+
+
+def machine() -> str:
+    """Tells this machine or container from others, of which some may have its name: its boot, its network card, its namespaces."""
+    boot = told(Path("/proc/sys/kernel/random/boot_id")).strip()
+    spaces = [os.readlink(space) for kind in ("pid", "net") if (space := Path(f"/proc/self/ns/{kind}")).is_symlink()]
+    return " ".join([boot, f"{getnode():x}", *spaces])
 
 
 def cpu_name() -> str:

@@ -26,6 +26,9 @@ LISTENING = ".listening-"
 PATIENCE_S = 5.0
 """How long a rank that has nothing to add waits for the launcher to end it."""
 
+LONGEST_START_S = 30.0
+"""After this it is alone with its error even where rank 0 is not seen yet, which may start later than the others."""
+
 
 def refuse(error: BenchError) -> NoReturn:
     """Ends this process before the ranks have met. What every rank meets alike rank 0 prints.
@@ -49,11 +52,15 @@ def refuse(error: BenchError) -> NoReturn:
 
 
 def _is_first_to_tell(error: BenchError, seat: Seat) -> bool:
-    """Tells the other ranks; whether none had told before. A store that is gone went with a launch that another rank ended."""
+    """Tells the other ranks, once rank 0 has come through where this one was refused; whether none had told before.
+
+    A store that is gone went with a launch that another rank ended.
+    """
     from ddpbench.machine.board import Blame, Board, open_store  # torch, which a refusal that all ranks share never needs
 
     try:
         board = Board(open_store(seat, limit_s=1.0), seat)
+        board.wait_for("place/0", LONGEST_START_S)
         board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint, rank=seat.rank)))
         return board.claim()
     except (BenchError, RuntimeError):

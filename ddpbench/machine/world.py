@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -137,12 +138,27 @@ def meet(seat: Seat, device: Device, notice: Notice, share_gpu: bool, meeting_s:
     """
     board = Board(open_store(seat, meeting_s, serve=True), seat)
     board.arrive(notice)
-    notices = board.wait_for_all(meeting_s)
+    notices = told_apart(board.wait_for_all(meeting_s))
     refuse_mixed(notices, share_gpu)
     backend = "none"
     if seat.launched:
         backend = "nccl" if device.cuda and not share_gpu else "gloo"  # NCCL refuses two ranks on one GPU
     return World(seat, device, board, notices, backend, collective_s)
+
+
+def told_apart(notices: list[Notice]) -> list[Notice]:
+    """``vm#0`` and ``vm#1`` where nodes that are not one machine have one name, as rented ones often do; all that is told goes by it."""
+    machines, nodes = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
+    for notice in notices:
+        machines[notice.place.host].add(notice.machine)
+        nodes[notice.place.host].add(notice.place.node_rank)
+    shared = {host for host in machines if len(machines[host]) > 1 and len(nodes[host]) > 1}
+    return [_renamed(notice) if notice.place.host in shared else notice for notice in notices]
+
+
+def _renamed(notice: Notice) -> Notice:
+    host = f"{notice.place.host}#{notice.place.node_rank}"
+    return msgspec.structs.replace(notice, place=msgspec.structs.replace(notice.place, host=host))
 
 
 SAME_SOFTWARE = "the same container or module on every node cures it"

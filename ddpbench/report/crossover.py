@@ -9,7 +9,7 @@ from statistics import median
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of
+from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, missing
 from ddpbench.analysis.measures import SECONDS
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.published import load
@@ -60,6 +60,8 @@ def crossover(job: Job, page: Page) -> Iterator[Text]:
     if found is not None:
         yield Text()
         yield from grid(*_table(found), page)
+    if lacking := missing(job, [point.layers for point in found.points] if found else []):
+        yield from inked(sentence("", lacking, page), CAUTION)
 
 
 def _concluded(found: Crossing | None, page: Page) -> list[Text]:

@@ -51,7 +51,7 @@ def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -
         yield from inked([line], CAUTION if summary.slow and name.split()[-1] == str(summary.slow.rank) else "")
     named = record.verdict is not None and record.verdict.rank is not None  # by the conclusion
     if not named and not too_few_for_a_verdict(record):
-        yield from _slow_rank(record, summary.slow, page)
+        yield from slow_rank(record, summary.slow, page)
     if len(lines) < len(rows):
         yield from inked(sentence("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
 
@@ -95,7 +95,8 @@ def _drawn(table: Sequence[Column], page: Page) -> tuple[list[str], list[str]]:
     return lines[:heading_lines], lines[heading_lines:]
 
 
-def _slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[Text]:
+def slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[Text]:
+    """Everything about the slow rank in one sentence, where there is one."""
     if slow is None:
         return []
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""

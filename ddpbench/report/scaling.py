@@ -24,6 +24,7 @@ from ddpbench.report.grid import show_sections
 from ddpbench.report.header import labelled, place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, columns, command, flow, sentence
+from ddpbench.report.ranks import slow_rank
 from ddpbench.report.transport import travel
 from ddpbench.report.warnings import reasons, unmeasured, warnings
 
@@ -50,7 +51,8 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
         down = _way_down(found, page) if found else ()
         sections.append([*_ladder(found.rungs if found else ladder(arms, None), job, page), *down])
     if found:
-        sections.append([*_links(found, page)])
+        slow = slow_rank(found.last, summarise(found.last).slow, page)
+        sections += [[*_links(found, page)], slow]
     checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.rungs.values() if arms else ())}
     last = [*_left_out(job, page), *warnings(checked, page, verbose), *([Text(str(path))] if path else [])]
     show_sections(console, [*sections, last])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.analysis.claims.answer import Answer, sentence
-from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, layers_of
+from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, layers_of, missing
 from ddpbench.analysis.measures import ACCURACY
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job
@@ -18,7 +18,7 @@ def gpu_wins_from_ten_layers(publication: Publication, job: Job) -> Answer:
     found, published = crossing_of(job), publication.experiments[0].rows[0].crossover_parameters
     if found is None or published is None:
         return Answer("it needs the models on a CPU and on a GPU", None)
-    lacking = _missing(job, [point.layers for point in found.points])
+    lacking = missing(job, [point.layers for point in found.points])
     return Answer(sentence([conclusion(found)], lacking), _is_there(found, published))
 
 
@@ -44,7 +44,7 @@ def trains_without_error(publication: Publication, job: Job) -> Answer:
         if reached := ACCURACY.values(record):
             errors.setdefault(layers_of(record.config.workload), []).extend(1 - accuracy for accuracy in reached)
     each = ", ".join(f"{layers}: {_range(found)}" for layers, found in errors.items())
-    lacking = _missing(job, [layers_of(record.config.workload) for record in job.records if ACCURACY.values(record)])
+    lacking = missing(job, [layers_of(record.config.workload) for record in job.records if ACCURACY.values(record)])
     small = all(f"{error:.0%}" == "0%" for found in errors.values() for error in found)
     told = sentence([f"the errors by layers, of every round on each device, are {each}" if each else ""], lacking)
     return Answer(told, None if small and (lacking or not errors) else small)
@@ -53,9 +53,3 @@ def trains_without_error(publication: Publication, job: Job) -> Answer:
 def _range(errors: Sequence[float]) -> str:
     least, most = f"{min(errors):.1%}", f"{max(errors):.1%}"
     return least if least == most else f"{least} to {most}"
-
-
-def _missing(job: Job, known: Sequence[int]) -> str:
-    """The depths that were asked for and are not ``known``."""
-    unknown = [str(layers) for layers in dict.fromkeys(layers_of(record.config.workload) for record in job.records) if layers not in known]
-    return f"missing: {', '.join(unknown)} layers" if unknown else ""

@@ -50,7 +50,7 @@ def straggler(case: Case) -> Verdict | None:
     return Verdict(
         kind="straggler",
         says=f"rank {slow.rank} ({_place(record, slow)}) is {slow.excess:.0%} slower than the others, {_slow_in(record, slow)}",
-        why=f"its own time is {about(own_ms)} ms a step, the others' {about(own_ms / (1 + slow.excess))}; "
+        why=f"its own time is {about(own_ms)} ms a step, the others' {about(own_ms / (1 + slow.excess))}, in every round; "
         f"it costs {about(slow.cost_images_per_s)} {record.item}s/s",
         rank=slow.rank,
         cause="one-rank" if slow.kind == "data" else "",

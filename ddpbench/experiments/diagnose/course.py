@@ -64,7 +64,7 @@ class Course(Recipe):
         ground.pulse.enter("looking for other loaders")
         self._scene.others = other_loaders(self._scene.config, ground.world)
         self.openers.batches = turns.batches_to_replay(self._scene, self._limit_s)
-        wanted_s = sum(each.costs_s(self._scene) for each in AFTER if not each.why_not(self._scene)) + self._inside_s
+        wanted_s = sum(each.costs_s(self._scene) for each in self._after if not each.why_not(self._scene)) + self._inside_s
         self._after_s = min(wanted_s, MOST_AFTER * self._limit_s)
 
     def rounds_end_s(self, limit_s: float | None, over_s: float) -> float:
@@ -95,7 +95,7 @@ class Course(Recipe):
         self.openers.close()
         if ground.journal:
             self._leave_out({record.label: NO_TIME for record in ground.journal.job.records if not record.rounds})
-        for experiment in AFTER:
+        for experiment in self._after:
             self._carry_out(experiment)
         if self._proof_s:
             self._budget.extend(self._proof_s)
@@ -124,6 +124,10 @@ class Course(Recipe):
         journal = self._scene.ground.journal
         if journal and journal.job.diagnosis:
             journal.learn(journal.job.diagnosis, left_out={**journal.job.diagnosis.left_out, **why})
+
+    @property
+    def _after(self) -> list[Experiment]:
+        return [experiment for experiment in AFTER if experiment.is_needed(self._scene)]
 
     @property
     def _inside_s(self) -> float:

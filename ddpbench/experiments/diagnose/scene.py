@@ -52,6 +52,7 @@ class Experiment:
     windows: int = 0  # of looking at a loader
     why_not: Callable[[Scene], str] = lambda scene: ""
     more_s: Callable[[Scene], float] = lambda scene: 0.0  # of what is not everywhere
+    is_needed: Callable[[Scene], bool] = lambda scene: True  # or the training itself tells what it would find
 
     def costs_s(self, scene: Scene) -> float:
         """How long it lasts, about."""

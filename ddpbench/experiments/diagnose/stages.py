@@ -17,8 +17,9 @@ def measure_stages(scene: Scene) -> dict[str, float] | None:
     return on_rank_zero(world, partial(stage_costs, scene.config, world.device.torch))
 
 
-def _told_already(scene: Scene) -> str:
-    return "" if spec_of(scene.config.loader).threaded else "the loader tells what its workers do"
+def _untold(scene: Scene) -> bool:
+    """Workers tell of their stages while they work."""
+    return spec_of(scene.config.loader).threaded
 
 
-STAGES = Experiment("stages", "measuring the stages of the loader", measure_stages, 8.0, why_not=_told_already)
+STAGES = Experiment("stages", "measuring the stages of the loader", measure_stages, 8.0, is_needed=_untold)

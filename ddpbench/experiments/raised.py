@@ -1,0 +1,37 @@
+"""What an exception says, and where it was raised: also one that a worker of a DataLoader handed over with its traceback as its text."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+import ddpbench
+
+WRAPPED = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\nOriginal Traceback")
+"""How torch.utils.data begins the text of an exception from a worker."""
+
+PLACE = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
+
+OTHERS = (str(Path(ddpbench.__file__).parent), "site-packages", "dist-packages")
+"""Where code lies that is not the user's."""
+
+
+class Raised(NamedTuple):
+    """In one line each."""
+
+    reason: str
+    place: str
+
+
+def raised(problem: BaseException) -> Raised:
+    """The reason that ``problem`` gives, and the innermost frame; in a worker, the innermost of the user's own code, where any is."""
+    text = str(problem).strip()
+    if WRAPPED.match(text):
+        places = [(file, line) for file, line in PLACE.findall(text)]
+        file, line = next((place for place in reversed(places) if not any(other in place[0] for other in OTHERS)), places[-1])
+        return Raised(text.splitlines()[-1].partition(": ")[2] or "no message", f"raised in {file}:{line}, in a worker of the DataLoader")
+    frames = traceback.extract_tb(problem.__traceback__)
+    where = f"raised in {frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+    return Raised(text.partition("\n")[0] or "no message", where)
