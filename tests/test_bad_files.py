@@ -121,7 +121,7 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
 
 def test_a_class_without_images_is_named(tree: Path) -> None:
     (tree / "train" / "n00000005" / "0.JPEG").rename(tree / "train" / "n00000005" / "0.txt")
-    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 files, and none ends in \.jpg, \.jpeg, "):
+    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 there, and none ends in \.jpg, \.jpeg, "):
         check(config("torch", tree), "imagenet", 1000, 1)
 
 
@@ -129,7 +129,7 @@ def test_files_of_other_endings_are_counted_and_hidden_ones_are_not(tree: Path) 
     (tree / "train" / "n00000005" / "1.DAT").touch()
     (tree / "train" / "n00000005" / "LICENSE").touch()
     (tree / "train" / "n00000006" / ".DS_Store").touch()
-    assert folder.read(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 other files left out (.dat, no ending)"
+    assert folder.read(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
 
 
 def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:

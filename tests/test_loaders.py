@@ -209,6 +209,6 @@ def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) 
     for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
         (tmp_path / name).touch()
     read = folder.read(str(tmp_path))
-    assert read.description == "image folder, 3 images"
+    assert read.description == "image folder, 3 images, 1 left out (.txt)"
     assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
     assert read.labels == [0, 0, 1]

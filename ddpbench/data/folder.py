@@ -77,7 +77,7 @@ def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
     images = [(file, label) for file, label in listing if _is_image(file)]
     files, labels = [file for file, _ in images], [label for _, label in images]
     endings = sorted({Path(file).suffix.lower() or "no ending" for file, _ in listing if not _is_image(file)})
-    left_out = f", {len(listing) - len(files):,} other files left out ({', '.join(endings[:MOST_ENDINGS])})" if endings else ""
+    left_out = f", {len(listing) - len(files):,} left out ({', '.join(endings[:MOST_ENDINGS])})" if endings else ""
     kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
     content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
     what = "made set in the shape of ImageNet" if made else f"{kind} folder"
@@ -99,7 +99,7 @@ def count(directory: str, classes: int, enough: int) -> int:
         here = sum(1 for _ in islice(filter(_is_image, _files(folder)), max(1, enough - found)))
         if not here:
             others = sum(1 for _ in _files(folder))
-            why = f": {others:,} files, and none ends in {', '.join(ENDINGS)}" if others else ""
+            why = f": {others:,} there, and none ends in {', '.join(ENDINGS)}" if others else ""
             hint = "fill it, or take it away: labels are the places of the folders"
             raise UsageError(f"no images in the class folder '{folder}'{why}", hint)
         found += here
