@@ -88,6 +88,7 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
         ("torch", "cifar10", "unsorted", 10, "no CIFAR-10 in"),
         ("torch", "cifar10", "renamed", 10, "data_batch_1' is no CIFAR-10 batch: it is of CIFAR-100"),
         ("torch", "cifar10", "mislabelled", 10, "data_batch_3' is no CIFAR-10 batch: a label is not between 0 and 9"),
+        ("torch", "cifar10", "torn", 10, "CIFAR-10 is not whole in '.*torn/cifar-10-batches-py': no data_batch_3"),
         ("torch", "cifar10", "mnist", 10, "holds MNIST, and this workload trains on CIFAR-10"),
         ("torch", "mnist", "cifar", 10, "holds CIFAR-10, and this workload trains on MNIST"),
         ("tensor", "mnist", "empty", 10, "no MNIST in"),
@@ -119,6 +120,7 @@ def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str
         imagery.pickled(tmp_path / name, pixels, key=b"fine_labels")
     imagery.cifar10(tmp_path / "mislabelled")
     imagery.pickled(tmp_path / "mislabelled/cifar-10-batches-py/data_batch_3", pixels, labels=[10] * 10)
+    (imagery.cifar10(tmp_path / "torn") / "cifar-10-batches-py" / "data_batch_3").unlink()
     imagery.mnist(tmp_path / "mnist")
     (tmp_path / "damaged" / "data_batch_1").write_bytes(b"\x80")
     data_dir = {"": None, "tree": tree, "cifar": cifar}.get(where, tmp_path / where)

@@ -41,10 +41,9 @@ def test_the_shares_of_all_ranks_are_the_whole_set(loader: str, world_size: int,
 @pytest.mark.parametrize("loader", IN_MEMORY)
 def test_it_is_normalised_as_in_training_and_not_augmented(loader: str, tmp_path: Path) -> None:
     root = imagery.cifar10(tmp_path)
-    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4"):
-        (root / "cifar-10-batches-py" / name).unlink()
     held = (root / "cifar-10-batches-py" / "test_batch").read_bytes()
-    (root / "cifar-10-batches-py" / "data_batch_5").write_bytes(held)
+    for number in range(1, 6):
+        (root / "cifar-10-batches-py" / f"data_batch_{number}").write_bytes(held)
     settled = of_memory(loader, "cifar10", root, batch_size=imagery.CIFAR10_BATCH, shuffle=False, augment=False, channels_last=True)
     ((images, labels),) = shares(settled, "cifar10", 10, 1)[0]
     with opened(settled, "cifar10", classes=10) as live:

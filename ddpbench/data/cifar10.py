@@ -12,6 +12,7 @@ from ddpbench.record.errors import UsageError
 SIDE, CLASSES = 32, 10
 LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are needed, as torchvision.datasets.CIFAR10 lays them out"
 _PATTERN: dict[Part, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
+_WHOLE: dict[Part, list[str]] = {"train": [f"data_batch_{number}" for number in range(1, 6)], "held-out": ["test_batch"]}
 
 
 def files(directory: str, part: Part) -> list[Path]:
@@ -21,10 +22,16 @@ def files(directory: str, part: Part) -> list[Path]:
 
 
 def read(directory: str, part: Part) -> Arrays:
-    """Every batch of ``part`` below ``directory``, of which there is one. Raises UsageError naming the file that is no CIFAR-10 batch."""
+    """Every batch of ``part`` below ``directory``, of which there is one.
+
+    Raises UsageError naming the file that is no CIFAR-10 batch, or the one that is missing.
+    """
     import numpy as np
 
-    batches = [_unpickle(file) for file in files(directory, part)]
+    found = files(directory, part)
+    batches = [_unpickle(file) for file in found]
+    if missing := [name for name in _WHOLE[part] if name not in {file.name for file in found}]:
+        raise UsageError(f"CIFAR-10 is not whole in '{found[0].parent}': no {', '.join(missing)}", "fetch the data set again")
     pixels = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, SIDE, SIDE)
     labels = np.array([label for batch in batches for label in batch[b"labels"]], np.int64)
     return Arrays(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
