@@ -41,7 +41,7 @@ def not_as_asked(record: Record) -> Check | None:
 def unused_scale(record: Record) -> Check | None:
     """Scripts give every precision the same flags: a static loss scale does no harm where there is none to set."""
     scale, asked = record.config.static_loss_scale, PRECISIONS.get(record.config.precision)
-    if scale is None or asked is None or asked.static_scale(scale) is not None:
+    if scale in (None, 1) or asked is None or asked.static_scale(scale) is not None:  # by 1 nothing is scaled
         return None
     return Check(
         name="unused-scale",
