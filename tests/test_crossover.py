@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 import sweeps
 
-from ddpbench.analysis.crossover import Point, crossing, crossing_of
+from ddpbench.analysis.crossover import Point, conclusion, crossing, crossing_of
 
 
 def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[Point]:
@@ -19,6 +19,11 @@ def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> l
         Point(parameters, layer, first, [ratio * (1 + spread * (place - (rounds - 1) / 2)) for place in range(rounds)])
         for layer, (parameters, ratio) in enumerate(ratios.items(), start=2)
     ]
+
+
+def test_one_round_has_no_interval_and_says_so() -> None:
+    once = crossing("CPU", "GPU", points({1_000: 4.0, 10_000: 2.0, 100_000: 0.5}, rounds=1))
+    assert conclusion(once) == "GPU is faster than CPU from 31,600 parameters (no interval) on, 3.5 layers"
 
 
 def test_it_lies_where_the_logs_meet() -> None:

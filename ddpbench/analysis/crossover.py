@@ -103,6 +103,8 @@ def conclusion(found: Crossing) -> str:
         of_rounds = "range of the rounds: " if found.is_range else ""
         parameters += f" ({of_rounds}{three_digits(low)}{ends[0]} to {three_digits(high)}{ends[1]})"
         layers += f" ({found.layers(low):.1f} to {found.layers(high):.1f})"
+    else:
+        parameters += " (no interval)"
     return f"{winner} is faster than {loser} from {parameters} on, {layers}"
 
 
