@@ -92,7 +92,7 @@ def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results:
     assert [each.affinity for each in found.surroundings] == [len(os.sched_getaffinity(0))]
     assert found.left_out["storage"] == "the data set lies in memory"
     assert found.left_out["copies"] == "ranks on processors copy no batches"
-    assert set(found.left_out) == {"storage", "copies", "stages"}
+    assert set(found.left_out) == {"storage", "copies"}
     assert errors(done.stderr) == []
 
 
@@ -123,7 +123,7 @@ def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], result
     job = only_job(results)
     assert [record.label for record in job.records] == [REAL, DEVICE]
     assert job.diagnosis is not None
-    assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "alone_single", "copies", "stages", "candidates", "storage"}
+    assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "alone_single", "copies", "candidates", "storage"}
     assert job.diagnosis.alone[0].images_per_s > 0
 
 
