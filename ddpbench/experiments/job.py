@@ -14,6 +14,7 @@ from ddpbench.analysis.cells import out_of_memory
 from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.arms import Arm, Terms
 from ddpbench.experiments.earlier import Earlier
+from ddpbench.experiments.early import early_words
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.gate import past_the_gate
 from ddpbench.experiments.ground import Ground
@@ -29,7 +30,7 @@ from ddpbench.experiments.transport import Travel
 from ddpbench.machine.board import Blame
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.say import leave_outcome, print_error, refuse
+from ddpbench.machine.say import leave_outcome, print_error, print_note, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
@@ -57,6 +58,8 @@ def carry_out(request: Request, recipe: Recipe) -> int:
         journal = journal_of(request, recipe, world, records)
     except BenchError as error:
         refuse(error)
+    for words in early_words(world, records[0]) if journal else ():
+        print_note(words)
     progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
     pulse = Pulse(MEETING_PATIENCE * request.arms[0].hang_timeout)
     goes_on = recipe.continued and len(arms) > 1

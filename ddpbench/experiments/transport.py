@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 import msgspec
 
+from ddpbench.analysis.nodes import no_infiniband
 from ddpbench.experiments.journal import Journal
 from ddpbench.machine.nccl_log import nccl_log
 from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.say import print_note
 from ddpbench.machine.transport import Told, ask, in_order
 from ddpbench.machine.world import World
 from ddpbench.record.environment import Environment
@@ -45,6 +47,12 @@ class Travel:
         told = ask(self._world, self._log())
         for record in self._journal.job.records if self._journal else []:
             record.environment = with_ways(record.environment, told)
+        self._say_what_is_slow()
+
+    def _say_what_is_slow(self) -> None:
+        """At once, and not with the report only."""
+        if self._journal and len(self._asked) == 1 and (slow := no_infiniband(self._journal.job.records[0])):
+            print_note(f"{slow.sentence}; {slow.hint}")
 
 
 def with_ways(environment: Environment, told: Told) -> Environment:

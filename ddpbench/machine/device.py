@@ -30,6 +30,7 @@ class Device:
     total_bytes: int
     gpu: Gpu | None = None
     why_no_health: str = ""
+    there: int = 1  # GPUs that this rank sees, of which it takes one
 
     @property
     def cuda(self) -> bool:
@@ -129,4 +130,4 @@ def open_device(asked: str, seat: Seat, share_gpu: bool) -> Device:
     properties = torch.cuda.get_device_properties(index)
     uuid = f"GPU-{properties.uuid}"
     gpu, why = Gpu.find(uuid)
-    return Device(torch.device("cuda", index), properties.name, uuid, properties.total_memory, gpu, why)
+    return Device(torch.device("cuda", index), properties.name, uuid, properties.total_memory, gpu, why, gpus)
