@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from uuid import getnode
 
 import psutil
 
@@ -47,10 +46,14 @@ def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
 
 
 def machine() -> str:
-    """Tells this machine or container from others, of which some may have its name: its boot, its network card, its namespaces."""
+    """Tells this machine or container from others, of which some may have its name: by its boot, network cards and namespaces.
+
+    Virtual machines that began as copies of one have the boot of that one, but not its cards.
+    """
     boot = told(Path("/proc/sys/kernel/random/boot_id")).strip()
+    cards = sorted(told(card.parent / "address").strip() for card in Path("/sys/class/net").glob("*/device"))
     spaces = [os.readlink(space) for kind in ("pid", "net") if (space := Path(f"/proc/self/ns/{kind}")).is_symlink()]
-    return " ".join([boot, f"{getnode():x}", *spaces])
+    return " ".join([boot, *cards, *spaces])
 
 
 def cpu_name() -> str:
