@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,19 +53,31 @@ def cut() -> None:
     _do("ip", "-n", host, "link", "set", f"{host}-0", "down")
 
 
-def names_in(folder: Path) -> Path:
-    """A file in place of /etc/hosts, by which the two know each other."""
-    names = folder / "hosts"
-    names.write_text("".join(f"{address} {host}\n" for host, address in {"localhost": "127.0.0.1", **HOSTS}.items()))
+def names_in(folder: Path, own: Mapping[str, str] | None = None) -> Path:
+    """A file in place of /etc/hosts, by which the two know each other; ``own`` are addresses of names that one of them goes by."""
+    names = folder / f"hosts{'-'.join((own or {}).values())}"
+    known = {"localhost": "127.0.0.1", **HOSTS, **(own or {})}
+    names.write_text("".join(f"{address} {host}\n" for host, address in known.items()))
     return names
 
 
-def torchrun(host: str, names: Path, words: Sequence[str]) -> list[str]:
-    """The command that starts the rank of ``host``; both meet at the first host through torchrun's c10d rendezvous."""
+def torchrun(host: str, names: Path, words: Sequence[str], called: str = "") -> list[str]:
+    """The command that starts the rank of ``host``; both meet at the first host through torchrun's c10d rendezvous.
+
+    Its host name is ``called``, where one is given.
+    """
     first = next(iter(HOSTS.values()))
     meeting = ["--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}", "--rdzv_id=ddpbench"]
     run = [sys.executable, "-m", "torch.distributed.run", *meeting, f"--local_addr={HOSTS[host]}", "-m", "ddpbench", *words]
-    named = ["unshare", "--uts", "--mount", "sh", "-c", f'hostname {host} && mount --bind "{names}" /etc/hosts && exec "$@"', "sh"]
+    named = [
+        "unshare",
+        "--uts",
+        "--mount",
+        "sh",
+        "-c",
+        f'hostname {called or host} && mount --bind "{names}" /etc/hosts && exec "$@"',
+        "sh",
+    ]
     return ["ip", "netns", "exec", host, *named, *run]
 
 
