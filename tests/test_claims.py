@@ -234,6 +234,7 @@ def test_memory_is_one_measure_for_all_cells() -> None:
 def test_two_rounds_give_a_range_and_no_interval() -> None:
     assert times([1.0, 1.0], [0.9, 1.1]) == Times(pytest.approx(0.995, abs=1e-3), 0.9, 1.1, rounds=2)
     assert Ratio("", None, times([1.0, 1.0], [0.9, 1.1])).words == "0.99 (2 rounds: 0.90 to 1.10)"
+    assert Ratio("", None, times([1.0], [0.9])).words == "0.90 (1 round)"
     three = times([1.0, 1.0, 1.0], [0.9, 1.0, 1.1])
     assert three.low < 0.9
     assert "rounds" not in Ratio("", None, three).words

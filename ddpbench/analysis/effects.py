@@ -60,9 +60,11 @@ class Ratio:
 
     @property
     def words(self) -> str:
-        """``0.98 (0.96 to 1.00)``, ``0.98 (2 rounds: 0.97 to 0.99)``; a third decimal where the two ends are near."""
+        """``0.98 (0.96 to 1.00)``, ``0.98 (2 rounds: 0.97 to 0.99)``, ``0.98 (1 round)``; a third decimal where the two ends are near."""
         if self.here is None:
             return "-"
+        if self.here.rounds == 1:
+            return f"{self.here.center:.2f} (1 round)"
         half_width = (self.here.high - self.here.low) / 2
         places = 3 if half_width < 0.005 else 2
         center, low, high = (f"{value:.{places}f}" for value in (self.here.center, self.here.low, self.here.high))

@@ -32,7 +32,8 @@ SAME_WAY = ("same way", CAUTION)
 
 MEANING = (
     f"holds: the whole interval shows the published effect (less, none within {NEGLIGIBLE:.0%}, or more) and lies within {FAR:g} times of "
-    "the published factor; same way: the effect, of another size; not here: another effect; open: this cannot be told"
+    "the published factor; same way: the effect, of another size; not here: another effect; open: this cannot be told. Of one round, as "
+    "most of what was published, the figure itself stands for the interval"
 )
 """What the words before the answers say."""
 HERE = "here"
