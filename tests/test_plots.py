@@ -144,6 +144,15 @@ def test_trainings_of_another_length_lie_on_no_common_curve() -> None:
     assert all(each is not None for each in (*panel.speedups["amp-fp16"], *panel.speedups["o2"]))
 
 
+def test_the_speed_of_a_training_that_learned_nothing_says_so() -> None:
+    reached = {"fp32": [0.9, 0.8], "o2": [0.9, 0.5], "fp16": [0.1, 0.2], "amp-fp16": [0.9, 0.1]}
+    cells = [
+        sweeps.cell(name=name, batch=64 * (at + 1), accuracy=[one] * 5) for name, each in reached.items() for at, one in enumerate(each)
+    ]
+    (panel,) = bars(vgg([sweeps.job(*cells)]))
+    assert list(panel.speedups) == ["o2", "fp16, not converging", "amp-fp16"], "the last one learns at one of its batches"
+
+
 def test_what_a_picture_does_not_show_is_part_of_a_curves_name() -> None:
     cells = [sweeps.cell(batch=batch, settings={"loader": loader}) for batch in (64, 128) for loader in ("tensor", "torch")]
     job = sweeps.job(*cells, swept=("batch_size", "loader"))

@@ -147,3 +147,9 @@ PROCESS_MEMORY = Measure(
 RESERVED_MEMORY = Measure("memory", "GPU memory that torch reserved", "MiB", _most(lambda held: held.reserved_bytes), scale=MIB, decimals=0)
 HOST_MEMORY = Measure("memory", "memory of a rank and its workers on the host", "MiB", _most(_on_the_host), scale=MIB, decimals=0)
 MEMORIES = (PROCESS_MEMORY, RESERVED_MEMORY, HOST_MEMORY)
+
+
+def last_accuracy(record: Record | None) -> float | None:
+    """Of the last round, a fraction."""
+    values = ACCURACY.values(record) if record else []
+    return values[-1] if values else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.crossover import crossing_of, side
 from ddpbench.analysis.effects import Times, speedup
-from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, memory, spread
+from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, spread
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Job, Record
@@ -176,7 +176,18 @@ def _bars(cells: Sequence[Cell]) -> Bars | None:
     }
     if not any(any(each) for each in known.values()):
         return None
-    return Bars(cells[0].device, base, cells[0].record.item, sizes, known, lacking, empty)
+    best = max((last_accuracy(cell.record) or 0.0 for cell in cells), default=0.0)
+    lost = {setting for setting in known if all(_is_lost(cell.record, best) for cell in cells if cell.setting == setting)}
+    named = {setting: f"{setting}, not converging" if setting in lost else setting for setting in settings}
+    drawn = {named[setting]: each for setting, each in known.items()}
+    no_memory = {named[setting]: each for setting, each in lacking.items()}
+    return Bars(cells[0].device, base, cells[0].record.item, sizes, drawn, no_memory, empty)
+
+
+def _is_lost(record: Record, best: float) -> bool:
+    """Whether it learned less than half of what the best of its job did: its speed is of a training that nobody wants."""
+    accuracy = last_accuracy(record)
+    return accuracy is not None and accuracy < best / 2
 
 
 def _why_empty(base: str, record: Record | None) -> str:

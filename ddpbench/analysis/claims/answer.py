@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.effects import Ratio, explained, together
-from ddpbench.analysis.measures import ACCURACY, SECONDS, Measure
+from ddpbench.analysis.measures import SECONDS, Measure
 from ddpbench.record.published import Mean, Publication, Row
 from ddpbench.record.record import Job, Record
 
@@ -82,9 +82,3 @@ def over(numerator: float | Mean | None, denominator: float | Mean | None) -> fl
         return None
     above, below = (figure.mean if isinstance(figure, Mean) else figure for figure in (numerator, denominator))
     return above / below
-
-
-def last_accuracy(record: Record | None) -> float | None:
-    """Of the last round, a fraction."""
-    values = ACCURACY.values(record) if record else []
-    return values[-1] if values else None
