@@ -48,7 +48,7 @@ def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], re
 @pytest.mark.usefixtures("across")
 def test_two_hosts_of_one_name_are_two_hosts(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     words = ["mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "2", "--steps", "3", "-o", str(results)]
-    names = {host: two_hosts.names_in(tmp_path, {"vm": address}) for host, address in two_hosts.HOSTS.items()}
+    names = {host: two_hosts.names_in(tmp_path, vm=address) for host, address in two_hosts.HOSTS.items()}
     left, right = [start(two_hosts.torchrun(host, names[host], words, called="vm")) for host in two_hosts.HOSTS]
     done = [left.wait(90), right.wait(30)]
     assert [(each.returncode, errors(each.stderr)) for each in done] == [(0, [])] * 2

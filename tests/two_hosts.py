@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,10 +53,10 @@ def cut() -> None:
     _do("ip", "-n", host, "link", "set", f"{host}-0", "down")
 
 
-def names_in(folder: Path, own: Mapping[str, str] | None = None) -> Path:
+def names_in(folder: Path, **own: str) -> Path:
     """A file in place of /etc/hosts, by which the two know each other; ``own`` are addresses of names that one of them goes by."""
-    names = folder / f"hosts{'-'.join((own or {}).values())}"
-    known = {"localhost": "127.0.0.1", **HOSTS, **(own or {})}
+    names = folder / "-".join(["hosts", *own.values()])
+    known = {"localhost": "127.0.0.1", **HOSTS, **own}
     names.write_text("".join(f"{address} {host}\n" for host, address in known.items()))
     return names
 
@@ -69,15 +69,8 @@ def torchrun(host: str, names: Path, words: Sequence[str], called: str = "") -> 
     first = next(iter(HOSTS.values()))
     meeting = ["--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}", "--rdzv_id=ddpbench"]
     run = [sys.executable, "-m", "torch.distributed.run", *meeting, f"--local_addr={HOSTS[host]}", "-m", "ddpbench", *words]
-    named = [
-        "unshare",
-        "--uts",
-        "--mount",
-        "sh",
-        "-c",
-        f'hostname {called or host} && mount --bind "{names}" /etc/hosts && exec "$@"',
-        "sh",
-    ]
+    naming = f'hostname {called or host} && mount --bind "{names}" /etc/hosts && exec "$@"'
+    named = ["unshare", "--uts", "--mount", "sh", "-c", naming, "sh"]
     return ["ip", "netns", "exec", host, *named, *run]
 
 

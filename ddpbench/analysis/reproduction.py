@@ -65,10 +65,10 @@ def stand_ins(publication: Publication, job: Job) -> dict[str, str]:
 def _departures(job: Job) -> Iterator[str]:
     if is_quick(job):
         configs = [record.config for record in job.records]
-        scale = "static loss scale 1" if any(config.static_loss_scale == 1 for config in configs) else ""
-        layout = "channels-last layout" if any(config.channels_last for config in configs) else ""
-        also = f"; {also}" if (also := ", ".join(filter(None, [scale, layout]))) else ""
-        yield f"quick: batch, depth, width or iterations are shrunk{also}: no ratio to a published figure is given, and no claim settled"
+        scale = ["static loss scale 1"] if any(config.static_loss_scale == 1 for config in configs) else []
+        layout = ["channels-last layout"] if any(config.channels_last for config in configs) else []
+        changed = "; ".join(filter(None, ["batch, depth, width or iterations are shrunk", ", ".join(scale + layout)]))
+        yield f"quick: {changed}: no ratio to a published figure is given, and no claim settled"
     if any(record.data and record.data.made for record in job.records):
         yield "made data: accuracy and loss say that training converges, no more"
     if all(record.environment.device_type != "cuda" for record in job.records):

@@ -73,11 +73,17 @@ def read_held_out(directory: str) -> ImageTree | None:
 
 def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
     """Every image of the class folders, which stand under their labels; of what is passed over for its name, how many files and why."""
-    listing = [(file, label) for label, folder in folders.items() for file in _files(folder)]
-    images = [(file, label) for file, label in listing if _is_image(file)]
+    images: list[tuple[str, int]] = []
+    others: list[str] = []
+    for label, folder in folders.items():
+        for file in _files(folder):
+            if _is_image(file):
+                images.append((file, label))
+            else:
+                others.append(file)
     files, labels = [file for file, _ in images], [label for _, label in images]
-    endings = sorted({Path(file).suffix.lower() or "no ending" for file, _ in listing if not _is_image(file)})
-    left_out = f", {len(listing) - len(files):,} left out ({', '.join(endings[:MOST_ENDINGS])})" if endings else ""
+    endings = sorted({Path(file).suffix.lower() or "no ending" for file in others})
+    left_out = f", {len(others):,} left out ({', '.join(endings[:MOST_ENDINGS])})" if others else ""
     kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
     content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
     what = "made set in the shape of ImageNet" if made else f"{kind} folder"
@@ -150,7 +156,7 @@ def _files(folder: Path) -> Iterator[str]:
     """Every file below ``folder``, by name; of hidden ones those that seem to be images: systems leave others behind."""
     for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         folders.sort()
-        yield from (os.path.join(parent, name) for name in sorted(names) if _is_image(name) or not name.startswith("."))
+        yield from (os.path.join(parent, name) for name in sorted(names) if not name.startswith(".") or _is_image(name))
 
 
 def _is_image(file: str) -> bool:

@@ -43,9 +43,6 @@ from ddpbench.report.figures import about
 from ddpbench.report.header import rate
 from ddpbench.report.progress import listener
 
-OPEN = "journal-is-open"
-"""What rank 0 pins to the board when results can be written."""
-
 
 def carry_out(request: Request, recipe: Recipe) -> int:
     """Carries the request out on this rank; returns the exit code."""
@@ -86,15 +83,13 @@ def carry_out(request: Request, recipe: Recipe) -> int:
 def journal_of(request: Request, recipe: Recipe, world: World, records: list[Record]) -> Journal | None:
     """On rank 0 the journal; every rank returns when it is open. Raises why it cannot be, which rank 0 tells, and the others need not."""
     if not world.seat.speaks:
-        world.board.wait_for(OPEN, request.arms[0].hang_timeout)
+        world.board.wait_for("record", request.arms[0].hang_timeout)  # rank 0 pins it when it has one, and is watched over
         return None
     try:
-        journal = recipe.open_journal(request, records)
+        return recipe.open_journal(request, records)
     except BenchError as error:
         world.board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint)))
         raise
-    world.board.pin(OPEN, "1")
-    return journal
 
 
 def measure(request: Request, recipe: Recipe, ground: Ground) -> None:

@@ -29,7 +29,7 @@ def raised(problem: BaseException) -> Raised:
     """The reason that ``problem`` gives, and the innermost frame; in a worker, the innermost of the user's own code, where any is."""
     text = str(problem).strip()
     if WRAPPED.match(text):
-        places = [(file, line) for file, line in PLACE.findall(text)]
+        places: list[tuple[str, str]] = PLACE.findall(text)
         file, line = next((place for place in reversed(places) if not any(other in place[0] for other in OTHERS)), places[-1])
         return Raised(text.splitlines()[-1].partition(": ")[2] or "no message", f"raised in {file}:{line}, in a worker of the DataLoader")
     frames = traceback.extract_tb(problem.__traceback__)
