@@ -76,6 +76,16 @@ def test_accuracy_is_the_fraction_named_right_and_leaves_the_training_alone() ->
     live.discard()
 
 
+def test_algorithms_are_tried_for_the_shapes_of_training_alone() -> None:
+    live, seen = session(world_of_one(), config(fresh=True)), []
+    live.model.register_forward_hook(lambda *_: seen.append((live.model.training, torch.backends.cudnn.benchmark)))
+    live.round(1, drain_s=0.0)
+    live.accuracy([(torch.randn(3, 3, 8, 8), torch.zeros(3, dtype=torch.int64))])
+    live.round(1, drain_s=0.0)
+    assert seen == [(True, True), (False, False), (True, True)]
+    live.discard()
+
+
 def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
     plain = session(world_of_one(), config())
     logging = session(world_of_one(), config(log_loss=True, set_to_none=False))

@@ -5,6 +5,9 @@ The older ``allow_tf32`` flags and the newer ``fp32_precision`` strings must not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 _MATMUL, _CONV = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
@@ -27,6 +30,16 @@ def tf32() -> tuple[bool, bool]:
 def set_threads(threads: int | None) -> None:
     """How many threads an operator on the processor uses; None is as torch found it."""
     torch.set_num_threads(threads or _SHIPPED_THREADS)
+
+
+@contextmanager
+def without_trying() -> Iterator[None]:
+    """cuDNN takes the algorithm that it expects most of: to try all for a shape that comes a few times takes longer than they do."""
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = True
 
 
 def set_for_training(tf32: bool | None) -> None:
