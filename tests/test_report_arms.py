@@ -81,6 +81,14 @@ def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered
     assert re.search(r"  next  torchrun .* resnet50 --precision fp32\n", stream.getvalue())
 
 
+def test_one_that_is_far_behind_in_few_rounds_is_not_among_the_fastest() -> None:
+    few = several([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
+    stream = io.StringIO()
+    render(few, make_console(stream, 100), None)
+    assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", stream.getvalue())
+    assert re.search(r"  next  torchrun .* resnet50 --precision o2\n", stream.getvalue())
+
+
 def test_a_lone_arm_with_a_figure_is_compared_with_nothing() -> None:
     dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
     alone = several([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")

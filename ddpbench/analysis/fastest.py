@@ -14,6 +14,9 @@ from ddpbench.record.record import Record
 NO_DIFFERENCE = 1.02
 """Arms whose ratio is below this, by the whole of its interval, do not differ in what anybody would care about."""
 
+FAR_BEHIND = 1.5
+"""An arm that the best is so many times as fast as in every round that both have is none of the fastest, also where these are too few."""
+
 
 @dataclass(frozen=True)
 class Fastest:
@@ -66,7 +69,8 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
         return None
     slower = [(record, found) for record, found in others if found.is_more]
     than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_reach)
-    close = [record for record in compared if not any(record is other for other, _ in slower)]
+    behind_all = [record for record, found in others if found.is_more or found.low >= FAR_BEHIND]
+    close = [record for record in compared if not any(record is other for other in behind_all)]
     return Fastest(best, close, than, behind, compared)
 
 
