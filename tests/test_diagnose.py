@@ -23,6 +23,7 @@ from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.delivered import Delivered
+from ddpbench.data.open import open_host
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.experiments.diagnose.candidates import round_beside
 from ddpbench.experiments.diagnose.openers import Openers
@@ -326,15 +327,18 @@ def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
 
 def test_only_the_host_side_of_replayed_batches_is_kept_and_closed_at_the_end(tmp_path: Path) -> None:
     settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), Openers()
-    openers.batches = 3
-    first, second = (openers.of(REPLAY)(settled, "imagenet", 1000, 0, 1, torch.device("cpu")) for _ in range(2))
+    where = ("imagenet", 1000, 0, 1, torch.device("cpu"))
+    host = open_host(settled, *where)
+    openers.keep(host, torch.device("cpu"), batches=3)
+    host.close()
+    first, second = (openers.of(REPLAY)(settled, *where) for _ in range(2))
     assert isinstance(first, Delivered)
     assert first is not second, "what one has on the device goes with its turn"
     batches = [first.next_batch(lambda: None) for _ in range(3)]
     first.close()
     again = [second.next_batch(lambda: None) for _ in range(3)]
     assert all(torch.equal(one[0], other[0]) for one, other in zip(batches, again, strict=True)), "they are the same in every turn"
-    assert openers.batch_bytes == batches[0][0].nbytes + batches[0][1].nbytes
+    assert first.batch_bytes == batches[0][0].nbytes + batches[0][1].nbytes
     openers.close()
     with pytest.raises(ZeroDivisionError):
         second.next_batch(lambda: None)

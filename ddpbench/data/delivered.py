@@ -18,14 +18,16 @@ class Delivered:
 
     def __init__(self, host: HostLoader, device: torch.device) -> None:
         self.data, self.in_flight = host.data, host.in_flight
-        self._host = host
+        self.host = host
+        self.batch_bytes = 0  # what the last batch took on the wire
         self._deliver = delivery(device, host.finish)
         self._arrivals = Arrivals()
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:
         asked = perf_counter()
-        batch = self._host.next_batch()
+        batch = self.host.next_batch()
         in_hand()
+        self.batch_bytes = batch.samples.nbytes + batch.labels.nbytes
         if batch.sheet:
             self._arrivals.note(asked, len(batch.labels), batch.sheet)
         return self._deliver(batch.samples, batch.labels)
@@ -34,7 +36,7 @@ class Delivered:
         return self._arrivals.told()
 
     def worker_pids(self) -> list[int]:
-        return self._host.worker_pids()
+        return self.host.worker_pids()
 
     def close(self) -> None:
-        self._host.close()
+        self.host.close()

@@ -24,11 +24,19 @@ def open_replay(
     config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
 ) -> Replay:
     """Replays the loader ``torch``."""
-    return Replay(open_stock(config, dataset, classes, rank, world_size, device), device, first_batch=first_batch)
+    return replayed(open_stock(config, dataset, classes, rank, world_size, device), device, first_batch)
+
+
+def replayed(host: HostLoader, device: torch.device, first_batch: int = 0) -> Replay:
+    """The next batches of ``host``, which is closed then."""
+    try:
+        return Replay(host, device, first_batch=first_batch)
+    finally:
+        host.close()
 
 
 class Replay:
-    """The next batches of a loader, which is closed then, in memory that a GPU copies from without the processor.
+    """The next batches of a loader, in memory that a GPU copies from without the processor.
 
     There are ``batches`` of them, or as many as the host has the memory for; the first to be handed over is ``first_batch`` of those
     that come again and again.
@@ -39,13 +47,9 @@ class Replay:
     def __init__(self, host: HostLoader, device: torch.device, batches: int = MOST_BATCHES, first_batch: int = 0) -> None:
         self.finish = host.finish
         self._pinned = device.type == "cuda"
-        try:
-            first = host.next_batch()
-            self.batch_bytes = first.samples.nbytes + first.labels.nbytes
-            number = max(LEAST_BATCHES, min(batches, room_for(first, self._pinned)))
-            self._batches = [_kept(first, self._pinned), *(_kept(host.next_batch(), self._pinned) for _ in range(1, number))]
-        finally:
-            host.close()
+        first = host.next_batch()
+        number = max(LEAST_BATCHES, min(batches, room_for(first, self._pinned)))
+        self._batches = [_kept(first, self._pinned), *(_kept(host.next_batch(), self._pinned) for _ in range(1, number))]
         self._next = first_batch
         self.data = msgspec.structs.replace(
             host.data, loader=REPLAY, description=f"{number} batches of {host.data.loader}, in host memory: {host.data.description}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -29,10 +30,11 @@ MOST_BATCHES = 2000
 """A fast one has told all by then."""
 
 
-def loader_alone(config: Config, world: World, window_s: float) -> Alone:
+def loader_alone(config: Config, world: World, window_s: float, then: Callable[[Loader, Alone], None] | None = None) -> Alone:
     """This rank's loader for about ``window_s`` seconds, after its first prefetch window, in which its workers all begin at once.
 
-    Nothing is done with a batch. Whole turns of the workers are counted, whose batches come in bursts.
+    Nothing is done with a batch. Whole turns of the workers are counted, whose batches come in bursts. ``then`` is called with the
+    loader while it still runs, and with what was found.
     """
     set_threads(config.threads)
     keep_to(config.cores, world.seat.local_rank)
@@ -53,7 +55,7 @@ def loader_alone(config: Config, world: World, window_s: float) -> Alone:
         intervals_s = _window(taken, turn, window_s)
         cores, spent = watch.finish(), Spent.of(loader).since(before)
         resident = [held for pid in loader.worker_pids() if (held := resident_bytes(pid)) is not None]
-        return Alone(
+        alone = Alone(
             rank=world.rank,
             seconds=sum(intervals_s),
             images=len(intervals_s) * (config.batch_size or 0),
@@ -65,6 +67,9 @@ def loader_alone(config: Config, world: World, window_s: float) -> Alone:
             loading=loader.loading(),
             cores=cores,
         )
+        if then:
+            then(loader, alone)
+        return alone
     finally:
         loader.close()
         world.device.synchronize()

@@ -21,7 +21,7 @@ from ddpbench.data.images import decode
 from ddpbench.data.loader import Finish, HostBatch, HostLoader
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.plan import ShardPlan
-from ddpbench.data.replay import Replay
+from ddpbench.data.replay import replayed
 from ddpbench.data.samples import Collate, TreeSamples
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
@@ -168,7 +168,7 @@ def open_spoilt(spoilt: Spoilt, config: Config, rank: int, world_size: int, devi
 def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
     def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> HostLoader:
         workers = open_spoilt(spoilt, config, rank, world_size, device)
-        return Replay(workers, torch.device("cpu")) if spoilt.replayed else workers
+        return replayed(workers, torch.device("cpu")) if spoilt.replayed else workers
 
     globals()[f"open_{name}"] = opened
     where = f"situations.spoilt:open_{name}"

@@ -63,7 +63,6 @@ class Course(Recipe):
             self._carry_out(experiment)
         ground.pulse.enter("looking for other loaders")
         self._scene.others = other_loaders(self._scene.config, ground.world)
-        self.openers.batches = turns.batches_to_replay(self._scene, self._limit_s)
         wanted_s = sum(each.costs_s(self._scene) for each in self._after if not each.why_not(self._scene)) + self._inside_s
         self._after_s = min(wanted_s, MOST_AFTER * self._limit_s)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from ddpbench.data.delivered import Delivered
+from ddpbench.data.loader import Loader
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
+from ddpbench.experiments.diagnose.turns import batches_to_replay
 from ddpbench.experiments.together import on_rank_zero
 from ddpbench.record.diagnosis import Alone
 
@@ -14,11 +17,18 @@ WINDOWS = 3
 
 
 def measure_on_all_ranks(scene: Scene) -> list[Alone]:
-    """One a rank; notes how long a batch takes on the slowest."""
+    """One a rank. Notes how long a batch takes on the slowest, and keeps those to replay while the workers run anyway."""
     world = scene.ground.world
-    alone = loader_alone(scene.openers.elsewhere(scene.config), world, scene.window_s)
-    scene.batch_s = world.most(alone.seconds / len(alone.intervals_ms))
-    return of_all_ranks(alone, world)
+
+    def keep(loader: Loader, alone: Alone) -> None:
+        scene.batch_s = world.most(alone.seconds / len(alone.intervals_ms))
+        if not isinstance(loader, Delivered):
+            return
+        scene.batch_bytes = loader.batch_bytes
+        if batches := batches_to_replay(scene):
+            scene.openers.keep(loader.host, world.device.torch, batches)
+
+    return of_all_ranks(loader_alone(scene.openers.elsewhere(scene.config), world, scene.window_s, keep), world)
 
 
 def measure_on_one_rank(scene: Scene) -> Alone | None:

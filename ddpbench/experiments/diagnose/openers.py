@@ -12,7 +12,7 @@ from ddpbench.data.catalogue import find
 from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import HostBatch, HostLoader, Loader, Opener
 from ddpbench.data.open import open_host, open_loader
-from ddpbench.data.replay import MOST_BATCHES, Replay
+from ddpbench.data.replay import Replay
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY
@@ -23,14 +23,9 @@ APART = 7919
 
 
 class Openers:
-    """Opens the loaders of one diagnosis on one rank.
-
-    ``batch_bytes`` is what a batch takes on the wire, once one was replayed; ``batches`` how many are, at most.
-    """
+    """Opens the loaders of one diagnosis on one rank."""
 
     def __init__(self) -> None:
-        self.batch_bytes: int | None = None
-        self.batches = MOST_BATCHES
         self._turns = count(1)
         self._kept: Kept | None = None
 
@@ -41,6 +36,10 @@ class Openers:
     def elsewhere(self, config: Config) -> Config:
         """``config`` with an order of files of its own: what a turn has read lies in the page cache, and would be read again."""
         return msgspec.structs.replace(config, seed=(config.seed + APART * next(self._turns)) % 2**32)
+
+    def keep(self, host: HostLoader, device: torch.device, batches: int) -> None:
+        """The next so many batches of ``host`` are those that are replayed, in every turn the same."""
+        self._kept = Kept(Replay(host, device, batches))
 
     def close(self) -> None:
         """Nothing is opened any more."""
@@ -61,11 +60,7 @@ class Openers:
         return Beside(resident, other, _on_a_stream_of_its_own(other, device))
 
     def _replay(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
-        """The same batches in every turn: to read them anew would take longer than to train on them."""
-        if self._kept is None:
-            host = open_host(self.elsewhere(config), dataset, classes, rank, world_size, device)
-            replay = Replay(host, device, self.batches)
-            self.batch_bytes, self._kept = replay.batch_bytes, Kept(replay)
+        assert self._kept is not None, "no turn is laid out where nothing was kept"
         return Delivered(self._kept, device)
 
 

@@ -23,6 +23,7 @@ class Scene:
     openers: Openers
     window_s: float  # how long a loader is looked at
     batch_s: float = 0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
+    batch_bytes: int = 0  # what a batch takes on the wire, where it crosses one
     others: Sequence[Config] = ()  # other loaders for the run, on which all ranks have agreed
 
     @property

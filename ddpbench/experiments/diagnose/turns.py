@@ -20,8 +20,8 @@ NEEDED = {REAL: 3, DEVICE: 1}
 LONGEST = 1 / 4
 """The share of the time for rounds that one may take where steps are slow."""
 
-MOST_TO_FILL = 0.1
-"""The share of all time that may go into reading the batches to replay."""
+MOST_TO_FILL = 3
+"""So many windows of looking at a loader may go into reading the batches to replay."""
 
 
 def share_of(limit_s: float) -> float:
@@ -41,7 +41,7 @@ def brief(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
         warm_up_s,
         longest_s=LONGEST * there_s,
         needed=NEEDED.get(label, 0),
-        first_s=ENTERING_S + warm_up_s + round_s + (filling_s(scene, limit_s) if label == REPLAY else 0.0),
+        first_s=inf if label == REPLAY and not batches_to_replay(scene) else ENTERING_S + warm_up_s + round_s,
         leaving_s=scene.turn_s if label == BESIDE else 0.0,  # the batch that it waits for is waited for to the end
     )
     if label != REAL:
@@ -50,14 +50,8 @@ def brief(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
     return replace(paced, at_once=paced.needed if paced.needed * paced.first_s > there_s / 2 else 1)
 
 
-def batches_to_replay(scene: Scene, limit_s: float) -> int:
-    """As many as there is time to read, and no more than are of use."""
-    return min(MOST_BATCHES, int(MOST_TO_FILL * limit_s / scene.batch_s)) if scene.batch_s else MOST_BATCHES
-
-
-def filling_s(scene: Scene, limit_s: float) -> float:
-    """How long it takes to read them; inf where that is not worth it."""
-    batches = batches_to_replay(scene, limit_s)
-    if batches < LEAST_BATCHES or scene.turn_s > MOST_TO_FILL * limit_s:
-        return inf
-    return max(scene.turn_s, batches * scene.batch_s)
+def batches_to_replay(scene: Scene) -> int:
+    """As many as there is time to read, and no more than are of use; 0 where that is not worth it."""
+    there_s = MOST_TO_FILL * scene.window_s
+    batches = min(MOST_BATCHES, int(there_s / scene.batch_s))
+    return batches if batches >= LEAST_BATCHES and scene.turn_s <= there_s else 0
