@@ -37,6 +37,7 @@ PAGES = [
         for width in (80, 60)
     ),
     ("too-few-cores", 80, "ascii"),
+    ("too-few-cores", 80, "verbose"),
     ("noisy-neighbour", 80, "utf-8"),
     ("storage-or-cores", 80, "utf-8"),
     ("too-noisy", 80, "utf-8"),
@@ -56,10 +57,14 @@ def printed(job: Job, width: int = 80, encoding: str = "utf-8", quiet: bool = Fa
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
 
+def golden_name(name: str, width: int, how: str) -> str:
+    return f"{name}.{width}{'' if how == 'utf-8' else f'.{how}'}.txt"
+
+
 @pytest.mark.parametrize(("name", "width", "encoding"), PAGES)
 def test_page_is_as_drawn(name: str, width: int, encoding: str) -> None:
-    golden = GOLDEN / f"{name}.{width}{'.ascii' if encoding == 'ascii' else ''}.txt"
-    page = printed(DIAGNOSES[name][0](), width, encoding)
+    golden = GOLDEN / golden_name(name, width, encoding)
+    page = printed(DIAGNOSES[name][0](), width, "utf-8" if encoding == "verbose" else encoding, verbose=encoding == "verbose")
     if os.environ.get("DDPBENCH_GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(page, encoding="utf-8")
@@ -67,7 +72,7 @@ def test_page_is_as_drawn(name: str, width: int, encoding: str) -> None:
 
 
 def test_no_golden_page_is_left_over() -> None:
-    drawn = {f"{name}.{width}{'.ascii' if encoding == 'ascii' else ''}.txt" for name, width, encoding in PAGES}
+    drawn = {golden_name(*each) for each in PAGES}
     assert {path.name for path in GOLDEN.iterdir()} == drawn
 
 
@@ -119,8 +124,8 @@ def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
     assert "where a step goes" not in printed(job)
 
 
-def machine_line(job: Job, verbose: bool = False) -> list[str]:
-    lines = printed(job, verbose=verbose).splitlines()
+def machine_line(job: Job) -> list[str]:
+    lines = printed(job, verbose=True).splitlines()
     [begin] = [at for at, line in enumerate(lines) if line.startswith("machine  ")]
     end = next(at for at, line in enumerate(lines[begin:], begin) if not line)
     return [item.strip() for line in lines[begin:end] for item in line.removeprefix("machine").split("   ") if item.strip()]
@@ -129,16 +134,15 @@ def machine_line(job: Job, verbose: bool = False) -> list[str]:
 def test_the_machine_is_told_in_a_line() -> None:
     job = DIAGNOSES["quota"][0]()
     assert job.diagnosis is not None
-    assert machine_line(job) == ["64 cores by affinity", "a quota of 16", "nobody else there before"]
+    assert machine_line(job)[:3] == ["64 cores by affinity", "a quota of 16", "nobody else there before"]
+    assert "machine" not in printed(job), "for one screen"
     there = [Numa(rank=0, cores=[0], gpu=[0]), Numa(rank=1, cores=[0], gpu=[1]), Numa(rank=2, gpu=[1])]
     job.diagnosis.surroundings = [replace(each, slurm=32, others_cores=3.21, numa=there) for each in job.diagnosis.surroundings]
-    short = machine_line(job)
-    assert short[2:] == ["32 by SLURM", "others kept 3.2 busy before", "GPU and cores on different NUMA nodes: rank 1"]
-    more = machine_line(job, verbose=True)
-    assert more[:5] == short
-    assert "a thread waited for a core 30% of the time" in more
-    assert "GPU of rank 1 on NUMA node 1" in more
-    assert len(machine_line(job, verbose=True)) == 5 + 3 + 5
+    told = machine_line(job)
+    assert told[2:5] == ["32 by SLURM", "others kept 3.2 busy before", "GPU and cores on different NUMA nodes: rank 1"]
+    assert "a thread waited for a core 30% of the time" in told
+    assert "GPU of rank 1 on NUMA node 1" in told
+    assert len(told) == 5 + 3 + 5
 
 
 def test_nodes_that_differ_have_a_line_each() -> None:
@@ -148,7 +152,7 @@ def test_nodes_that_differ_have_a_line_each() -> None:
     assert machine_line(job)[0] == "32 cores by affinity"
     first, second = job.diagnosis.surroundings
     job.diagnosis.surroundings = [first, replace(second, others_cores=None)]
-    starts = [line[:27] for line in printed(job).splitlines() if line.startswith("machine")]
+    starts = [line[:27] for line in printed(job, verbose=True).splitlines() if line.startswith("machine")]
     assert starts == ["machine  node-01   32 cores", "machine  node-02   32 cores"]
 
 

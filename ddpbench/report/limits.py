@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from math import ceil
 
 from rich.text import Text
@@ -28,32 +30,42 @@ SHORT = 0.9
 """A part that gives less than this fraction of the device's rate holds it back."""
 
 
-def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
-    """A row a part that was measured, with how many times the device's rate it gives; then the interference of loader and training."""
+@dataclass(frozen=True)
+class Part:
+    """What one part of the pipeline gives, in images/s of a rank, beside what the device could train."""
+
+    name: str
+    gives: float
+    device: float | None
+    note: str = ""
+
+    @property
+    def cells(self) -> list[str]:
+        return [f"{INDENT}{self.name}", about(self.gives), _of(self.gives, self.device)]
+
+    @property
+    def style(self) -> str:
+        return CAUTION if self.device and self.gives < SHORT * self.device else ""
+
+
+def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
+    """Every part that was measured, with its share of the device's rate; then the interference of loader and training.
+
+    Two parts a line where the page has room for them; with ``verbose`` one, with a note on it.
+    """
     device = device_word(record.environment)
-    rows: dict[str, tuple[float | None, str]] = {
-        f"{device}, batches on it": (found.device, ""),
-        f"{INDENT}without gradient sync": (found.no_sync, ""),
-        "batches in host memory": (found.replay, "copies and host"),
-        "copies, page-locked": (found.pinned, ""),
-        f"{INDENT}pageable": (found.pageable, "" if record.config.pin_memory else "in use"),
-        "loader alone": (found.alone, "slowest rank"),
-        f"{INDENT}on one rank only": (found.alone_single, "the others idle"),
-        "files in memory": (found.warm, _resident(diagnosis)),
-        "files on storage": (found.cold, _storage(diagnosis)),
-        "workers, all busy": (found.workers, count(record.config.workers or 0, "worker")),
-        "cores": (found.cores, ""),
-        "this run": (found.given, ""),
-    }
-    if record.world_size == 1:
-        rows[f"{INDENT}on one rank only"] = (None, "")
-    heading = ["what each part gives", f"{rate(record)} a {device}", f"of the {device}'s", ""]
-    known = {name: (value, note) for name, (value, note) in rows.items() if value is not None}
-    shown = [[f"{INDENT}{name}", about(value), _of(value, found.device), note] for name, (value, note) in known.items()]
-    lines = _fitting([heading, *shown], page)
-    yield from inked(lines[:1], LABEL)
-    for line, (value, _) in zip(lines[1:], known.values(), strict=True):
-        yield from inked([line], CAUTION if found.device and value < SHORT * found.device else "")
+    known, unit = _parts(record, found, diagnosis), f"{rate(record)} a {device}"
+    pairs = zip_longest(known[: ceil(len(known) / 2)], known[ceil(len(known) / 2) :])
+    rows = [[cell for part in pair if part for cell in part.cells] for pair in pairs]
+    side_by_side = columns([row + [""] * (6 - len(row)) for row in rows], "<>><>>", page)
+    if verbose or max(map(len, side_by_side), default=0) > page.width:
+        lines = _fitting([["what each part gives", unit, f"of the {device}'s", ""], *([*part.cells, part.note] for part in known)], page)
+        yield from inked(lines[:1], LABEL)
+        for line, part in zip(lines[1:], known, strict=True):
+            yield from inked([line], part.style)
+    else:
+        yield from inked(sentence("", f"what each part gives, {unit}, and its share of what the {device} trains", page), LABEL)
+        yield from _beside_each_other(side_by_side, known)
     if found.interference:
         ratio = found.interference
         center, low, high = (percent(max(edge - 1, 0.0), 2) for edge in (ratio.center, ratio.low, ratio.high))
@@ -61,6 +73,45 @@ def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: P
         yield from inked(sentence(INDENT, f"interference: a step takes {center}{reach} longer with the loader beside it", page))
     if doubt := _doubt(diagnosis.storage):
         yield from inked(sentence(INDENT, f"files on storage: {doubt}", page))
+
+
+def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
+    workers = count(record.config.workers or 0, "worker")
+    parts: list[tuple[str, float | None, str]] = [
+        (f"{device_word(record.environment)}, batches on it", found.device, ""),
+        ("without gradient sync", found.no_sync, ""),
+        ("batches in host memory", found.replay, "copies and host"),
+        ("copies, page-locked", found.pinned, ""),
+        ("copies, pageable", found.pageable, "" if record.config.pin_memory else "in use"),
+        ("loader alone", found.alone, "slowest rank"),
+        ("loader on one rank", found.alone_single if record.world_size > 1 else None, "the others idle"),
+        ("files in memory", found.warm, _resident(diagnosis)),
+        ("files on storage", found.cold, _storage(diagnosis)),
+        (f"{workers}, all busy", found.workers, ""),
+        ("cores", found.cores, ""),
+        ("this run", found.given, ""),
+    ]
+    return [Part(name, gives, found.device, note) for name, gives, note in parts if gives is not None]
+
+
+def _beside_each_other(lines: Sequence[str], known: Sequence[Part]) -> Iterator[Text]:
+    """Each line with the colours of its two parts."""
+    second = max(line.index(INDENT + part.name) for line, part in zip(lines, known[len(lines) :], strict=False))
+    for at, line in enumerate(lines):
+        text = Text(line)
+        text.stylize(known[at].style, 0, second)
+        if at + len(lines) < len(known):
+            text.stylize(known[at + len(lines)].style, second)
+        yield text
+
+
+def cost_line(case: Case, given: Supply, page: Page) -> Iterator[Text]:
+    """What an image costs, in a line."""
+    if given.cost is None:
+        return
+    trainer = [f"{TRAINER} {milliseconds(given.main_s)}"] if given.main_s else []
+    stages = [f"{stage} {milliseconds(spent_s)}" for stage, spent_s in given.cost.cpu.items()]
+    yield from _row(case.record.item, [f"{milliseconds(given.cost.cpu_s)} ms of a core", *stages, *trainer], page)
 
 
 def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:

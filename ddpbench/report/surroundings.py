@@ -19,11 +19,11 @@ from ddpbench.report.layout import Page, flow
 LABELLED = "machine  "
 
 
-def machine(record: Record, nodes: Sequence[Surroundings], page: Page, verbose: bool = False) -> Iterator[Text]:
-    """A line a node, one for all that are alike. ``verbose`` adds memory, NUMA nodes, and how often somebody waited for a core."""
+def machine(record: Record, nodes: Sequence[Surroundings], page: Page) -> Iterator[Text]:
+    """A line a node, one for all that are alike."""
     told: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
-        told.setdefault((*_granted(node), *(_more(record, node) if verbose else ())), []).append(node.host)
+        told.setdefault((*_granted(node), *_more(record, node)), []).append(node.host)
     for items, hosts in told.items():
         which = [", ".join(hosts) if len(hosts) <= MOST_NAMED else count(len(hosts), "node")] if len(told) > 1 else []
         yield from inked(flow(LABELLED, [*which, *items], page), LABEL, len(LABELLED.strip()))

@@ -20,10 +20,13 @@ WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("w
 
 
 def unmeasured(left_out: Mapping[str, str], page: Page) -> Iterator[Text]:
-    """A line for each thing that was left out, with why."""
+    """A line for each reason why things were left out."""
     word = "not measured"
+    whats: dict[str, list[str]] = {}
     for what, why in left_out.items():
-        yield from inked(sentence(f"{word}  ", f"{what}: {why}", page), LABEL, len(word))
+        whats.setdefault(why, []).append(what)
+    for why, alike in whats.items():
+        yield from inked(sentence(f"{word}  ", f"{', '.join(alike)}: {why}", page), LABEL, len(word))
 
 
 def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:

@@ -1,0 +1,101 @@
+"""What may help: what is predicted of each cure and what came of it, its command; then the one to use from now on, and what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ddpbench.analysis.case import Case
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.cures import offered
+from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.whatif.answer import predicted
+from ddpbench.analysis.whatif.outcome import Outcome, best, can_be_tried, command_for, outcomes
+from ddpbench.analysis.whatif.price import CONFIDENCE
+from ddpbench.analysis.words import device_word
+from ddpbench.record.diagnosis import AGAIN
+from ddpbench.record.prediction import Prediction
+from ddpbench.record.record import Job, Record
+from ddpbench.report.figures import about, fixed, interval
+from ddpbench.report.header import rate
+from ddpbench.report.ink import GOOD, LABEL, inked
+from ddpbench.report.layout import Page, command, sentence
+from ddpbench.report.whatif import gain_text
+
+NEXT = "the command behind 'next'"
+
+
+def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
+    """A line and a command each, the greatest gain first; ``verbose`` says what it is good for. Nothing where 'next' says it all.
+
+    Then what was predicted, and perhaps tried, and the verdict, which was given after it, does not offer.
+    """
+    run, verdict = Rerun(case.record, job.command), case.record.verdict
+    found = sorted(offered(run, case, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
+    told = {each.prediction.change.words: _told(each) for each in outcomes(job) if each.prediction.gain is not None}
+    foretold = {cure.change.words: _predicted(predicted(case, run, cure.change)) for cure in found if cure.change} | told
+    already = verdict.next if verdict else ""
+    if not told and all(cure.command == already and not cure.why for cure in found):
+        return
+    yield from inked([f"what may help, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if told else ''}"], LABEL)
+    for cure in found:
+        says = foretold.pop(cure.change.words) if cure.change else ""
+        why, typed = cure.why if verbose else "", cure.command == already
+        said = "; ".join(filter(None, [says, why, NEXT if cure.command and typed else ""]))
+        yield from inked(sentence("  ", f"{cure.name}: {said}", page), LABEL, 2 + len(cure.name))
+        yield from inked(command("    ", cure.command, page) if cure.command and not typed else [])
+    for name, says in foretold.items():
+        yield from inked(sentence("  ", f"{name}: {says}", page), LABEL, 2 + len(name))
+
+
+def use(job: Job, page: Page) -> Iterator[Text]:
+    """Nothing where nothing was predicted, or what was could be tried, and was not."""
+    found, real = outcomes(job), diagnosed(job)
+    if not found or real is None:
+        return
+    winner = best(found)
+    if winner is None or winner.measured is None:
+        tried = any(each.failed or each.measured for each in found)
+        if tried or not any(each.prediction.gain is not None and can_be_tried(each.prediction.change) for each in found):
+            why = "nothing that was tried is measurably faster" if tried else "no gain is predicted of anything that can be tried here"
+            yield from inked(sentence("use    ", f"the setting as it is: {why}", page), LABEL, 3)
+        return
+    yield from inked(command("use    ", command_for(job, winner.prediction.change), page), GOOD)
+    yield from inked(sentence("worth  ", _worth(winner.measured.center, job, real), page), LABEL, 5)
+
+
+def _predicted(found: Prediction) -> str:
+    if found.gain is None or found.low is None or found.high is None:
+        return f"needs a measurement: {found.needs}"
+    return f"predicted {gain_text(found.gain, found.low, found.high)}"
+
+
+def _told(outcome: Outcome) -> str:
+    """What was predicted, what came of it, and how well the prediction held."""
+    foretold, ratio = _predicted(outcome.prediction), outcome.measured
+    if outcome.failed:
+        return f"{foretold}; failed: {outcome.failed}"
+    if ratio is None:
+        return f"{foretold}; {'not tried' if can_be_tried(outcome.prediction.change) else 'cannot be tried here'}"
+    if not ratio.has_interval:
+        return f"{foretold}; measured {about(ratio.center, 2)}x, too few rounds to tell"
+    center, low, high = interval(ratio.center, ratio.low, ratio.high, width_digits=1)
+    held = f"{'inside' if outcome.inside else 'outside'}, {_off_by((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
+    came = "" if outcome.gained else ", a loss" if outcome.told else ", no gain measured"
+    return f"{foretold}; measured {center}x ({low} to {high}), {held}{came}"
+
+
+def _off_by(error: float) -> str:
+    """``9% too high``."""
+    share = f"{100 * abs(error):.0f}%"
+    return "0% off" if share == "0%" else f"{share} too {'high' if error > 0 else 'low'}"
+
+
+def _worth(gain: float, job: Job, real: Record) -> str:
+    again = next(record for record in job.records if record.label == AGAIN)
+    now = sum(timed.images for timed in again.rounds) / sum(timed.wall_s for timed in again.rounds)
+    hours = 24 * real.world_size
+    device = "GPU-hours" if device_word(real.environment) == "GPU" else "hours of a rank"
+    saved = f"{fixed((1 - 1 / gain) * hours, 1)} of {hours:,} {device} a day are saved for the same work"
+    return f"{about((gain - 1) * now)} {rate(real)} more; {saved}"
