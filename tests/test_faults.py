@@ -278,6 +278,23 @@ def test_gpus_that_are_not_there_are_refused_without_a_run(launch: Callable[...,
     assert not results.exists()
 
 
+def test_what_a_rank_has_said_torchrun_does_not_repeat(launch: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "tree" / "empty").mkdir(parents=True)
+    words = [*PLAIN, "resnet18", "--gpus", "2", *SMALL, "--image-size", "32", "-b", "2", "--data-dir", str(tmp_path / "tree")]
+    done = launch([*words, "-o", str(tmp_path / "results")])
+    started, error, hint = done.stderr.splitlines()
+    assert (done.returncode, started[:8]) == (2, "torchrun")
+    assert error == f"ddpbench: error: no images in the class folder '{tmp_path / 'tree' / 'empty'}'"
+    assert hint.startswith("hint: ")
+
+
+def test_torchrun_speaks_where_no_rank_could(launch: Callable[..., Any], results: Path) -> None:
+    words = [*PLAIN, "misbehaving:killed", "--gpus", "1", *SMALL, "-o", str(results)]
+    done = launch(words, env={"FAULT_RANK": "0", "FAULT_STEP": "1", "PYTHONPATH": str(TESTS)})
+    assert done.returncode == 1
+    assert "(exitcode: -9)" in done.stderr
+
+
 @pytest.mark.slow
 def test_a_json_that_cannot_be_written_costs_neither_the_figure_nor_the_record_of_launches(
     launch: Callable[..., Any], results: Path

@@ -13,14 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import msgspec
-
 from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.relay import Relay
 from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
 from ddpbench.experiments.targets import check_targets
 from ddpbench.machine.fingerprint import gpu_names
-from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, refuse
+from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, outcome_in, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
@@ -112,12 +110,9 @@ def start(request: Request, relay: Relay, stdout: TextIO | None = None) -> Outco
             start_new_session=True,  # a Ctrl-C comes from here alone: torchrun aborts its own shutdown at a second one
         )
         code = relay.wait(child, listening=lambda: are_listening(request.output.gpus or 1, left))
-        try:
-            return msgspec.json.decode(left.read_bytes(), type=Outcome)
-        except (OSError, msgspec.MsgspecError):
-            if relay.received:
-                return Outcome(relay.say())
-            return Outcome(code if code > 0 else Exit.FAILED)
+        if outcome := outcome_in(left):
+            return outcome
+        return Outcome(relay.say() if relay.received else code if code > 0 else Exit.FAILED)
 
 
 def refuse_inside_a_launcher(request: Request) -> None:

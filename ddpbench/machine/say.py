@@ -105,6 +105,14 @@ def leave_outcome(seat: Seat, error: BenchError | None, exit_code: int, record: 
         _write(path, msgspec.json.encode(Outcome(int(exit_code), str(record or ""))).decode())
 
 
+def outcome_in(file: Path) -> Outcome | None:
+    """What a rank has left there; None where none has."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Outcome)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 def tell_listening(seat: Seat) -> None:
     """Tells a parent of ours that from here on this rank ends well by a signal; before, one meets it halfway through an import."""
     if path := os.environ.get(OUTCOME_VARIABLE):
