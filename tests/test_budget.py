@@ -59,6 +59,7 @@ def test_rounds_of_a_slow_loader_come_at_once_and_are_short() -> None:
 def test_fewer_batches_are_replayed_where_they_take_long_to_read_and_none_where_too_long() -> None:
     slow = seen(batch_s=2.0, workers=1)
     assert batches_to_replay(slow) == 3
+    assert batches_to_replay(seen(batch_s=0.0)) == 0, "there was no time to look at the loader"
     assert brief(REPLAY, slow, LIMIT_S, THERE_S).first_s < inf
     assert brief(REPLAY, seen(batch_s=3.5, workers=1), LIMIT_S, THERE_S).first_s == inf
     assert brief(REPLAY, seen(batch_s=1.0, workers=8), LIMIT_S, THERE_S).first_s == inf, "the first of them may take 8 s"

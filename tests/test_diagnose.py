@@ -124,7 +124,7 @@ def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], result
     job = only_job(results)
     assert [record.label for record in job.records] == [REAL, DEVICE]
     assert job.diagnosis is not None
-    assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "alone_single", "copies", "candidates", "storage"}
+    assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "copies", "candidates", "storage"}
     assert job.diagnosis.alone[0].images_per_s > 0
 
 

@@ -18,7 +18,7 @@ from records import BUSY, RESNET50
 from scenes import several
 
 from ddpbench.analysis.summary import summarise
-from ddpbench.record.diagnosis import Numa
+from ddpbench.record.diagnosis import Diagnosis, Numa
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data, Job
 from ddpbench.report.console import make_console
@@ -61,10 +61,10 @@ def golden_name(name: str, width: int, how: str) -> str:
     return f"{name}.{width}{'' if how == 'utf-8' else f'.{how}'}.txt"
 
 
-@pytest.mark.parametrize(("name", "width", "encoding"), PAGES)
-def test_page_is_as_drawn(name: str, width: int, encoding: str) -> None:
-    golden = GOLDEN / golden_name(name, width, encoding)
-    page = printed(DIAGNOSES[name][0](), width, "utf-8" if encoding == "verbose" else encoding, verbose=encoding == "verbose")
+@pytest.mark.parametrize(("name", "width", "how"), PAGES)
+def test_page_is_as_drawn(name: str, width: int, how: str) -> None:
+    golden = GOLDEN / golden_name(name, width, how)
+    page = printed(DIAGNOSES[name][0](), width, "utf-8" if how == "verbose" else how, verbose=how == "verbose")
     if os.environ.get("DDPBENCH_GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(page, encoding="utf-8")
@@ -79,8 +79,9 @@ def test_no_golden_page_is_left_over() -> None:
 @pytest.mark.parametrize("name", DIAGNOSES)
 def test_a_page_fits_adds_up_and_offers_what_can_be_copied(name: str) -> None:
     job = DIAGNOSES[name][0]()
-    for width in (60, 80):
-        page = printed(job, width)
+    assert len(printed(job).splitlines()) <= 62
+    for width, verbose in ((60, False), (80, False), (80, True)):
+        page = printed(job, width, verbose=verbose)
         assert [line for line in page.splitlines() if len(line) > width and not line.endswith(".json")] == []
         verdict = job.records[0].verdict
         assert verdict is not None
@@ -109,6 +110,21 @@ def test_it_can_conclude_that_nothing_is_wrong() -> None:
     assert "what may help" not in page
 
 
+@pytest.mark.parametrize("name", DIAGNOSES)
+def test_every_cure_has_something_to_say(name: str) -> None:
+    helps = printed(DIAGNOSES[name][0](), 200).partition("what may help")[2].partition("\n\n")[0]
+    assert re.findall(r"^  [^ ].*:$", helps, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_lone_part_has_a_line(verbose: bool) -> None:
+    job = DIAGNOSES["compute-bound"][0]()
+    job.records, job.diagnosis = job.records[:1], Diagnosis(loader="torch")
+    for record in job.records:
+        record.rounds = [replace(timed, traces=[replace(each, loading=None) for each in timed.traces]) for timed in record.rounds]
+    assert re.search(r"what each part gives.*\n  this run +[\d,]+ +", printed(job, verbose=verbose))
+
+
 def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
@@ -135,7 +151,8 @@ def test_the_machine_is_told_in_a_line() -> None:
     job = DIAGNOSES["quota"][0]()
     assert job.diagnosis is not None
     assert machine_line(job)[:3] == ["64 cores by affinity", "a quota of 16", "nobody else there before"]
-    assert "machine" not in printed(job), "for one screen"
+    assert "\nmachine  64 cores by affinity   a quota of 16   nobody else there before\n" in printed(job)
+    assert "\nmachine  " not in printed(DIAGNOSES["too-few-cores"][0]()), "there is nothing to tell"
     there = [Numa(rank=0, cores=[0], gpu=[0]), Numa(rank=1, cores=[0], gpu=[1]), Numa(rank=2, gpu=[1])]
     job.diagnosis.surroundings = [replace(each, slurm=32, others_cores=3.21, numa=there) for each in job.diagnosis.surroundings]
     told = machine_line(job)

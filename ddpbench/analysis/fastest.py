@@ -69,8 +69,8 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
         return None
     slower = [(record, found) for record, found in others if found.is_more]
     than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_reach)
-    behind_all = [record for record, found in others if found.is_more or found.low >= FAR_BEHIND]
-    close = [record for record in compared if not any(record is other for other in behind_all)]
+    no_rivals = [record for record, found in others if found.is_more or found.low >= FAR_BEHIND]
+    close = [record for record in compared if not any(record is other for other in no_rivals)]
     return Fastest(best, close, than, behind, compared)
 
 

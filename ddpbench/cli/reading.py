@@ -35,7 +35,7 @@ PICTURES = "plots"
     metavar="DIR",
     help=f"folder whose latest record is printed [dim]({Output().output_dir})[/dim]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="print every check and every setting")
+@click.option("-v", "--verbose", is_flag=True, help="print all there is: every check, setting, note and hint")
 @helped
 def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> int:
     """Print the report of every record FILE, or of the latest run.

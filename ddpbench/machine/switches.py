@@ -35,11 +35,11 @@ def set_threads(threads: int | None) -> None:
 @contextmanager
 def without_trying() -> Iterator[None]:
     """cuDNN takes the algorithm that it expects most of: to try all for a shape that comes a few times takes longer than they do."""
-    torch.backends.cudnn.benchmark = False
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = before
 
 
 def set_for_training(tf32: bool | None) -> None:

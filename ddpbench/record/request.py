@@ -29,7 +29,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     force: Annotated[bool, Flag(OUTPUT, "overwrite the PATH of --json")] = False
     quiet: Annotated[bool, Flag(OUTPUT, "print only the figure", "-q")] = False
-    verbose: Annotated[bool, Flag(OUTPUT, "print every check and every setting", "-v")] = False
+    verbose: Annotated[bool, Flag(OUTPUT, "print all there is: every check, setting, note and hint", "-v")] = False
 
 
 class Proving(msgspec.Struct, frozen=True, kw_only=True):

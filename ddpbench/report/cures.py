@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -27,26 +27,31 @@ NEXT = "the command behind 'next'"
 
 
 def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """A line and a command each, the greatest gain first; ``verbose`` says what it is good for. Nothing where 'next' says it all.
+    """What is predicted of each cure, what came of it, and its command; the greatest gain first. Nothing where 'next' says it all.
 
-    Then what was predicted, and perhaps tried, and the verdict, which was given after it, does not offer.
+    ``verbose`` says what each is good for, which is said anyway of one that has no command. After those that the verdict offers come
+    those that were predicted before the verdict was given, and that it does not offer.
     """
     run, verdict = Rerun(case.record, job.command), case.record.verdict
     found = sorted(offered(run, case, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
-    told = {each.prediction.change.words: _told(each) for each in outcomes(job) if each.prediction.gain is not None}
-    foretold = {cure.change.words: _predicted(predicted(case, run, cure.change)) for cure in found if cure.change} | told
-    already = verdict.next if verdict else ""
-    if not told and all(cure.command == already and not cure.why for cure in found):
+    on_record = {each.prediction.change.words: each for each in outcomes(job) if each.prediction.gain is not None}
+    following = verdict.next if verdict else ""
+    if not on_record and all(cure.command == following and not cure.why for cure in found):
         return
-    yield from inked([f"what may help, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if told else ''}"], LABEL)
+    tried = any(each.measured for each in on_record.values())
+    yield from inked([f"what may help, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
     for cure in found:
-        says = foretold.pop(cure.change.words) if cure.change else ""
-        why, typed = cure.why if verbose else "", cure.command == already
-        said = "; ".join(filter(None, [says, why, NEXT if cure.command and typed else ""]))
-        yield from inked(sentence("  ", f"{cure.name}: {said}", page), LABEL, 2 + len(cure.name))
-        yield from inked(command("    ", cure.command, page) if cure.command and not typed else [])
-    for name, says in foretold.items():
-        yield from inked(sentence("  ", f"{name}: {says}", page), LABEL, 2 + len(name))
+        why, is_next = cure.why if verbose or not cure.command else "", cure.command == following
+        outcome = on_record.pop(cure.change.words, None) if cure.change else None
+        foretold = _told(outcome) if outcome else _predicted(predicted(case, run, cure.change)) if cure.change else ""
+        yield from _line(cure.name, [foretold, why or ("" if foretold else cure.why), NEXT if cure.command and is_next else ""], page)
+        yield from inked(command("    ", cure.command, page) if cure.command and not is_next else [])
+    for name, outcome in on_record.items():
+        yield from _line(name, [_told(outcome)], page)
+
+
+def _line(name: str, said: Sequence[str], page: Page) -> list[Text]:
+    return inked(sentence("  ", f"{name}: {'; '.join(filter(None, said))}", page), LABEL, 2 + len(name))
 
 
 def use(job: Job, page: Page) -> Iterator[Text]:

@@ -32,11 +32,14 @@ from ddpbench.report.warnings import unmeasured, warnings
 HEALTHY = ("launch-bound", "sync-bound", "compute-bound")
 """Limits that no loader can help."""
 
+PARTS = {"alone": "loader alone", "alone_single": "loader on one rank", "candidates": "other loaders"}
+"""What the page calls an experiment that a Diagnosis names otherwise."""
+
 
 def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
     """Prints the conclusion of ``job`` and what it rests on, as far as it was measured.
 
-    That is to fit on one screen. ``verbose`` adds what each cure is good for, notes, tables and hints, the checks that had nothing to
+    That is some fifty lines. ``verbose`` adds what each cure is good for, notes, tables and hints, the checks that had nothing to
     say and the machine; ``quiet`` leaves the conclusion. ``path`` is where the record lies, ``None`` where it could not be saved.
     """
     page, real = page_of(console), diagnosed(job) or job.records[0]
@@ -48,8 +51,9 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     if summary.step_ms is not None:
         case = Case(real, summary, experiments_of(job))
         sections += [*_evidence(case, job, page, verbose), [*_healthy(case, page), *cures(case, job, page, verbose)]]
-    left_out = {name.replace("_", " "): why for name, why in job.diagnosis.left_out.items()} if job.diagnosis else {}
-    last = [*unmeasured(left_out, page), *warnings({"": real}, page, verbose, hints=verbose), *([Text(str(path))] if path else [])]
+    left_out = {PARTS.get(name, name): why for name, why in job.diagnosis.left_out.items()} if job.diagnosis else {}
+    hints = verbose or any(check.effect == "blocks" for check in real.checks)
+    last = [*unmeasured(left_out, page), *warnings({"": real}, page, verbose, hints), *([Text(str(path))] if path else [])]
     show_sections(console, [*sections, last, [*use(job, page)]])
 
 
@@ -70,8 +74,9 @@ def _evidence(case: Case, job: Job, page: Page, verbose: bool) -> Iterator[Seque
         found = ceilings(case, given)
         yield [*ceiling_table(record, found, job.diagnosis, page, verbose)]
         image = cost_table if verbose else cost_line
-        more = [*starting(record, given, job.diagnosis, page), *machine(record, job.diagnosis.surroundings, page)] if verbose else []
-        yield [*image(case, given, page), *needs(record, given, page), *utilised(record, found, page), *more]
+        start = starting(record, given, job.diagnosis, page) if verbose else []
+        around = machine(record, job.diagnosis.surroundings, page, verbose)
+        yield [*image(case, given, page), *needs(record, given, page), *utilised(record, found, page), *start, *around]
 
 
 def _healthy(case: Case, page: Page) -> Iterator[Text]:

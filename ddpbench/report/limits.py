@@ -21,7 +21,7 @@ from ddpbench.record.record import Record
 from ddpbench.report.figures import MISSING, about, fixed, milliseconds, percent, significant
 from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked
-from ddpbench.report.layout import Page, columns, flow, sentence
+from ddpbench.report.layout import GAP, Page, columns, flow, sentence
 
 INDENT = "  "
 TRAINER = "trainer process"
@@ -55,17 +55,17 @@ def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: P
     """
     device = device_word(record.environment)
     known, unit = _parts(record, found, diagnosis), f"{rate(record)} a {device}"
-    pairs = zip_longest(known[: ceil(len(known) / 2)], known[ceil(len(known) / 2) :])
-    rows = [[cell for part in pair if part for cell in part.cells] for pair in pairs]
-    side_by_side = columns([row + [""] * (6 - len(row)) for row in rows], "<>><>>", page)
-    if verbose or max(map(len, side_by_side), default=0) > page.width:
-        lines = _fitting([["what each part gives", unit, f"of the {device}'s", ""], *([*part.cells, part.note] for part in known)], page)
+    pairs = _side_by_side(known, page)
+    if verbose or max(len(line) for line in pairs) > page.width:
+        notes = [[part.note] if verbose else [] for part in known]
+        heading = ["what each part gives", unit, f"of the {device}'s", *([""] if verbose else [])]
+        lines = _fitting([heading, *([*part.cells, *note] for part, note in zip(known, notes, strict=True))], page)
         yield from inked(lines[:1], LABEL)
         for line, part in zip(lines[1:], known, strict=True):
             yield from inked([line], part.style)
     else:
         yield from inked(sentence("", f"what each part gives, {unit}, and its share of what the {device} trains", page), LABEL)
-        yield from _beside_each_other(side_by_side, known)
+        yield from pairs
     if found.interference:
         ratio = found.interference
         center, low, high = (percent(max(edge - 1, 0.0), 2) for edge in (ratio.center, ratio.low, ratio.high))
@@ -82,7 +82,7 @@ def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
         ("without gradient sync", found.no_sync, ""),
         ("batches in host memory", found.replay, "copies and host"),
         ("copies, page-locked", found.pinned, ""),
-        ("copies, pageable", found.pageable, "" if record.config.pin_memory else "in use"),
+        ("copies, pageable" + ("" if record.config.pin_memory else ", in use"), found.pageable, ""),
         ("loader alone", found.alone, "slowest rank"),
         ("loader on one rank", found.alone_single if record.world_size > 1 else None, "the others idle"),
         ("files in memory", found.warm, _resident(diagnosis)),
@@ -94,29 +94,32 @@ def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
     return [Part(name, gives, found.device, note) for name, gives, note in parts if gives is not None]
 
 
-def _beside_each_other(lines: Sequence[str], known: Sequence[Part]) -> Iterator[Text]:
-    """Each line with the colours of its two parts."""
-    second = max(line.index(INDENT + part.name) for line, part in zip(lines, known[len(lines) :], strict=False))
-    for at, line in enumerate(lines):
-        text = Text(line)
-        text.stylize(known[at].style, 0, second)
-        if at + len(lines) < len(known):
-            text.stylize(known[at + len(lines)].style, second)
-        yield text
+def _side_by_side(parts: Sequence[Part], page: Page) -> list[Text]:
+    """Two parts a line, each in its colour; the first half is read down the left side."""
+    half = ceil(len(parts) / 2)
+    left, right = (columns([part.cells for part in side], "<>>", page) for side in (parts[:half], parts[half:]))
+    width = max(map(len, left), default=0) + len(GAP)
+    lines = []
+    for at, (first, second) in enumerate(zip_longest(left, right, fillvalue="")):
+        line = Text(f"{first:{width}}{second}".rstrip())
+        line.stylize(parts[at].style, 0, width)
+        line.stylize(parts[half + at].style if second else "", width)
+        lines.append(line)
+    return lines
 
 
 def cost_line(case: Case, given: Supply, page: Page) -> Iterator[Text]:
     """What an image costs, in a line."""
-    if given.cost is None:
+    if given.cost is None or given.image_s is None:
         return
     trainer = [f"{TRAINER} {milliseconds(given.main_s)}"] if given.main_s else []
     stages = [f"{stage} {milliseconds(spent_s)}" for stage, spent_s in given.cost.cpu.items()]
-    yield from _row(case.record.item, [f"{milliseconds(given.cost.cpu_s)} ms of a core", *stages, *trainer], page)
+    yield from _row(case.record.item, [f"{milliseconds(given.image_s)} ms of a core", *stages, *trainer], page)
 
 
 def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:
     """What an image costs in the workers by stage, in the trainer, and how long it takes to hand a batch over."""
-    if given.cost is None:
+    if given.cost is None or given.image_s is None:
         return
     cost, item = given.cost, case.record.item
     rows = [
@@ -125,6 +128,7 @@ def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:
     ]
     if given.main_s:
         rows.append([f"{INDENT}{TRAINER}", milliseconds(given.main_s), MISSING, MISSING])
+    rows.append([f"{INDENT}in all", milliseconds(given.image_s), milliseconds(cost.wall_s), MISSING])
     heading = [f"what an {item} costs, in ms", "of a core", "in a worker", "share"]
     lines = columns([heading, *rows], "<>>>", page)
     yield from inked(lines[:1], LABEL)
@@ -201,6 +205,6 @@ def _of(value: float, device: float | None) -> str:
 
 
 def _fitting(rows: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """The table; without its last column where the page is too narrow for it."""
-    lines = columns(rows, "<>><", page)
-    return lines if max(map(len, lines)) <= page.width else columns([row[:-1] for row in rows], "<>>", page)
+    """The table; without the notes of its fourth column where the page is too narrow for them."""
+    lines = columns(rows, "<>><"[: len(rows[0])], page)
+    return lines if max(map(len, lines)) <= page.width else columns([row[:3] for row in rows], "<>>", page)

@@ -19,14 +19,28 @@ from ddpbench.report.layout import Page, flow
 LABELLED = "machine  "
 
 
-def machine(record: Record, nodes: Sequence[Surroundings], page: Page) -> Iterator[Text]:
-    """A line a node, one for all that are alike."""
+def machine(record: Record, nodes: Sequence[Surroundings], page: Page, verbose: bool = False) -> Iterator[Text]:
+    """A line a node, one for all that are alike, where one is out of the ordinary.
+
+    With ``verbose`` always, and with memory, NUMA nodes, and how often somebody waited for a core.
+    """
+    if not verbose and not any(map(_unusual, nodes)):
+        return
     told: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
-        told.setdefault((*_granted(node), *_more(record, node)), []).append(node.host)
+        told.setdefault((*_granted(node), *(_more(record, node) if verbose else ())), []).append(node.host)
     for items, hosts in told.items():
         which = [", ".join(hosts) if len(hosts) <= MOST_NAMED else count(len(hosts), "node")] if len(told) > 1 else []
         yield from inked(flow(LABELLED, [*which, *items], page), LABEL, len(LABELLED.strip()))
+
+
+def _unusual(node: Surroundings) -> bool:
+    """Whether not all cores are there for the job, or some are far from its GPUs."""
+    return node.quota is not None or node.slurm is not None or (node.others_cores or 0.0) >= LEAST_OTHERS or bool(_far(node))
+
+
+def _far(node: Surroundings) -> list[str]:
+    return [str(each.rank) for each in node.numa if each.cores and each.gpu and not set(each.cores) & set(each.gpu)]
 
 
 def _granted(node: Surroundings) -> Iterator[str]:
@@ -37,7 +51,7 @@ def _granted(node: Surroundings) -> Iterator[str]:
     if node.others_cores is not None:
         there = node.others_cores >= LEAST_OTHERS
         yield f"others kept {significant(node.others_cores, 2)} busy before" if there else "nobody else there before"
-    if far := [str(each.rank) for each in node.numa if each.cores and each.gpu and not set(each.cores) & set(each.gpu)]:
+    if far := _far(node):
         yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
 
 

@@ -33,7 +33,7 @@ def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False, hint
     """A line a check that spoke, with its hint; with ``verbose`` also the checks that had nothing to say.
 
     ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once, and so is a hint. Without
-    ``hints`` where the command has not the flags that they name.
+    ``hints`` where the command has not the flags that they name, or where the page is to be short.
     """
     yield from _spoken(arms, page, [*WORDS], hints)
     for health in dict.fromkeys(record.environment.health for record in arms.values() if record.environment.health):

@@ -34,7 +34,7 @@ class Supply:
     device_rate: float  # what the device trains of batches that are there already
     given_rate: float  # what the run reached
     cost: Cost | None  # of an image in the workers
-    main_s: float  # seconds of a core an image in the trainer process
+    main_s: float  # seconds of a core an image in the trainer process beside its workers
     training_s: float  # the same for training it, where that is done on these cores; 0 on a GPU
     busy: Busy | None
     wait_share: float  # of a step, for data
@@ -132,7 +132,7 @@ def supply(case: Case) -> Supply:
         device_rate=rates.device_rate(batch, device_s),
         given_rate=rates.device_rate(batch, case.step_ms / 1000),
         cost=cost_of_run(record, diagnosis),
-        main_s=_main_s(diagnosis),
+        main_s=_main_s(diagnosis) if node.workers else 0.0,
         training_s=node.threads * device_s / batch if cpu else 0.0,
         busy=busiest(record),
         wait_share=case.data_wait_ms / case.step_ms,

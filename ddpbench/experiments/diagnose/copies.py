@@ -6,10 +6,13 @@ from ddpbench.data.catalogue import find
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.machine.copies import copies
 from ddpbench.record.diagnosis import Copies
+from ddpbench.record.errors import ArmOver
 
 
 def measure_copies(scene: Scene) -> Copies | None:
     """All ranks at once, with as many bytes as a batch of the loader has."""
+    if not scene.batch_bytes:
+        raise ArmOver("there was no time to take a batch, whose size it would be")
     return copies(scene.ground.world, scene.batch_bytes, scene.config.batch_size or 1)
 
 

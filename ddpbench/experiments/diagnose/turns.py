@@ -51,7 +51,9 @@ def brief(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
 
 
 def batches_to_replay(scene: Scene) -> int:
-    """As many as there is time to read, and no more than are of use; 0 where that is not worth it."""
+    """As many as there is time to read, and no more than are of use; 0 where that is not worth it, or the loader's pace not known."""
+    if not scene.batch_s:
+        return 0
     there_s = MOST_TO_FILL * scene.window_s
     batches = min(MOST_BATCHES, int(there_s / scene.batch_s))
     return batches if batches >= LEAST_BATCHES and scene.turn_s <= there_s else 0
