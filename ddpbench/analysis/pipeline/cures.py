@@ -14,7 +14,7 @@ from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.whatif.answer import gains
-from ddpbench.analysis.words import about, device_word
+from ddpbench.analysis.words import about, count, device_word
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.prediction import Change
@@ -86,7 +86,7 @@ def more_workers(patient: _Patient) -> Cure | None:
     if workers <= given.workers:
         return None
     return Cure(
-        f"{workers} workers",
+        count(workers, "worker"),
         f"{given.workers_wanted} would keep up, and the cores have work for {given.workers_of_use}",
         patient.run.command(workers=(config.workers, workers)),
         Change(workers=workers),
@@ -100,7 +100,7 @@ def fewer_workers(patient: _Patient) -> Cure | None:
     if not given.contended or workers >= given.workers:
         return None
     return Cure(
-        f"{workers} worker{'s' * (workers > 1)}",
+        count(workers, "worker"),
         f"{given.ranks * given.workers} workers take turns on {about(given.cores)} cores, and every turn costs",
         patient.run.command(workers=(config.workers, workers)),
         Change(workers=workers) if patient.knows_costs else None,
@@ -128,9 +128,9 @@ def more_cores(patient: _Patient) -> Cure | None:
     if wanted is None or given.ranks * wanted <= given.cores:
         return None
     workers = max(given.workers, given.workers_wanted or 0)
-    with_workers = f" and {workers} workers" if workers > given.workers else ""
+    with_workers = f" and {count(workers, 'worker')}" if workers > given.workers else ""
     return Cure(
-        f"{ceil(wanted)} cores{with_workers} a {patient.on}",
+        f"{count(ceil(wanted), 'core')}{with_workers} a {patient.on}",
         f"loading as fast as the {patient.on} trains takes so many; the cores here are {about(given.cores / given.ranks)} a {patient.on}",
         change=Change(cores_per_gpu=ceil(wanted), workers=workers),
     )
