@@ -119,7 +119,7 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
     try:
         with opened(config("dali-cpu", tree)) as live:
             take(live, 1)
-            garbage = [live._host._supply._turns]  # type: ignore[attr-defined]
+            garbage = [live.host._supply._turns]  # type: ignore[attr-defined]
             garbage.append(garbage)
         del live, garbage
         collate = Collate(Stopwatch())

@@ -8,7 +8,7 @@ from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import Loader
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
-from ddpbench.experiments.diagnose.turns import batches_to_replay
+from ddpbench.experiments.diagnose.turns import MOST_TO_FILL, batches_to_replay
 from ddpbench.experiments.together import on_rank_zero
 from ddpbench.record.diagnosis import Alone
 
@@ -41,5 +41,5 @@ def _has_others(scene: Scene) -> bool:
     return scene.ground.world.size > 1
 
 
-ON_ALL_RANKS = Experiment("alone", "measuring the loader alone", measure_on_all_ranks, 1.0, WINDOWS)
+ON_ALL_RANKS = Experiment("alone", "measuring the loader alone", measure_on_all_ranks, 1.0, WINDOWS + MOST_TO_FILL)
 ON_ONE_RANK = Experiment("alone_single", "measuring the loader on one rank alone", measure_on_one_rank, 1.0, WINDOWS, is_needed=_has_others)
