@@ -41,10 +41,11 @@ def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[T
     tried = any(each.measured for each in on_record.values())
     yield from inked([f"what may help, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
     for cure in found:
-        why, is_next = cure.why if verbose or not cure.command else "", cure.command == following
         outcome = on_record.pop(cure.change.words, None) if cure.change else None
         foretold = _told(outcome) if outcome else _predicted(predicted(case, run, cure.change)) if cure.change else ""
-        yield from _line(cure.name, [foretold, why or ("" if foretold else cure.why), NEXT if cure.command and is_next else ""], page)
+        why = cure.why if verbose or not (foretold and cure.command) else ""
+        is_next = bool(cure.command) and cure.command == following
+        yield from _line(cure.name, [foretold, why, NEXT if is_next else ""], page)
         yield from inked(command("    ", cure.command, page) if cure.command and not is_next else [])
     for name, outcome in on_record.items():
         yield from _line(name, [_told(outcome)], page)

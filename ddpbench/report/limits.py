@@ -57,9 +57,8 @@ def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: P
     known, unit = _parts(record, found, diagnosis), f"{rate(record)} a {device}"
     pairs = _side_by_side(known, page)
     if verbose or max(len(line) for line in pairs) > page.width:
-        notes = [[part.note] if verbose else [] for part in known]
-        heading = ["what each part gives", unit, f"of the {device}'s", *([""] if verbose else [])]
-        lines = _fitting([heading, *([*part.cells, *note] for part, note in zip(known, notes, strict=True))], page)
+        rows = [["what each part gives", unit, f"of the {device}'s", ""], *([*part.cells, part.note] for part in known)]
+        lines = _fitting(rows, page) if verbose else columns([row[:-1] for row in rows], "<>>", page)
         yield from inked(lines[:1], LABEL)
         for line, part in zip(lines[1:], known, strict=True):
             yield from inked([line], part.style)
@@ -205,6 +204,6 @@ def _of(value: float, device: float | None) -> str:
 
 
 def _fitting(rows: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """The table; without the notes of its fourth column where the page is too narrow for them."""
-    lines = columns(rows, "<>><"[: len(rows[0])], page)
-    return lines if max(map(len, lines)) <= page.width else columns([row[:3] for row in rows], "<>>", page)
+    """The table; without its last column where the page is too narrow for it."""
+    lines = columns(rows, "<>><", page)
+    return lines if max(map(len, lines)) <= page.width else columns([row[:-1] for row in rows], "<>>", page)
