@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import resolve
 from ddpbench.workloads.catalogue import WORKLOADS, find, is_workload
+from ddpbench.workloads.copied import copied
 from ddpbench.workloads.cost import cost
 from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
@@ -64,6 +65,23 @@ def test_counting_leaves_the_model_alone() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_a_copy_has_the_same_weights_and_shares_none(device: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model[1].weight = model[0].bias  # one parameter under two names
+    model[0].weight.requires_grad_(False)
+    twin = copied(model, torch.device(device))
+    for (name, own), there in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+        assert there.device.type == device
+        assert there.data_ptr() != own.data_ptr(), name
+        assert torch.equal(there.cpu(), own), name
+    assert twin[1].weight is twin[0].bias
+    assert not twin[0].weight.requires_grad
+    with torch.no_grad():
+        twin[1].running_mean.add_(1)
+    assert not model[1].running_mean.any()
 
 
 def test_vgg16_is_the_published_one() -> None:

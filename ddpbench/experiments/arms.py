@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from ddpbench.training.parked import Parked
 from ddpbench.training.profile import kernel_ms
 from ddpbench.training.session import LEAST_WARM_UP, WARMUP_LIMIT_S, Session, first_step_patience_s
 from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads.copied import copied
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10
@@ -133,7 +133,7 @@ class Arm:
             loss_of.register_forward_hook(self._clear_away)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
-            own = copy.deepcopy(model) if self._shares_weights else model
+            own = copied(model, self._world.device.torch) if self._shares_weights else model
             self._session = Session(self.config, own, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
             loader.close()

@@ -5,7 +5,6 @@ A rank that runs out of memory between two collectives would leave the others wa
 
 from __future__ import annotations
 
-import copy
 import gc
 from functools import partial
 
@@ -26,6 +25,7 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.placed import compiled, on_device
 from ddpbench.training.precision import autocast
+from ddpbench.workloads.copied import copied
 from ddpbench.workloads.spec import WorkloadSpec
 
 TRIAL = "trying a step alone"
@@ -71,7 +71,7 @@ def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: L
     """
     device, spec = world.device, PRECISIONS[config.precision]
     set_for_training(spec.tf32)
-    model = on_device(copy.deepcopy(model), config, device)
+    model = on_device(copied(model, device.torch), config, device)
     runnable = compiled(model, config)
     images, labels = loader.next_batch(lambda: None)
     beside = [_after_an_update(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]

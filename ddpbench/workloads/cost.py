@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import resolve
 from ddpbench.workloads.catalogue import find
+from ddpbench.workloads.copied import copied
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def cost(model: nn.Module, input_shape: tuple[int, ...]) -> Cost:
 
     Takes 0.1 to 1.5 s of one core; ``model`` itself is not touched. Raises UsageError where the model cannot take such inputs.
     """
-    twin = _meta_twin(model)
+    twin = copied(model, torch.device("meta")).train()
     samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm refuses a single value a channel
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     try:
@@ -48,13 +48,6 @@ def cost(model: nn.Module, input_shape: tuple[int, ...]) -> Cost:
         raise UsageError(f"the model cannot take {what}: {problem}", "choose another --image-size") from problem
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return Cost(parameters, counter.get_total_flops() / batch)
-
-
-def _meta_twin(model: nn.Module) -> nn.Module:
-    """A copy of ``model`` whose tensors have shapes and no storage."""
-    parameters = {id(own): nn.Parameter(own.detach().to("meta"), own.requires_grad) for own in model.parameters()}
-    buffers = {id(own): own.to("meta") for own in model.buffers()}
-    return copy.deepcopy(model, parameters | buffers).train()
 
 
 def _convolution_backward(
