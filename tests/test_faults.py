@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import imagery
+import psutil
 import pytest
 
 from ddpbench.record.record import Job, Record, load
@@ -122,6 +124,21 @@ def test_a_hang_names_the_late_rank_its_step_and_its_stack(faulty: Callable[...,
     assert "_hang (misbehaving.py" in done.stderr
     record = only_record(results)
     assert (record.status, record.fault and record.fault.rank) == ("hung", rank)
+
+
+def test_a_worker_that_hangs_is_named(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    tree = imagery.image_tree(tmp_path / "tree")
+    words = ["resnet18", *SMALL, "-b", "2", "--image-size", "32", "--rounds", "100000", "--loader", "torch", "-j", "2"]
+    running = start([*PLAIN, *words, "--data-dir", str(tree), "--hang-timeout", "4", "-o", str(results)])
+    running.until(lambda: any(record.rounds for path in results.glob("*.json") if path.stat().st_size for record in load(path).records))
+    worker = psutil.Process(running.pid).children()[1]
+    worker.suspend()
+    done = running.wait(4 + PROMPTLY_S)
+    assert done.returncode == 124
+    (error,) = errors(done.stderr)
+    assert re.match(r"hung on rank 0 \(.*\) at step \d+ \(data\): no progress for \d+ s", error)
+    assert f"; loader worker {worker.pid} (stopped) owes it a batch; " in done.stderr
+    assert running.left_behind() == []
 
 
 def test_a_nan_loss_ends_invalid_without_a_figure(faulty: Callable[..., Any], results: Path) -> None:

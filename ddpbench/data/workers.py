@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import psutil
 import torch
 from torch.utils.data import DataLoader
 
@@ -106,6 +108,16 @@ class Workers:
 
     def worker_pids(self) -> list[int]:
         return [process.pid for process in self._processes if process.pid is not None]
+
+    def owed_by(self) -> str:
+        """Which worker has the next batch to give, and what the system says of it; nothing where this process makes its own."""
+        if not self._processes:
+            return ""
+        stream: Any = self._batches  # there is no public way
+        with suppress(KeyError, psutil.Error):  # it has given it meanwhile, or died
+            worker = psutil.Process(stream._workers[stream._task_info[stream._rcvd_idx][0]].pid)
+            return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHARED_MEMORY} full?"
+        return ""
 
     def close(self) -> None:
         if self._processes:

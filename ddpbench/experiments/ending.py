@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from types import FrameType
+from typing import NoReturn, TypeVar
 
+from ddpbench.data.workers import Workers
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.journal import Journal, close_file
 from ddpbench.experiments.raised import raised
@@ -31,6 +33,9 @@ GRACE_S = 1.0
 
 LOST_PEER = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re.IGNORECASE)
 """What torch says on the ranks that a dead one leaves behind."""
+
+
+Kind = TypeVar("Kind")
 
 
 class Ending:
@@ -107,7 +112,7 @@ class Ending:
         """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
         try:
             self._board.must_answer()
-            self._board.pin(f"stack/{self._world.rank}", main_thread_stack())
+            self._board.pin(f"stack/{self._world.rank}", main_thread_stack() + _worker_behind())
             time.sleep(GRACE_S)
             marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
         except (RuntimeError, OSError):
@@ -146,7 +151,7 @@ class Ending:
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
         elif short := self._world.device.shortage(problem):
-            arm = _arm_of(problem)
+            arm = _owner(Arm, traceback.walk_tb(problem.__traceback__))  # whose turn it was
             at_batch = f" at batch {arm.config.batch_size}" if arm else ""
             others = "; the same command goes on with the other cells" if arm and self._goes_on else ""
             kind = BenchError if mark.step or self._goes_on else DoesNotFit
@@ -282,7 +287,15 @@ def _still_running(path: Path) -> bool:
     return any(record.status == "running" for record in _records_in(path))
 
 
-def _arm_of(problem: BaseException) -> Arm | None:
-    """The arm whose turn it was when ``problem`` was raised; None outside of a turn."""
-    owners = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(problem.__traceback__))
-    return next((owner for owner in owners if isinstance(owner, Arm)), None)
+def _worker_behind() -> str:
+    """The loader worker that the main thread waits for, where it waits for one."""
+    here = sys._current_frames().get(threading.main_thread().ident or 0)
+    loader = _owner(Workers, traceback.walk_stack(here))
+    owing = loader.owed_by() if loader else ""
+    return owing and f"; {owing}"
+
+
+def _owner(kind: type[Kind], frames: Iterator[tuple[FrameType, int]]) -> Kind | None:
+    """The first object of that kind whose method is among ``frames``."""
+    owners = (frame.f_locals.get("self") for frame, _ in frames)
+    return next((owner for owner in owners if isinstance(owner, kind)), None)
