@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
 from ddpbench.analysis.judge import judge
-from ddpbench.analysis.pipeline.cures import WORTH_IT, Cure
+from ddpbench.analysis.pipeline.cures import WORTH_IT, Cure, first_command
 from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.loading import CoreUse
-from ddpbench.record.record import Job, LaunchGap, Record
+from ddpbench.record.record import Job, LaunchGap, Record, load
 from ddpbench.record.verdict import CAUSES, VERDICTS, Verdict
+
+KEPT = Path(__file__).parent.parent / "results" / "h200"
 
 
 def verdict_of(job: Job) -> Verdict:
@@ -72,7 +75,19 @@ def test_too_few_cores_say_that_no_number_of_workers_helps_and_what_does() -> No
     assert "no number of workers can feed 4 GPUs from 16 cores" in found.why
     assert "read 0.1, decode 5.9, augment 2.1, collate 1" in found.why
     names = [cure.name for cure in cures_of(job)]
-    assert names == ["--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu", "54 cores and 61 workers a GPU"]
+    assert names == ["54 cores and 61 workers a GPU", "--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu"]
+
+
+def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> None:
+    too_few_cores = cures_of(load(KEPT / "diagnose-resnet50-2gpu-no-verify.json"))
+    gains = [cure.gain or 0.0 for cure in too_few_cores]
+    assert gains == sorted(gains, reverse=True)
+    assert first_command(too_few_cores).endswith("--loader torch,dali-gpu"), "14 workers help, and less"
+    too_few_workers = cures_of(load(KEPT / "diagnose-resnet50-2gpu.json"))
+    assert first_command(too_few_workers).endswith("--workers 8,14")
+    gains = [cure.gain or 0.0 for cure in too_few_workers]
+    assert gains[0] < gains[1]
+    assert gains[1:] == sorted(gains[1:], reverse=True)
 
 
 def test_workers_are_offered_as_many_as_the_cores_have_work_for() -> None:

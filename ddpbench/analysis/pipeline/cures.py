@@ -46,12 +46,22 @@ class Cure:
 
 
 def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
-    """Those that apply, the ones for the verdict's own cause first; without those of which no gain is predicted, and that one knows of."""
+    """Those that apply: the ones for the verdict's own cause, then the others, of which the one that promises most comes first.
+
+    Without those of which no gain is predicted, and that one knows of.
+    """
     patient, weigh = _Patient(run, case, supply(case)), gains(case, run)
-    named = OF_CAUSE.get(found.cause, ()) if found.kind == "data-bound" else OF_KIND[found.kind]
-    chosen = {offer: offer(patient) for offer in (*named, *(GENERAL if found.kind == "data-bound" else ()))}
-    weighed = {offer: replace(cure, gain=weigh(cure.change)) if cure.change else cure for offer, cure in chosen.items() if cure}
-    return [cure for offer, cure in weighed.items() if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
+
+    def worth_it(offers: Iterable[Offer]) -> list[Cure]:
+        applying = ((offer, cure) for offer in offers if (cure := offer(patient)))
+        weighed = ((offer, replace(cure, gain=weigh(cure.change)) if cure.change else cure) for offer, cure in applying)
+        return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
+
+    if found.kind != "data-bound":
+        return worth_it(OF_KIND[found.kind])
+    named = OF_CAUSE.get(found.cause, ())
+    others = worth_it(offer for offer in GENERAL if offer not in named)
+    return [*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))]
 
 
 @dataclass(frozen=True)
