@@ -81,7 +81,7 @@ def test_one_more_than_allowed_ends_the_run_by_its_name(loader: str, tree: Path)
     with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as told:
         take(live, 6)
     assert told.value.message.startswith(f"cannot read the image '{last}': ")
-    assert told.value.message.endswith("not an image, after 2 others that were left out")
+    assert told.value.message.endswith("not an image, after 2 others left out")
     assert told.value.hint.startswith("--skip-bad 2 leaves out no more")
 
 

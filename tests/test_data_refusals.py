@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import imagery
 import numpy as np
@@ -126,6 +129,39 @@ def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str
     data_dir = {"": None, "tree": tree, "cifar": cifar}.get(where, tmp_path / where)
     with pytest.raises(UsageError, match=says):
         check(config(loader, data_dir), dataset, classes, 1)
+
+
+@pytest.mark.parametrize(("loader", "dataset"), [("tensor", "mnist"), ("torch", "cifar10"), ("torch", "imagenet")])
+def test_a_folder_that_cannot_be_looked_into_is_named(loader: str, dataset: str, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 100)
+    with pytest.raises(UsageError, match=f"cannot read '{folder}.*': File name too long"):
+        check(config(loader, folder), dataset, 1000 if dataset == "imagenet" else 10, 1)
+
+
+def test_a_file_that_cannot_be_read_is_no_damaged_one(tmp_path: Path) -> None:
+    images = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    images.unlink()
+    images.symlink_to("/proc/self/mem")
+    with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
+        check(config("tensor", tmp_path), "mnist", 10, 1)
+
+
+class Program:
+    """A pickle of it makes a folder where it is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_batch_of_cifar10_is_data_and_no_program(tmp_path: Path) -> None:
+    batch = imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "data_batch_2"
+    batch.write_bytes(pickle.dumps({b"data": Program(tmp_path / "made")}))
+    with pytest.raises(UsageError, match=r"data_batch_2' is no CIFAR-10 batch: it asks for posix.mkdir, and is no array"):
+        check(config("torch", tmp_path), "cifar10", 10, 1)
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_loader_that_needs_a_gpu_is_refused_without_one(tree: Path) -> None:

@@ -12,6 +12,7 @@ from ddpbench.data import folder, sets
 from ddpbench.data.catalogue import find
 from ddpbench.data.fetch import fetch
 from ddpbench.data.shared_memory import refuse_little
+from ddpbench.data.unreadable import readable
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
@@ -28,10 +29,11 @@ def check(config: Config, dataset: str, classes: int, world_size: int) -> None:
     """
     spec = find(config.loader or "")
     _check_loader(spec, dataset, config.device)
-    if spec.own:
-        _check_own(config)
-    elif spec.reads_files:
-        _check_data(config, dataset, classes, world_size)
+    with readable():
+        if spec.own:
+            _check_own(config)
+        elif spec.reads_files:
+            _check_data(config, dataset, classes, world_size)
     held_out = HELD_OUT_BYTES if _decodes_held_out(spec, config, dataset) else 0
     if spec.shared_bytes or held_out:
         refuse_little(config, spec.shared_bytes, held_out, 1 if dataset == "mnist" else 3)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 from typing import Any
 
 from ddpbench.data.arrays import Arrays, Part
+from ddpbench.data.unreadable import readable
 from ddpbench.record.errors import UsageError
 
 SIDE, CLASSES = 32, 10
+ARRAYS = frozenset({"numpy._reconstruct", "numpy._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"})
+"""What a pickled array is made by, in numpy of any version, without the modules between."""
+
 LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are needed, as torchvision.datasets.CIFAR10 lays them out"
 _PATTERN: dict[Part, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
 _WHOLE: dict[Part, list[str]] = {"train": [f"data_batch_{number}" for number in range(1, 6)], "held-out": ["test_batch"]}
@@ -37,9 +42,20 @@ def read(directory: str, part: Part) -> Arrays:
     return Arrays(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
 
 
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays, and nothing else that a pickle may name: the folder is often somebody else's, and a pickle can be any program."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module.partition('.')[0]}.{name}" not in ARRAYS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and is no array")
+        return super().find_class(module, name)
+
+
 def _unpickle(file: Path) -> dict[bytes, Any]:
+    with readable():
+        content = file.read_bytes()
     try:
-        batch: dict[bytes, Any] = pickle.loads(file.read_bytes(), encoding="bytes")
+        batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         if b"fine_labels" in batch:
             raise ValueError("it is of CIFAR-100")
         if batch[b"data"].shape != (len(batch[b"labels"]), 3 * SIDE * SIDE) or batch[b"data"].dtype != "uint8":

@@ -10,10 +10,10 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
 from ddpbench.data import sets
 from ddpbench.data.made_folder import is_made
+from ddpbench.data.unreadable import refuse_unreadable
 from ddpbench.record.errors import UsageError
 
 JPEG = (".jpg", ".jpeg")
@@ -149,19 +149,15 @@ def _folders_in(root: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as problem:
-        _refuse(problem)
+        refuse_unreadable(problem)
 
 
 def _files(folder: Path) -> Iterator[str]:
     """Every file below ``folder``, by name; of hidden ones those that seem to be images: systems leave others behind."""
-    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=refuse_unreadable, followlinks=True):
         folders.sort()
         yield from (os.path.join(parent, name) for name in sorted(names) if not name.startswith(".") or _is_image(name))
 
 
 def _is_image(file: str) -> bool:
     return file.lower().endswith(ENDINGS)
-
-
-def _refuse(problem: OSError) -> NoReturn:
-    raise UsageError(f"cannot read '{problem.filename}': {problem.strerror}") from problem

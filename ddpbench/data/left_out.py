@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddpbench.analysis.words import count
 from ddpbench.machine.say import print_note
 from ddpbench.record.errors import BenchError
 
@@ -31,6 +32,6 @@ class LeftOut:
     def one_too_many(self, problem: BenchError) -> BenchError:
         """The error of a file that may not be left out, with how many were."""
         others = len(self._seen - {problem.message})
-        after = f", after {others:,} others that were left out" if others else ""
+        after = f", after {count(others, 'other')} left out" if others else ""
         spent = f"--skip-bad {self._allowed} leaves out no more: repair the file, take it away, or give a larger number"
         return BenchError(f"{problem.message}{after}", spent if self._allowed else problem.hint)

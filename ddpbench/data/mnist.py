@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpbench.data.arrays import Arrays, Part
+from ddpbench.data.unreadable import readable
 from ddpbench.record.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """The array of bytes in ``file``: a magic number, the length of every dimension, the bytes (yann.lecun.com/exdb/mnist)."""
     import numpy as np
 
+    with readable():
+        content = file.read_bytes()
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as problem:
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
+    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
         raise _damaged(file, f"cannot be unpacked, {problem}") from problem
     header = 4 * (1 + dimensions)
     if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < header:
