@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import imagery
 import msgspec
+import numpy as np
 import pytest
 from test_faults import TESTS, TORCHRUN
 
@@ -188,6 +190,33 @@ def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], r
     assert FILE in error
     assert ("torch 1.0" if change == "version" else "another command") in error
     assert (results / FILE).read_bytes() == before
+
+
+@pytest.mark.slow
+def test_rounds_on_other_data_or_other_threads_are_not_of_one_figure(launch: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    digits = imagery.mnist(tmp_path / "digits", packed=False)
+    words = [*PLAIN, "sweep", "mnist-cnn", "--loader", "tensor", "--data-dir", str(digits), "-b", "10", "--epochs", "1", "--rounds", "2"]
+    words += ["--device", "cpu", "-o", str(results)]
+    one, two = {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}
+    assert launch(words, env=one).returncode == 0
+    (path,) = results.glob("cpu/*.json")
+    job = load(path)
+    job.records[0].rounds.pop()
+    save(job, path)
+    done = launch(words, env=two)
+    assert done.returncode == 2
+    assert "was measured with OMP_NUM_THREADS=1, and here it is 2" in done.stderr
+    raw = digits / "MNIST" / "raw"
+    imagery.idx(raw / "train-images-idx3-ubyte", np.zeros((40, 28, 28)))
+    imagery.idx(raw / "train-labels-idx1-ubyte", np.arange(40) % 10)
+    done = launch(words, env=one)
+    assert done.returncode == 2
+    assert f"the data have 40 images, and had {imagery.MNIST_IMAGES} when these trainings began" in done.stderr
+    assert len(load(path).records[0].rounds) == 1
+    imagery.idx(raw / "train-images-idx3-ubyte", np.zeros((imagery.MNIST_IMAGES, 28, 28)))
+    imagery.idx(raw / "train-labels-idx1-ubyte", np.arange(imagery.MNIST_IMAGES) % 10)
+    assert launch(words, env=one).returncode == 0
+    assert len(load(path).records[0].rounds) == 2
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.brief import TURNS, Brief, whole_turns
-from ddpbench.experiments.earlier import NOTHING, Earlier
+from ddpbench.experiments.earlier import ELSEWHERE, NOTHING, Earlier
 from ddpbench.experiments.legs import Legs
 from ddpbench.experiments.shelf import BEGINNING
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
@@ -32,7 +32,8 @@ from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
-from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Round
 from ddpbench.record.trace import Trace
@@ -102,6 +103,7 @@ class Arm:
         self._session: Session | None = None
         self._parked: Parked | None = None
         self._steps = terms.earlier.steps  # a round
+        self._images_before = terms.earlier.images
         self._in_flight = 0
         self._steps_before = 0  # in earlier sessions, each of which reads the files from the first on
 
@@ -133,6 +135,7 @@ class Arm:
             loss_of.register_forward_hook(self._clear_away)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
+            self._refuse_other_data("images", self._images_before, self.data.images)
             own = copied(model, self._world.device.torch) if self._shares_weights else model
             self._session = Session(self.config, own, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
@@ -234,6 +237,7 @@ class Arm:
         session.plan(self._steps, steps_an_epoch, stand.parked.update)
         torch.manual_seed(seed)
         if stand.epochs:
+            self._refuse_other_data("steps an epoch", sum(trace.steps for trace in stand.traces) // stand.epochs, steps_an_epoch)
             session.go_on_from(stand.parked)
             self._world.device.set_random_state(stand.random)
         elif self._beside:
@@ -241,6 +245,11 @@ class Arm:
         if self._legs:
             return self._legs.train(session, index, stand, steps_an_epoch)
         return session.round(self._steps, drain_s=0.0)
+
+    def _refuse_other_data(self, what: str, before: int | None, now: int | None) -> None:
+        """Rounds on other data are not of one figure."""
+        if before and before != now:
+            raise UsageError(f"the data have {now or 0:,} {what}, and had {before:,} when these trainings began", ELSEWHERE)
 
     def round_is_kept(self, index: int) -> None:
         """Nobody needs any more what was laid down of it."""
@@ -250,8 +259,9 @@ class Arm:
     def _note_rereading(self) -> None:
         """Files that were read before come from the page cache: the figure says nothing of the storage."""
         assert self._session is not None
-        if self._spec.dataset != "imagenet":
-            return  # it lies in memory, and says nothing of storage ever
+        loader = find(self.config.loader or "")
+        if self._spec.dataset != "imagenet" or not loader.reads_files or loader.own or loader.name == REPLAY:
+            return  # it lies in memory, and says nothing of storage ever, or nobody knows what is read
         read = (self._steps_before + self._session.steps_trained) * (self.config.batch_size or 0) * self._world.size
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, recycled=True)

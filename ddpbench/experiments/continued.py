@@ -8,16 +8,14 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddpbench.experiments.earlier import Earlier
+from ddpbench.analysis.cores import given_threads
+from ddpbench.experiments.earlier import ELSEWHERE, Earlier
 from ddpbench.experiments.journal import Journal, new_job
 from ddpbench.record.config import measured
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job, Move, Record, load, slug
 from ddpbench.record.request import Request
-
-ELSEWHERE = "move it away, or choose another folder with -o DIR"
-"""What to do with a journal that is not to be gone on with."""
 
 VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
 
@@ -73,6 +71,9 @@ def refuse_another(job: Job, new: Job, path: Path) -> None:
             raise UsageError(
                 f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}", ELSEWHERE
             )
+    before, now = (given_threads(each.records[0]) for each in (job, new))
+    if ours.device_type == "cpu" and before != now:
+        raise UsageError(f"'{path}' was measured with OMP_NUM_THREADS={before or ''}, and here it is {now or 'not set'}", ELSEWHERE)
     if [place.device for place in theirs.places] != [place.device for place in ours.places]:
         raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.places[0].device}", ELSEWHERE)
 

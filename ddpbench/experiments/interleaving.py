@@ -37,11 +37,13 @@ def interleave(
     """
     last: float = inf
     begun: set[int] = set()
+    late: set[int] = set()
     for index, turn in schedule([arm.config.rounds for arm in arms], at_once):
         arm = arms[index]
-        if arm.over or turn in arm.done or turn > last:
+        if arm.over or turn in arm.done or turn > last or index in late:
             continue
         if not in_time(index):
+            late.add(index)
             last = turn if even and index in begun else last
             continue
         try:

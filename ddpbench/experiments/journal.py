@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddpbench.analysis.history import earlier_runs, repeated
 from ddpbench.analysis.judge import judge_all
-from ddpbench.machine.say import print_error
+from ddpbench.machine.say import print_error, print_note
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, Status
 from ddpbench.record.files import write_whole
@@ -33,13 +33,15 @@ class Journal:
         self.save()
 
     def save(self) -> None:
-        """Writes what is known. A full disk must not end the run: it is said at the end, and the old file stays whole."""
+        """Writes what is known. A full disk must not end the run: it is said once, and at the end, and the old file stays whole."""
         with self._lock:
+            before, self.unsaved = self.unsaved, ""
             try:
                 save(self.job, self.path)
-                self.unsaved = ""
             except OSError as problem:
                 self.unsaved = not_saved(self.path, problem)
+        if self.unsaved and not before:
+            print_note(f"{self.unsaved}; it is tried again after every round")
 
     def add(self, index: int, measured: Round, **learned: object) -> None:
         """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
@@ -130,7 +132,7 @@ def print_and_write(job: Job, path: Path | None, output: Output, render: Render,
     except OSError as problem:
         unsaved = "; ".join(filter(None, [unsaved, not_saved(output.json, problem)]))
     if unsaved:
-        print_error(BenchError(unsaved, "the figures above are whole; free some space and run again to keep them"))
+        print_error(BenchError(unsaved, "the figures above are whole: keep them, for what is not on disk would be measured anew"))
     return unsaved
 
 

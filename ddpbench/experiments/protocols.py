@@ -27,7 +27,7 @@ SHORT: dict[str, Any] = {
 
 def t4_tensor_cores(quick: bool) -> list[Cell]:
     """Three square Linear layers, and a small CNN on MNIST. The optimizer of the CNN is open: plain SGD, as the workload has it."""
-    products = _common(150, rounds=5, set_to_none=False, loader=SYNTHETIC, validate=False)
+    products = _common(150, rounds=5, batch_size=512, set_to_none=False, loader=SYNTHETIC, validate=False)
     digits = _common(epochs=20, rounds=1, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
     gemm, batches = "gemm-mlp", (512, 1024)
     if quick:

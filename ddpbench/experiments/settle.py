@@ -10,7 +10,7 @@ from ddpbench.data.made import MADE
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
-from ddpbench.record.loaders import REPLAY, SYNTHETIC
+from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 
@@ -41,6 +41,8 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
     }
     unset: dict[str, Any] = {name: value for name, value in automatic.items() if getattr(config, name) is None}
     known: dict[str, Any] = {"precision": precision(config.precision).name, "device": "cuda" if cuda else "cpu"}
+    if spec_of(loader).threaded and config.workers == 0:
+        known["workers"] = 1  # it makes no batch in the trainer's own
     if loader == REPLAY:
         known["pin_memory"] = True  # in nothing else its batches wait
     return msgspec.structs.replace(config, **known, **unset)

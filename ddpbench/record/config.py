@@ -124,7 +124,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Annotated[int, Positive] | None,
         Flag(MEASURING, "epochs a round in place of --steps, and validation after it", automatic="none", sweep=False),
     ] = None
-    rounds: Annotated[Annotated[int, Positive], Flag(MEASURING, "timed rounds", sweep=False)] = 5
+    rounds: Annotated[Annotated[int, Meta(ge=1, le=100_000)], Flag(MEASURING, "timed rounds", sweep=False)] = 5
     fresh: Annotated[
         bool | None,
         Flag(MEASURING, "every round is a training from the start", automatic="on in sweep, reproduce and crossover", sweep=False),
