@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import ladders
 import pytest
@@ -12,6 +13,7 @@ from ddpbench.analysis.scaling.arms import Arms, arms_of
 from ddpbench.analysis.scaling.ladder import ladder
 from ddpbench.analysis.scaling.overlap import overlap_of
 from ddpbench.analysis.scaling.traffic import traffic
+from ddpbench.analysis.scaling.verdict import found_of, verdict
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,
     CONTENTION,
@@ -124,6 +126,20 @@ def test_a_smaller_batch_is_a_loss_of_strong_scaling() -> None:
     assert list(lost) == [SMALLER_BATCH, CONTENTION, ALL_REDUCE, STRAGGLER, DDP, RESIDUAL]
     assert lost[SMALLER_BATCH] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # what no phase holds is not shared
     assert lost[ALL_REDUCE] == pytest.approx(1.9, rel=0.02)
+
+
+def test_a_loss_is_the_greatest_only_where_its_interval_says_so() -> None:
+    made = ladders.network()
+    way = way_of(made)
+    greatest, other = way.greatest, next(term for term in way.terms if term.name == CONTENTION)
+    assert way.tells_apart(greatest, other)
+    unsure = replace(other, images_per_s=0.9 * greatest.images_per_s, reach=-0.2 * greatest.images_per_s)
+    assert not way.tells_apart(greatest, unsure)
+    found = found_of(made, arms(made))
+    assert found is not None
+    vague = replace(found, way=replace(way, terms=[unsure if term is other else term for term in way.terms]))
+    assert verdict(vague).kind == "inconclusive"
+    assert f"whether {greatest.name} or {CONTENTION} takes most" in verdict(vague).says
 
 
 def test_two_nodes_that_wait_for_gradients_wait_for_their_network() -> None:

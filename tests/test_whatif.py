@@ -81,6 +81,20 @@ def test_on_processors_loading_and_training_share_the_cores() -> None:
     assert gain(job, cores_per_gpu=4, workers=2) == pytest.approx(101.6 / 62.4, rel=0.06)
 
 
+def test_a_trainer_that_loads_trains_all_the_same_beside_another_loader() -> None:
+    """What loading takes of it goes, and not its training: 62.4 ms of a core for 8 images, and 8 to decode them in threads."""
+    job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0})
+    assert job.diagnosis is not None
+    job.diagnosis.alone = [replace(each, main_cpu_s=each.cpu_s) for each in job.diagnosis.alone]
+    threads = [replace(alone_of(rank, 900.0, 8, {"decode": 1.0}), loading=None) for rank in range(2)]
+    job.diagnosis.candidates = [Candidate(loader="dali-cpu", workers=1, alone=threads)]
+    found = asked(job, loader="dali-cpu")
+    assert found.before.trainer_cpu
+    assert found.after.trainer_cpu
+    assert found.after.trainer_cpu.points[0][1] == pytest.approx(found.before.trainer_cpu.points[0][1], rel=0.01)
+    assert found.price.after.step >= found.before.trainer_cpu.points[0][1] + 8 * 0.001
+
+
 def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
     even = diagnosis(1500.0, cpu_ms={"decode": 9.0, "augment": 1.0})
     assert gain(even, prefetch=8) == pytest.approx(1, abs=0.01)

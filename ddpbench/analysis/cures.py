@@ -102,7 +102,7 @@ def more_evidence(run: Rerun, case: Case) -> str:
         return fewer_at_once(run)
     if case.around.diagnosis is not None:
         usual_s = DIAGNOSIS_S if "--no-verify" in run.typed else DIAGNOSIS_S + PROOF_S
-        return run.diagnose(time_limit=(ceil(2 * (run.record.config.time_limit or usual_s)),))
+        return run.diagnose(time_limit=(ceil(max(usual_s, 2 * (run.record.config.time_limit or usual_s))),))
     return more_rounds(run)
 
 

@@ -62,7 +62,7 @@ def use(job: Job, page: Page) -> Iterator[Text]:
         return
     winner = best(found)
     if winner is None or winner.measured is None:
-        tried = any(each.failed or each.measured for each in found)
+        tried = any(each.failed or (each.measured and each.measured.has_interval) for each in found)
         if tried or not any(each.prediction.gain is not None and can_be_tried(each.prediction.change) for each in found):
             why = "nothing that was tried is measurably faster" if tried else "no gain is predicted of anything that can be tried here"
             yield from inked(sentence("use    ", f"the setting as it is: {why}", page), LABEL, 3)

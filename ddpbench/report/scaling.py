@@ -75,7 +75,9 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
     )
     rounds = f"up to {count(config.rounds, 'round')}, interleaved"
     where = [place(top.environment), *filter(None, [travel(top.environment)])]
-    yield from inked(flow("", [*where, shared, f"torch {top.environment.software.torch}", rounds], page))
+    fed = next((record.config.loader for record in job.records if record.label == WITH_DATA), None)
+    batches = f"batches that lie on the device; loader {fed} in one arm, '{WITH_DATA}'" if fed else "batches that lie on the device"
+    yield from inked(flow("", [*where, shared, batches, f"torch {top.environment.software.torch}", rounds], page))
 
 
 def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:

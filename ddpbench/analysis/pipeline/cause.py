@@ -214,7 +214,7 @@ def too_few_cores(case: _Asked) -> Cause | None:
         f"no number of workers can feed {case.all_of_them} from {about(given.cores)} cores; "
         f"an {case.item} costs {about(1000 * (given.image_s or 0.0))} ms of a core: "
         f"{', '.join(f'{stage} {about(1000 * span)}' for stage, span in given.cost.cpu.items())}; "
-        f"{gives}; keeping up takes {about(given.cores_wanted or 0.0)} cores",
+        f"{gives}; keeping up takes {about(given.cores_wanted or 0.0)} cores a {case.device}",
     )
 
 

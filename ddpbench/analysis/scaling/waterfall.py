@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import hypot
 
 from ddpbench.analysis.compare import figure
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
@@ -66,6 +67,11 @@ class Waterfall:
     def greatest(self) -> Term:
         """The greatest loss."""
         return min(self.terms, key=lambda term: term.images_per_s)
+
+    @staticmethod
+    def tells_apart(greater: Term, less: Term) -> bool:
+        """Whether one loss is greater than another beyond what the intervals of both leave open."""
+        return less.images_per_s - greater.images_per_s > hypot(greater.reach or 0.0, less.reach or 0.0)
 
 
 def waterfall(arms: Arms) -> Waterfall | None:

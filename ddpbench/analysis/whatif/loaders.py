@@ -79,7 +79,7 @@ def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str
     batches = None if loader.threaded or len(told) < len(candidate.alone) else of_workers([told], now.batch)
     made = batches or of_turns(candidate.alone, loader.makers(candidate.workers))
     steps, longer = _steps_beside(now, candidate, patient)
-    image_cpu, trainer_cpu = _costs_of(now, candidate.alone, patient)
+    image_cpu, trainer_cpu = _costs_of(now, candidate, patient)
     return replace(
         now,
         loader=name,
@@ -119,13 +119,19 @@ def _wire(loader: str, other: str) -> float:
     return 0.0 if ours.on_device or theirs.on_device else theirs.value_bytes / ours.value_bytes
 
 
-def _costs_of(now: Situation, alone: Sequence[Alone], patient: Patient) -> tuple[Curve | None, Curve | None]:
+def _costs_of(now: Situation, candidate: Candidate, patient: Patient) -> tuple[Curve | None, Curve | None]:
     """An image's costs as those of the loader of ``now``, times what they differ by with nobody training."""
-    diagnosis, lent = patient.case.around.diagnosis, patient.lent.candidates.get((now.loader, None))
-    as_it_is = now.loader == patient.case.record.config.loader
+    record, diagnosis, lent = patient.case.record, patient.case.around.diagnosis, patient.lent.candidates.get((now.loader, None))
+    as_it_is = now.loader == record.config.loader
     present = (diagnosis.alone if diagnosis else []) if as_it_is else lent.alone if lent else []
+    workers = (record.config.workers or 0) if as_it_is else lent.workers if lent else 0
     if now.image_cpu is None or now.trainer_cpu is None or not present:
         return None, None
-    times = image_cpu_s(alone) / image_cpu_s(present)
-    more = now.batch * (handing_s(alone) - handing_s(present))
+    times = image_cpu_s(candidate.alone) / image_cpu_s(present)
+    more = now.batch * (_handing_s(candidate.loader, candidate.workers, candidate.alone) - _handing_s(now.loader, workers, present))
     return now.image_cpu.times(times), now.trainer_cpu.plus(max(more, -min(value for _, value in now.trainer_cpu.points)))
+
+
+def _handing_s(name: str, workers: int, alone: Sequence[Alone]) -> float:
+    """Nothing where the trainer makes its batches itself: what its thread takes then is making them."""
+    return handing_s(alone) if spec_of(name).makers(workers) or spec_of(name).resident else 0.0
