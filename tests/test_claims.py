@@ -208,6 +208,7 @@ def test_a_ratio_agrees_only_where_its_whole_interval_does() -> None:
     assert agrees(1.8, 2.5, 2.6) is True
     assert agrees(1.8, 1.01, 1.02) is False
     assert agrees(0.98, 1.01, 1.2) is None
+    assert agrees(1.0, 0.8, 1.3) is None, "from less to more: none lies between"
     assert Ratio("", 1.8, None).agrees is None
 
 

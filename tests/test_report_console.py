@@ -113,11 +113,12 @@ def test_a_closed_stdout_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_under_stdout_is_no_error() -> None:
-    argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=1)]
+def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
+    argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=2)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = "ddpbench: error: cannot write all of the output: No space left on device\nhint: free some space, and print it again\n"
+    assert (done.returncode, done.stderr) == (0, said)
 
 
 def test_printing_imports_neither_torch_nor_numpy() -> None:

@@ -96,7 +96,7 @@ def test_a_cell_without_memory_says_what_it_needed() -> None:
 
 def test_medians_come_with_intervals_where_rounds_differ() -> None:
     text = printed(PAGES["sweep"])
-    assert "time of a training (s), median (95% interval)" in text
+    assert "time of a training (s), median (95% interval of the mean)" in text
     assert "GPU memory of the process, by NVML (MiB), median" not in text, "a peak is no figure that rounds scatter about"
     alone = sweep_page(sweeps.job(sweeps.cell(seconds=(5.0,)), sweeps.cell(name="o2", seconds=(4.0,))))
     assert "median" not in alone
@@ -109,13 +109,32 @@ def test_too_few_rounds_have_no_interval() -> None:
         record.rounds = record.rounds[:2]
     assert "median" not in sweep_page(job)
     job.records[0].rounds = sweeps.published_vgg("V100").records[0].rounds
-    rows = table(sweep_page(job), "time of a training (s), median (95% interval)")
+    rows = table(sweep_page(job), "time of a training (s), median (95% interval of the mean)")
     assert rows[1] == ["128", "3.93 (3.32 to 4.59)", "3.07", "4.05"]
+
+
+def test_the_head_tells_the_rounds_that_there_are() -> None:
+    job = sweeps.published_vgg("V100")
+    assert "5 rounds of 20 steps each" in " ".join(sweep_page(job).split())
+    for record in job.records:
+        record.rounds = record.rounds[:3]
+    assert "3 of 5 rounds" in sweep_page(job)
+    job.records[0].rounds = job.records[0].rounds[:2]
+    assert "2 to 3 of 5 rounds" in sweep_page(job)
+
+
+def test_a_range_among_intervals_is_said_to_be_one() -> None:
+    job = sweeps.crossing_threads(rounds=5)
+    rows = table(printed(lambda console: render_crossover(job, console, None)), "time of a training")
+    assert not any("rounds:" in cell for row in rows for cell in row)
+    job.records[0].rounds = job.records[0].rounds[:2]
+    told = [cell for row in table(printed(lambda console: render_crossover(job, console, None)), "time of a training") for cell in row]
+    assert [cell.partition(":")[0] for cell in told if "rounds:" in cell] == ["0.9096 (2 rounds"]
 
 
 def test_no_accuracy_reaches_beyond_all() -> None:
     job = sweeps.job(*(sweeps.cell(name=name, accuracy=[0.97, 0.99, 1.0, 1.0, 0.98]) for name in ("fp32", "o2")))
-    rows = table(sweep_page(job), "accuracy on held-out data (%), median (95% interval)")
+    rows = table(sweep_page(job), "accuracy on held-out data (%), median (95% interval of the mean)")
     assert rows[1] == ["128", "99.0 (97.2 to 100.0)", "99.0 (97.2 to 100.0)"]
 
 

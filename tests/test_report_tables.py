@@ -7,8 +7,10 @@ import io
 
 import msgspec
 import pytest
+import sweeps
 from scenes import SCENES
 
+from ddpbench.analysis.judge import judge_all
 from ddpbench.record.config import Config
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.tables import to_csv, to_json, to_markdown
@@ -85,6 +87,16 @@ def test_markdown_has_a_row_an_arm_of_equal_width() -> None:
     assert table[4].startswith("| torch | 512 | failed | - | - |")
     assert {line.count("|") for line in table} == {7}
     assert "- torch batch-size 256: interrupted by SIGINT, 3 of 5 rounds" in lines
+
+
+def test_markdown_and_csv_tell_sides_apart_and_compare_within_a_model() -> None:
+    job = sweeps.crossing_threads(rounds=5)
+    judge_all(job)
+    rows = [line.split(" | ") for line in to_markdown(job).splitlines() if line.startswith("| disc")]
+    assert [row[2] for row in rows[:2]] == ["CPU, 1 thread", "CPU, 2 threads"]
+    assert [row[5] for row in rows[::2]] == ["1"] * 11, "the first side of every model"
+    labels = [row["label"] for row in csv.DictReader(io.StringIO(to_csv(job)))]
+    assert labels == ["CPU, 1 thread", "CPU, 2 threads"] * 11
 
 
 def test_markdown_calls_the_range_of_two_rounds_one() -> None:

@@ -56,11 +56,12 @@ class ArmRow:
 
 
 def compare(records: Sequence[Record]) -> list[ArmRow]:
-    """A row for each of ``records``, the arms that one job interleaved, against the first of them.
+    """A row for each of ``records``, the arms that one job interleaved, against the first of them that trains the same model.
 
     The speed-up is None where the first arm has no figure, or no round is shared.
     """
-    return [_row(record, records[0]) for record in records]
+    firsts: dict[str, Record] = {}
+    return [_row(record, firsts.setdefault(record.config.workload, record)) for record in records]
 
 
 def ratio(record: Record, base: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval) -> Ratio | None:

@@ -47,6 +47,8 @@ class Ratio:
         if self.published is None or self.here is None:
             return None
         seen = {effect(self.here.low), effect(self.here.center), effect(self.here.high)}
+        if seen >= {"less", "more"}:
+            seen.add("none")  # which lies between them
         if seen == {effect(self.published)}:
             return True
         return None if effect(self.published) in seen else False

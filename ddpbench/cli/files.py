@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from os.path import isdir
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,8 @@ def read(path: Path) -> Job:
     Raises UsageError for a file that is no record.
     """
     job = load(path)
+    if not job.records:
+        raise UsageError(f"'{path}' holds no training", "it ended before the first began")
     unclosed = [record for record in job.records if record.status == "running"]
     if not unclosed:
         return job
@@ -72,7 +75,7 @@ def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
     found: list[Found] = []
     left_out = []
     for path in paths:
-        if not path.is_dir():
+        if not isdir(path):
             found.append((path, read(path)))
             continue
         before = len(found)
@@ -88,7 +91,7 @@ def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
 
 def around(paths: Sequence[Path]) -> Path:
     """The folder that holds all of these files and folders; a lone folder holds itself."""
-    folders = [path if path.is_dir() else path.parent for path in paths]
+    folders = [path if isdir(path) else path.parent for path in paths]
     return Path(os.path.relpath(os.path.commonpath([folder.absolute() for folder in folders])))
 
 

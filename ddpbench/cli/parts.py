@@ -7,6 +7,7 @@ import zlib
 
 import msgspec
 
+from ddpbench.analysis.words import count
 from ddpbench.record.config import measured
 from ddpbench.record.errors import UsageError
 from ddpbench.record.request import Request
@@ -23,7 +24,7 @@ def part_of(request: Request, part: str) -> Request:
         raise UsageError(f"--part cannot be '{part}'", "it takes K/N, such as 1/4: the first of four parts")
     cells = len(request.arms)
     if of > cells:
-        raise UsageError(f"--part {part}, and the sweep has {cells} combination{'s' * (cells != 1)}", f"at most {cells} parts")
+        raise UsageError(f"--part {part}, and the sweep has {count(cells, 'combination')}", f"at most {count(cells, 'part')}")
     share = Share(numbers=[number], of=of, cells=cells, sweep=_mark(request))
     return msgspec.structs.replace(request, arms=[request.arms[place] for place in share.places], share=share)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from os.path import isdir
 from pathlib import Path
 
 import rich_click as click
@@ -45,18 +46,18 @@ def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> in
     from ddpbench.analysis.shares import together
     from ddpbench.cli.files import latest, latest_below, read, whole
     from ddpbench.report import tables
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import is_whole, make_console
     from ddpbench.report.pages import page
 
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
-    named = [whole(latest_below(file)) if file.is_dir() else (file, read(file)) for file in files or [latest(folder)]]
+    named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(folder)]]
     for path, job in together(named):
         if shape == "terminal":
             page(job)(job, console, path, verbose=verbose, quiet=False)
         else:
             console.out(write[shape](job))
-    return Exit.OK
+    return Exit.OK if is_whole(console) else Exit.FAILED
 
 
 @click.command(options_metavar="[FLAGS]")

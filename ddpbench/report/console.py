@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from typing import IO, TextIO, cast
@@ -9,33 +10,42 @@ from typing import IO, TextIO, cast
 from rich.console import Console
 from rich.text import Text
 
+from ddpbench.machine.say import print_error
+from ddpbench.record.errors import BenchError
 from ddpbench.report.layout import Page
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a write to a disk fails with that has, or lets somebody have, no more room."""
 
 PIPED_WIDTH = 80
 WIDEST = 100
 
 
 class Tolerant:
-    """A text stream that escapes what its encoding lacks, and falls silent, for good, once nobody reads it."""
+    """A text stream that escapes what its encoding lacks, and falls silent, for good, once nobody reads it, or a disk takes no more.
+
+    The latter is said on stderr, and ``lost`` is true from then on: what was written is not whole.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
+        self.lost = False
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
         if self._stream is not None:
             try:
                 self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
-            except (OSError, ValueError):
-                self._fall_silent()
+            except (OSError, ValueError) as problem:
+                self._fall_silent(problem)
         return len(text)
 
     def flush(self) -> None:
         if self._stream is not None:
             try:
                 self._stream.flush()
-            except (OSError, ValueError):
-                self._fall_silent()
+            except (OSError, ValueError) as problem:
+                self._fall_silent(problem)
 
     def isatty(self) -> bool:
         try:
@@ -48,9 +58,12 @@ class Tolerant:
             raise OSError("no stream")
         return self._stream.fileno()
 
-    def _fall_silent(self) -> None:
+    def _fall_silent(self, problem: OSError | ValueError) -> None:
         """Points the descriptor at /dev/null: what the interpreter still flushes at its exit must not fail either."""
         stream, self._stream = self._stream, None
+        if isinstance(problem, OSError) and problem.errno in FULL:
+            self.lost = True
+            print_error(BenchError(f"cannot write all of the output: {problem.strerror}", "free some space, and print it again"))
         try:
             descriptor = cast(TextIO, stream).fileno()
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -74,6 +87,12 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
         highlight=False,
         emoji=False,
     )
+
+
+def is_whole(console: Console) -> bool:
+    """Whether all that was printed could be written."""
+    console.file.flush()
+    return not cast(Tolerant, console.file).lost
 
 
 def page_of(console: Console) -> Page:

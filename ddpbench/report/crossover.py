@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, missing
+from ddpbench.analysis.effects import Times
 from ddpbench.analysis.measures import SECONDS
-from ddpbench.analysis.stats import Interval
+from ddpbench.analysis.words import count
 from ddpbench.record.published import load
 from ddpbench.record.record import Job
 from ddpbench.report.console import page_of
@@ -86,15 +87,16 @@ def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
     values = [
         Column(found.loser, [number(median(point.first_s), SECONDS) for point in points]),
         Column(found.winner, [number(median(point.second_s), SECONDS) for point in points]),
-        Column("times as fast", [_times(point.ratio) for point in points]),
+        Column("times as fast", [_times(point.ratio, max(each.ratio.rounds for each in points)) for point in points]),
     ]
     within = ""
     if found.has_interval:
-        within = " (range of the rounds)" if found.is_range else " (95% interval)"
+        within = " (range of the rounds)" if all(point.ratio.is_range for point in points) else " (95% interval)"
     return f"time of a training (s), median; times as fast as the first{within}", names, values
 
 
-def _times(ratio: Interval) -> str:
-    """How many times as fast: one over the ratio of the times."""
+def _times(ratio: Times, most_rounds: int) -> str:
+    """How many times as fast: one over the ratio of the times. A range that stands among intervals is said to be one."""
     center, low, high = interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
-    return f"{center} ({low} to {high})" if low != high else significant(1 / ratio.center)
+    rounds = f"{count(ratio.rounds, 'round')}: " if ratio.rounds < most_rounds else ""
+    return f"{center} ({rounds}{low} to {high})" if low != high else significant(1 / ratio.center)

@@ -213,13 +213,23 @@ def _measuring(record: Record) -> Iterator[Item]:
 
 
 def _rounds(records: Sequence[Record]) -> str:
-    """``5 rounds of 20 steps``; of arms whose rounds have different lengths only how many, and of whole trainings that they have."""
-    lengths = {record.rounds[0].traces[0].steps if record.rounds else record.config.steps for record in records}
+    """``5 rounds of 20 steps``; where some are missing ``3 of 5 rounds of 20 steps``, and of arms with more or fewer ``2 to 3 of 5``.
+
+    Of rounds of different lengths without these, and of whole trainings that they have them.
+    """
+    asked, done = [record.config.rounds for record in records], [len(record.rounds) for record in records]
+    rounds = f"{_span(asked)} round{'s' * (max(asked) != 1)}"
+    so_far = f"{_span(done)} of " if any(done) and done != asked else ""
+    lengths = {timed.traces[0].steps for record in records for timed in record.rounds} or {records[0].config.steps or 0}
     length, *others = lengths
-    rounds = count(records[0].config.rounds, "round")
     steps = f" of {count(length, 'step')}" if length and not others else ""
     unlike = ", trainings of different length" if records[0].config.fresh and duration(records) is not SECONDS else ""
-    return rounds + steps + (" each" if len(records) > 1 else "") + unlike
+    return so_far + rounds + steps + (" each" if len(records) > 1 else "") + unlike
+
+
+def _span(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _seen(attestation: Attestation | None) -> Iterator[str]:

@@ -61,7 +61,7 @@ def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
         yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job, page)
     for measure in (ACCURACY, lasting):
         if any((found := measure.middle(record)) and found.low < found.high for record in job.records):
-            yield _table(f"{measure.heading}, median (95% interval)", measure, middle_cell, job, page)
+            yield _table(f"{measure.heading}, median (95% interval of the mean)", measure, middle_cell, job, page)
 
 
 def _parts(job: Job, path: Path | None, page: Page) -> Iterator[Text]:

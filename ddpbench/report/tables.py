@@ -24,9 +24,6 @@ from ddpbench.report.header import place, rate
 STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]
 """What a step consists of beside the wait for other ranks."""
 
-LABELLED = ("diagnose", "scale")
-"""Kinds of jobs whose arms differ in what no field tells, but their labels."""
-
 LONE_RUN = ("workload", "precision")
 """What names a run that has no other arm beside it."""
 
@@ -49,7 +46,7 @@ def to_csv(job: Job) -> str:
 def to_markdown(job: Job) -> str:
     """A table with a row an arm, rounded as on the terminal; under it verdicts, endings, checks and the command."""
     names = job.swept or LONE_RUN
-    labels = [record.label for record in job.records] if job.kind in LABELLED else []
+    labels = [record.label or MISSING for record in job.records] if any(record.label for record in job.records) else []
     naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
     heading = [*naming, rate(*job.records), "95% interval", "speed-up", memory_heading(job.records)]
     arms = enumerate(compare(job.records))
@@ -70,9 +67,8 @@ def to_markdown(job: Job) -> str:
 
 def _whose(record: Record, job: Job) -> str:
     """What a line about one of several arms begins with."""
-    if job.kind in LABELLED:
-        return f"{record.label}: "
-    return f"{arm_name(record.config, job.swept)}: " if job.swept else ""
+    named = " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", record.label]))
+    return f"{named}: " if named else ""
 
 
 def _indented(value: object, indent: str) -> str:
@@ -105,6 +101,7 @@ def _flat(job: Job, record: Record) -> Mapping[str, object]:
     return {
         "started": job.started,
         **structs.asdict(record.config),
+        "label": record.label,
         "status": record.status,
         "device_name": record.environment.places[0].device,
         "hosts": " ".join(dict.fromkeys(each.host for each in record.environment.places)),
