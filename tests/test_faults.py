@@ -126,6 +126,7 @@ def test_a_hang_names_the_late_rank_its_step_and_its_stack(faulty: Callable[...,
     assert (record.status, record.fault and record.fault.rank) == ("hung", rank)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path / "tree")
     words = ["resnet18", *SMALL, "-b", "2", "--image-size", "32", "--rounds", "100000", "--loader", "torch", "-j", "2"]

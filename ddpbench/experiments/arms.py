@@ -259,9 +259,11 @@ class Arm:
     def _note_rereading(self) -> None:
         """Files that were read before come from the page cache: the figure says nothing of the storage."""
         assert self._session is not None
+        if self._spec.dataset != "imagenet":
+            return  # it lies in memory, and says nothing of storage ever
         loader = find(self.config.loader or "")
-        if self._spec.dataset != "imagenet" or not loader.reads_files or loader.own or loader.name == REPLAY:
-            return  # it lies in memory, and says nothing of storage ever, or nobody knows what is read
+        if not loader.reads_files or loader.own or loader.name == REPLAY:
+            return  # no file is read while this is timed, or nobody knows which
         read = (self._steps_before + self._session.steps_trained) * (self.config.batch_size or 0) * self._world.size
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, recycled=True)
