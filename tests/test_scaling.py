@@ -132,9 +132,9 @@ def test_a_loss_is_the_greatest_only_where_its_interval_says_so() -> None:
     made = ladders.network()
     way = way_of(made)
     greatest, other = way.greatest, next(term for term in way.terms if term.name == CONTENTION)
-    assert way.tells_apart(greatest, other)
+    assert greatest.exceeds(other)
     unsure = replace(other, images_per_s=0.9 * greatest.images_per_s, reach=-0.2 * greatest.images_per_s)
-    assert not way.tells_apart(greatest, unsure)
+    assert not greatest.exceeds(unsure)
     found = found_of(made, arms(made))
     assert found is not None
     vague = replace(found, way=replace(way, terms=[unsure if term is other else term for term in way.terms]))

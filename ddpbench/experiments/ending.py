@@ -22,7 +22,7 @@ from ddpbench.experiments.journal import Journal, close_file
 from ddpbench.experiments.raised import raised
 from ddpbench.machine import signals
 from ddpbench.machine.board import Blame, alive
-from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_stack
+from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_frame, main_thread_stack
 from ddpbench.machine.say import interrupted, leave_outcome, print_error, tell_listening
 from ddpbench.machine.world import World
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit, Hung, Interrupted
@@ -289,8 +289,8 @@ def _still_running(path: Path) -> bool:
 
 def _worker_behind() -> str:
     """The loader worker that the main thread waits for, where it waits for one."""
-    here = sys._current_frames().get(threading.main_thread().ident or 0)
-    loader = _owner(Workers, traceback.walk_stack(here))
+    frame = main_thread_frame()
+    loader = _owner(Workers, traceback.walk_stack(frame)) if frame else None
     owing = loader.owed_by() if loader else ""
     return owing and f"; {owing}"
 

@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 
 from ddpbench.record.trace import PHASES
 
@@ -77,9 +78,14 @@ class Pulse:
         return Mark(self.count, self.step, self.doing)
 
 
+def main_thread_frame() -> FrameType | None:
+    """Where the main thread is in its Python code; None where it runs none."""
+    return sys._current_frames().get(threading.main_thread().ident or 0)
+
+
 def main_thread_stack(frames: int = 4) -> str:
     """The innermost frames of the main thread, the innermost first, on one line."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = main_thread_frame()
     if frame is None:
         return "no Python frame"
     stack = traceback.extract_stack(frame)[-frames:]

@@ -84,19 +84,20 @@ def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
         Column("layers", [str(point.layers) for point in points]),
         Column("parameters", [f"{point.parameters:,}" for point in points]),
     ]
+    only_ranges = all(point.ratio.is_range for point in points)
     values = [
         Column(found.loser, [number(median(point.first_s), SECONDS) for point in points]),
         Column(found.winner, [number(median(point.second_s), SECONDS) for point in points]),
-        Column("times as fast", [_times(point.ratio, max(each.ratio.rounds for each in points)) for point in points]),
+        Column("times as fast", [_times(point.ratio, only_ranges) for point in points]),
     ]
     within = ""
     if found.has_interval:
-        within = " (range of the rounds)" if all(point.ratio.is_range for point in points) else " (95% interval)"
+        within = " (range of the rounds)" if only_ranges else " (95% interval)"
     return f"time of a training (s), median; times as fast as the first{within}", names, values
 
 
-def _times(ratio: Times, most_rounds: int) -> str:
+def _times(ratio: Times, only_ranges: bool) -> str:
     """How many times as fast: one over the ratio of the times. A range that stands among intervals is said to be one."""
     center, low, high = interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
-    rounds = f"{count(ratio.rounds, 'round')}: " if ratio.rounds < most_rounds else ""
+    rounds = f"{count(ratio.rounds, 'round')}: " if ratio.is_range and not only_ranges else ""
     return f"{center} ({rounds}{low} to {high})" if low != high else significant(1 / ratio.center)

@@ -90,7 +90,7 @@ def verdict(found: Found) -> Verdict:
             kind="inconclusive", says=f"the rounds vary too much to tell what takes the {way.lost:.0%} that are lost", why=_account(found)
         )
     second = min((term for term in way.terms if term is not worst), key=lambda term: term.images_per_s)
-    if not way.tells_apart(worst, second):
+    if not worst.exceeds(second):
         return Verdict(
             kind="inconclusive",
             says=f"the rounds vary too much to tell whether {worst.name} or {second.name} takes most of the {way.lost:.0%} that are lost",

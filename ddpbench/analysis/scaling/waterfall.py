@@ -46,6 +46,10 @@ class Term:
     reach: float | None
     lost: float  # of the ideal, a fraction
 
+    def exceeds(self, other: Term) -> bool:
+        """Whether this loss is the greater one, beyond what the intervals of both leave open."""
+        return other.images_per_s - self.images_per_s > hypot(self.reach or 0.0, other.reach or 0.0)
+
 
 @dataclass(frozen=True)
 class Waterfall:
@@ -67,11 +71,6 @@ class Waterfall:
     def greatest(self) -> Term:
         """The greatest loss."""
         return min(self.terms, key=lambda term: term.images_per_s)
-
-    @staticmethod
-    def tells_apart(greater: Term, less: Term) -> bool:
-        """Whether one loss is greater than another beyond what the intervals of both leave open."""
-        return less.images_per_s - greater.images_per_s > hypot(greater.reach or 0.0, less.reach or 0.0)
 
 
 def waterfall(arms: Arms) -> Waterfall | None:

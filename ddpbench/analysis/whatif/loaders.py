@@ -121,15 +121,21 @@ def _wire(loader: str, other: str) -> float:
 
 def _costs_of(now: Situation, candidate: Candidate, patient: Patient) -> tuple[Curve | None, Curve | None]:
     """An image's costs as those of the loader of ``now``, times what they differ by with nobody training."""
-    record, diagnosis, lent = patient.case.record, patient.case.around.diagnosis, patient.lent.candidates.get((now.loader, None))
-    as_it_is = now.loader == record.config.loader
-    present = (diagnosis.alone if diagnosis else []) if as_it_is else lent.alone if lent else []
-    workers = (record.config.workers or 0) if as_it_is else lent.workers if lent else 0
+    workers, present = _present(now, patient)
     if now.image_cpu is None or now.trainer_cpu is None or not present:
         return None, None
     times = image_cpu_s(candidate.alone) / image_cpu_s(present)
     more = now.batch * (_handing_s(candidate.loader, candidate.workers, candidate.alone) - _handing_s(now.loader, workers, present))
     return now.image_cpu.times(times), now.trainer_cpu.plus(max(more, -min(value for _, value in now.trainer_cpu.points)))
+
+
+def _present(now: Situation, patient: Patient) -> tuple[int, Sequence[Alone]]:
+    """The workers of the loader of ``now`` as it was measured, and what it gave with nobody training; nothing where it was not."""
+    config, diagnosis = patient.case.record.config, patient.case.around.diagnosis
+    if now.loader == config.loader:
+        return config.workers or 0, diagnosis.alone if diagnosis else []
+    lent = patient.lent.candidates.get((now.loader, None))
+    return (lent.workers, lent.alone) if lent else (0, [])
 
 
 def _handing_s(name: str, workers: int, alone: Sequence[Alone]) -> float:
