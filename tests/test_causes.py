@@ -20,7 +20,7 @@ from ddpbench.analysis.pipeline.stealing import stolen
 from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.data.arrivals import STOOD_S
-from ddpbench.record.diagnosis import REAL
+from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL
 from ddpbench.record.loading import CoreUse
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import Trace
@@ -241,6 +241,17 @@ def test_a_pair_of_rounds_or_two_are_no_evidence_of_what_takes_longer(name: str,
                     trace.phases_ms["sync"] = [0.0] * trace.steps
     judge_all(job)
     assert found_in(job).kind != name
+
+
+def test_where_training_without_sync_is_no_faster_nothing_looks_like_sync() -> None:
+    """Two rounds of clocks that wait for other ranks, and the same two without anybody to wait for, which took as long."""
+    job = DIAGNOSES["sync-bound"][0]()
+    device, alone = (next(record for record in job.records if record.label == label) for label in (DEVICE, NO_SYNC))
+    for record in job.records:
+        del record.rounds[2:]
+    alone.rounds[:] = device.rounds
+    judge_all(job)
+    assert "sync-bound" not in f"{found_in(job).kind} {found_in(job).why}"
 
 
 def on_two_nodes(loading_of: tuple[float, float]) -> Record:

@@ -119,6 +119,11 @@ def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     said = "ddpbench: error: cannot write all of the output: No space left on device\nhint: free some space, and print it again\n"
     assert (done.returncode, done.stderr) == (0, said)
+    kept = Path(__file__).parents[1] / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
+    for words in (["list"], ["report", str(kept)], ["whatif", str(kept), "--workers", "4"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([sys.executable, "-m", "ddpbench", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_printing_imports_neither_torch_nor_numpy() -> None:

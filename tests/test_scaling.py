@@ -131,13 +131,15 @@ def test_a_smaller_batch_is_a_loss_of_strong_scaling() -> None:
 def test_a_loss_is_the_greatest_only_where_its_interval_says_so() -> None:
     made = ladders.network()
     way = way_of(made)
-    greatest, other = way.greatest, next(term for term in way.terms if term.name == CONTENTION)
-    assert greatest.exceeds(other)
-    unsure = replace(other, images_per_s=0.9 * greatest.images_per_s, reach=-0.2 * greatest.images_per_s)
-    assert not greatest.exceeds(unsure)
+    (greatest,), other = way.greatest, next(term for term in way.terms if term.name == CONTENTION)
+    assert ladder(arms(made), way)[-1].lost_to == greatest.name
+    most, of = greatest.images_per_s, greatest.lost
+    unsure = replace(other, images_per_s=0.9 * most, lost=0.9 * of, reach=-0.2 * most)
+    unclear = replace(way, terms=[unsure if term is other else term for term in way.terms])
+    assert ladder(arms(made), unclear)[-1].lost_to == f"{greatest.name} or {CONTENTION}"
     found = found_of(made, arms(made))
     assert found is not None
-    vague = replace(found, way=replace(way, terms=[unsure if term is other else term for term in way.terms]))
+    vague = replace(found, way=unclear)
     assert verdict(vague).kind == "inconclusive"
     assert f"whether {greatest.name} or {CONTENTION} takes most" in verdict(vague).says
 

@@ -14,7 +14,7 @@ from ddpbench.cli.flags import helped, takes
 from ddpbench.cli.options import options, values_given
 from ddpbench.data import catalogue as loaders
 from ddpbench.record.catalogue import precision
-from ddpbench.record.errors import Exit, UsageError
+from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
 
 
@@ -34,12 +34,13 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     change = _change(given)
     from ddpbench.analysis.whatif.answer import ask
     from ddpbench.cli.files import read
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, printed
     from ddpbench.report.whatif import render_answer
 
     job, *others = map(read, records)
-    render_answer(job, ask(job, change, others), make_console(sys.stdout))
-    return Exit.OK
+    console = make_console(sys.stdout)
+    render_answer(job, ask(job, change, others), console)
+    return printed(console)
 
 
 def _change(given: dict[str, Any]) -> Change:

@@ -10,7 +10,7 @@ from pathlib import Path
 import rich_click as click
 
 from ddpbench.cli.flags import helped
-from ddpbench.record.errors import Exit, UsageError
+from ddpbench.record.errors import UsageError
 from ddpbench.record.request import Output
 
 PICTURES = "plots"
@@ -46,7 +46,7 @@ def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> in
     from ddpbench.analysis.shares import together
     from ddpbench.cli.files import latest, latest_below, read, whole
     from ddpbench.report import tables
-    from ddpbench.report.console import is_whole, make_console
+    from ddpbench.report.console import make_console, printed
     from ddpbench.report.pages import page
 
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
@@ -57,7 +57,7 @@ def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> in
             page(job)(job, console, path, verbose=verbose, quiet=False)
         else:
             console.out(write[shape](job))
-    return Exit.OK if is_whole(console) else Exit.FAILED
+    return printed(console)
 
 
 @click.command(options_metavar="[FLAGS]")
@@ -78,7 +78,7 @@ def plot(paths: Sequence[Path], folder: Path | None) -> int:
     for every record below it. Several GPUs' records come into one picture.
     """
     from ddpbench.cli.files import around, jobs_in
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, printed
     from ddpbench.report.plots import left_out
     from ddpbench.report.plots import plot as draw
 
@@ -98,7 +98,7 @@ def plot(paths: Sequence[Path], folder: Path | None) -> int:
     console = make_console(sys.stdout)
     for picture in pictures:
         console.out(str(picture))
-    return Exit.OK
+    return printed(console)
 
 
 @click.command("list")
@@ -106,10 +106,11 @@ def plot(paths: Sequence[Path], folder: Path | None) -> int:
 def list_() -> int:
     """Show workloads, precisions, loaders, engines and experiments."""
     from ddpbench.cli.listing import print_choices
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, printed
 
-    print_choices(make_console(sys.stdout))
-    return Exit.OK
+    console = make_console(sys.stdout)
+    print_choices(console)
+    return printed(console)
 
 
 @click.command()
@@ -118,7 +119,8 @@ def env() -> int:
     """Show machine and software, what is missing, and how to get it."""
     from ddpbench.cli.listing import print_fingerprint
     from ddpbench.machine.fingerprint import describe
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, printed
 
-    print_fingerprint(make_console(sys.stdout), describe())
-    return Exit.OK
+    console = make_console(sys.stdout)
+    print_fingerprint(console, describe())
+    return printed(console)

@@ -41,6 +41,8 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
     }
     unset: dict[str, Any] = {name: value for name, value in automatic.items() if getattr(config, name) is None}
     known: dict[str, Any] = {"precision": precision(config.precision).name, "device": "cuda" if cuda else "cpu"}
+    if config.data_dir:
+        known["data_dir"] = config.data_dir.rstrip("/") or "/"  # one folder has one name: a second call goes on with the first's rounds
     if spec_of(loader).threaded and config.workers == 0:
         known["workers"] = 1  # it makes no batch in the trainer's own
     if loader == REPLAY:

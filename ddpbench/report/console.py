@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.machine.say import print_error
-from ddpbench.record.errors import BenchError
+from ddpbench.record.errors import BenchError, Exit
 from ddpbench.report.layout import Page
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -89,10 +89,10 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
     )
 
 
-def is_whole(console: Console) -> bool:
-    """Whether all that was printed could be written."""
+def printed(console: Console) -> Exit:
+    """How a command ends that had only to print: not well where not all of it could be written."""
     console.file.flush()
-    return not cast(Tolerant, console.file).lost
+    return Exit.FAILED if cast(Tolerant, console.file).lost else Exit.OK
 
 
 def page_of(console: Console) -> Page:

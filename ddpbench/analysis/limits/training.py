@@ -105,7 +105,7 @@ def sync_bound(case: Case) -> Verdict | None:
     """By what a step takes longer than without sync where that was measured, else by the waits for other ranks."""
     record, around = case.record, case.around
     device_s, no_sync_s, longer = step_s(around.device), step_s(around.no_sync), times_as_long(around.device, around.no_sync)
-    if device_s is not None and no_sync_s is not None and longer is not None and longer.has_interval:
+    if device_s is not None and no_sync_s is not None and longer is not None and (longer.has_interval or longer.low <= 1):
         waits_ms = 1000 * exposed_sync(device_s, no_sync_s) if longer.low > 1 else 0.0
         measured = f"; with every rank for itself it takes {about(1000 * no_sync_s)} ms"
     else:

@@ -36,7 +36,7 @@ class Rung:
     images_per_s: float
     reach: Reach | None
     efficiency: Ratio | None
-    lost_to: str  # empty where next to nothing is lost
+    lost_to: str  # empty where next to nothing is lost; of the last rung two, where the rounds do not tell which is more
     doubts: list[str]  # what is wrong with the baseline, where the efficiency is more than can be
 
 
@@ -58,8 +58,7 @@ def _rung(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Rung
 
 def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> str:
     if record is arms.last and way:
-        worst = way.greatest
-        return worst.name if worst.lost > WORTH_A_NAME else ""
+        return " or ".join(term.name for term in way.greatest if term.lost > WORTH_A_NAME)
     base, own = ([step_of(timed) for timed in each.rounds] for each in (one, record))
     ideal_ms = steady_mean([step.wall for step in base]) / (record.world_size if arms.scaling.strong else 1)
     lost_ms = {

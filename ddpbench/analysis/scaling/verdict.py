@@ -69,7 +69,7 @@ def found_of(job: Job, arms: Arms) -> Found | None:
 
 def verdict(found: Found) -> Verdict:
     """One of the verdicts on a ladder."""
-    way, worst = found.way, found.way.greatest
+    way, (worst, *others) = found.way, found.way.greatest
     rounds, _ = LEAST_FOR_A_VERDICT
     few = min(len(record.rounds) for record in found.arms.there() if record is not found.arms.communication)
     top = found.rungs[-1]
@@ -89,11 +89,11 @@ def verdict(found: Found) -> Verdict:
         return Verdict(
             kind="inconclusive", says=f"the rounds vary too much to tell what takes the {way.lost:.0%} that are lost", why=_account(found)
         )
-    second = min((term for term in way.terms if term is not worst), key=lambda term: term.images_per_s)
-    if not worst.exceeds(second):
+    if others:
+        either = f"{worst.name} or {others[0].name}"
         return Verdict(
             kind="inconclusive",
-            says=f"the rounds vary too much to tell whether {worst.name} or {second.name} takes most of the {way.lost:.0%} that are lost",
+            says=f"the rounds vary too much to tell whether {either} takes most of the {way.lost:.0%} that are lost",
             why=_account(found),
         )
     return OF_TERM[worst.name](found, worst)

@@ -68,9 +68,10 @@ class Waterfall:
         return 1 - self.measured / self.ideal
 
     @property
-    def greatest(self) -> Term:
-        """The greatest loss."""
-        return min(self.terms, key=lambda term: term.images_per_s)
+    def greatest(self) -> list[Term]:
+        """The greatest loss, and behind it the next where the intervals of both leave open which is the greater."""
+        first, second = sorted(self.terms, key=lambda term: term.images_per_s)[:2]
+        return [first] if first.exceeds(second) else [first, second]
 
 
 def waterfall(arms: Arms) -> Waterfall | None:
