@@ -1,8 +1,8 @@
-"""Keeps every n-th step of a record's rounds beside the sums over all of them, for records that are kept as examples.
+"""Keeps one of every n steps of a record's rounds beside the sums over all of them, for records that are kept as examples.
 
     python results/thin.py FILE TARGET N
 
-The page that ``ddpbench report`` prints of TARGET is that of FILE: means come from the sums.
+The page that ``ddpbench report`` prints of TARGET is that of FILE: means are of all steps.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
-
+from ddpbench.analysis.waits import thinned
 from ddpbench.record.record import load, save
 
 
 def main(source: str, target: str, every: str) -> None:
     job = load(Path(source))
     for record in job.records:
-        record.rounds = [
-            msgspec.structs.replace(timed, traces=[trace.thinned(int(every)) for trace in timed.traces]) for timed in record.rounds
-        ]
+        record.rounds = [thinned(timed, int(every)) for timed in record.rounds]
     save(job, Path(target))
 
 

@@ -156,7 +156,7 @@ def test_more_workers_ask_more_of_the_storage() -> None:
     job, said = DIAGNOSES["slow-storage"][0](), "the storage answers each of more workers as fast"
     told, fast = asked(job, workers=60).price, asked(few_workers(), workers=4).price
     assert said in [each.text for each in told.assumed]
-    assert told.high / told.low > fast.high / fast.low
+    assert told.gain / told.low > fast.gain / fast.low
     assert said not in [each.text for each in asked(job, workers=60, data_in_memory=True).price.assumed]
 
 

@@ -44,14 +44,7 @@ class Ratio:
     @property
     def agrees(self) -> bool | None:
         """Whether the whole interval here shows the published effect: less, none or more. None where that cannot be told."""
-        if self.published is None or self.here is None:
-            return None
-        seen = {effect(self.here.low), effect(self.here.center), effect(self.here.high)}
-        if seen >= {"less", "more"}:
-            seen.add("none")  # which lies between them
-        if seen == {effect(self.published)}:
-            return True
-        return None if effect(self.published) in seen else False
+        return None if self.published is None or self.here is None else shows(self.here, effect(self.published))
 
     @property
     def is_far(self) -> bool:
@@ -78,6 +71,14 @@ def effect(ratio: float) -> Effect:
     if abs(ratio - 1) <= NEGLIGIBLE:
         return "none"
     return "more" if ratio > 1 else "less"
+
+
+def shows(here: Interval, published: Effect) -> bool | None:
+    """Whether all of ``here`` is of that effect; None where some of it is."""
+    seen = {effect(edge) for edge in (here.low, here.center, here.high)}
+    if seen >= {"less", "more"}:
+        seen.add("none")  # which lies between them
+    return True if seen == {published} else None if published in seen else False
 
 
 def ratio(measure: Measure, base: Record | None, other: Record | None) -> Times | None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import comb
 
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.compare import Ratio, figure, ratio, same_devices
 from ddpbench.analysis.cures import rounds_to_ask_for
+from ddpbench.analysis.stats import log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 
 NO_DIFFERENCE = 1.02
 """Arms whose ratio is below this, by the whole of its interval, do not differ in what anybody would care about."""
+
+OFTEN_WRONG = 0.05
+"""Among arms that are alike one may be called faster than another in this fraction of jobs."""
 
 FAR_BEHIND = 1.5
 """An arm that the best is so many times as fast as in every round that both have is none of the fastest, also where these are too few."""
@@ -23,7 +29,9 @@ class Fastest:
     """The ``best`` of the arms that were compared, and those that cannot be told from it.
 
     ``ratio`` is how many times as fast it is as ``than``: the first arm or, where that is among the fastest, the next; the one
-    that is furthest behind where none can be told from the best.
+    that is furthest behind where none can be told from the best. Which arm is the best is known from the same rounds: of many that
+    are alike one always looks good. So its interval holds for every pair of the arms at once (Bonferroni), and is the wider the more
+    there are.
     """
 
     best: Record
@@ -64,7 +72,8 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
     if len(compared) < 2:
         return None
     best = max(compared, key=lambda record: record.headline.images_per_s if record.headline else 0.0)
-    others = [(record, found) for record in compared if record is not best and (found := ratio(best, record))]
+    for_all_pairs = partial(log_t_interval, confidence=1 - OFTEN_WRONG / comb(len(compared), 2))
+    others = [(record, found) for record in compared if record is not best and (found := ratio(best, record, for_all_pairs))]
     if len(others) < len(compared) - 1:
         return None
     slower = [(record, found) for record, found in others if found.is_more]

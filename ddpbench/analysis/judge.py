@@ -64,8 +64,9 @@ def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = 
 def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headline:
     """The figure of a launch whose rounds gave ``figures`` in images/s. One round alone has no interval: low and high are its figure.
 
-    The interval across launches adds, in quadrature, the reach of rounds and that of launches, each with its own t: so it is
-    never narrower than the one within this launch.
+    The interval is the t-interval of the mean, wide enough to hold the figure, which is the median: where a few rounds in many are
+    slow these lie apart. The one across launches adds, in quadrature, the reach of rounds and that of launches, each with its own t:
+    so it is never narrower than the one within this launch.
     """
     figure, rounds = median(figures), len(figures)
     within = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
@@ -75,12 +76,12 @@ def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headlin
     reach = hypot(log(within.high / within.center), launch_reach)
     return Headline(
         images_per_s=figure,
-        low=within.low,
-        high=within.high,
+        low=min(within.low, figure),
+        high=max(within.high, figure),
         rounds=rounds,
         round_cv=variation(figures) if rounds > 1 else 0.0,
-        launch_low=within.center * exp(-reach),
-        launch_high=within.center * exp(reach),
+        launch_low=min(within.center * exp(-reach), figure),
+        launch_high=max(within.center * exp(reach), figure),
         launch_sd=launch_sd,
         launch_source=f"{len(history)} earlier runs" if known else "assumed",
         confidence=CONFIDENCE,
@@ -89,14 +90,15 @@ def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headlin
 
 def across_launches(last: Headline, figures: Sequence[float]) -> Headline:
     """The headline of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
-    spread = log_t_interval(figures, CONFIDENCE)
+    spread, figure = log_t_interval(figures, CONFIDENCE), median(figures)
+    low, high = min(spread.low, figure), max(spread.high, figure)
     return msgspec.structs.replace(
         last,
-        images_per_s=median(figures),
-        low=spread.low,
-        high=spread.high,
-        launch_low=spread.low,
-        launch_high=spread.high,
+        images_per_s=figure,
+        low=low,
+        high=high,
+        launch_low=low,
+        launch_high=high,
         launch_sd=stdev(map(log, figures)),
         launch_source=f"{len(figures)} launches",
         launch_figures=list(figures),

@@ -43,10 +43,11 @@ class StragglerNote:
     host: str
     device_index: int
     kind: Kind  # where its extra own time is spent; "host" where its host keeps its device, or the machine its process, from computing
-    excess: float  # own time over the median of the others, a fraction: 0.2 is 20% more
+    excess: float  # own time over the median of the others, a fraction: 0.2 is 20% more; of the median step where the mean is not slow
     rounds: int  # it was the slowest in every one of them
     lost_ms: float  # a step, against the next slowest rank: what the job would gain without this one
     cost_images_per_s: float  # the same, as throughput of all ranks
+    costs: bool  # that much, that it is what holds the others up: pauses of theirs may take as long as what it is slower by
 
 
 def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | None:
@@ -60,7 +61,9 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
         return None
     slow, *others = rows
     least = LEAST_EXCESS[record.environment.device_type]
-    if not any(_stands_out([_excess(slow.rank, timed, own) for timed in record.rounds], least) for own in (own_ms, usual_own_ms)):
+    excesses = {own: [_excess(slow.rank, timed, own) for timed in record.rounds] for own in (own_ms, usual_own_ms)}
+    slow_by = next((own for own, each in excesses.items() if _stands_out(each, least)), None)
+    if slow_by is None:
         return None
     typical_ms = median(row.own_ms for row in others)
     spread_ms = max(row.own_ms for row in others) - min(row.own_ms for row in others)
@@ -73,10 +76,11 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
         host=slow.host,
         device_index=slow.device_index,
         kind=_kind(slow, others, record.environment.device_type),
-        excess=slow.own_ms / typical_ms - 1,
+        excess=slow.own_ms / typical_ms - 1 if slow_by is own_ms else fmean(known(excesses[slow_by])),
         rounds=len(record.rounds),
         lost_ms=lost_ms,
         cost_images_per_s=1000 * images_per_ms * lost_ms / (slow.step_ms - lost_ms),
+        costs=slow_by is own_ms or lost_ms >= least * typical_ms,
     )
 
 

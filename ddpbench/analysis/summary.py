@@ -9,8 +9,9 @@ from statistics import fmean
 
 from ddpbench.analysis.ranks import RankRow, known, mean, rank_rows
 from ddpbench.analysis.straggler import StragglerNote, find_straggler
+from ddpbench.analysis.waits import late_data_ms
 from ddpbench.record.record import Attestation, Record, Round
-from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Trace
+from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
 
 
 @dataclass(frozen=True)
@@ -100,33 +101,6 @@ def _phases_ms(rows: Sequence[RankRow], step_ms: float | None) -> dict[str, floa
     return {**phases_ms, "unexplained": step_ms - fsum(phases_ms.values())}
 
 
-def exchange_ms(rounds: Sequence[Round]) -> float:
-    """Mean over steps of the wait for other ranks that even the latest of a step has: what it takes where all are ready at once."""
-    waits = [each for timed in rounds for each in zip(*map(_waits_ms, timed.traces), strict=False)]
-    return fmean(map(min, waits)) if waits else 0.0
-
-
-def late_data_ms(rounds: Sequence[Round]) -> float | None:
-    """Mean over ranks and steps of the wait for others that is a wait for the latest rank's data.
-
-    The latest rank of a step is the one that waits least. Another rank waits longer than it by so much, and no more of
-    that is charged to data than the latest rank waited longer for its own.
-    """
-    late = [wait for timed in rounds for wait in _late_waits(timed.traces)]
-    return fmean(late) if late else None
-
-
-def _late_waits(traces: Sequence[Trace]) -> list[float]:
-    data = [trace.phases_ms["data"] for trace in traces]
-    waits = map(_waits_ms, traces)
-    late: list[float] = []
-    for data_ms, waits_ms in zip(zip(*data, strict=False), zip(*waits, strict=False), strict=False):
-        least_ms = min(waits_ms)
-        latest_data_ms = data_ms[waits_ms.index(least_ms)]
-        late += [max(0.0, min(wait - least_ms, latest_data_ms - own)) for wait, own in zip(waits_ms, data_ms, strict=True)]
-    return late
-
-
 def _loss(losses: Sequence[float | None]) -> float | None:
     finite = known(losses)
     return fmean(finite) if len(finite) == len(losses) else None
@@ -145,8 +119,3 @@ def _joules_per_image(record: Record) -> float | None:
             images += trace.images
         joules += fsum(energy_j.values())
     return joules / images if images else None
-
-
-def _waits_ms(trace: Trace) -> list[float]:
-    """For other ranks, a step."""
-    return [sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in WAITS_FOR_OTHERS), strict=True)]

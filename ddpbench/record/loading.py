@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from ddpbench.record.sample import one_of
+
 STAGES = ("read", "decode", "augment", "sample", "collate")
 """What a worker does for an image, in order.
 
@@ -25,7 +27,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: dict[str, float] = {}  # stage -> CPU seconds of the workers
     wall_s: dict[str, float] = {}  # stage -> wall seconds in the workers; more than cpu_s where they stood for storage or for a core
     queued_s: float | None = None  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
-    batch_ms: list[float] = []  # wall time of making each batch in its worker; of every n-th above 64 ranks
+    batch_ms: list[float] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
     hand_over_ms: float | None = None  # mean, of batches that the trainer stood waiting for: the part of the wait after they were made
     head_of_line: float | None = None  # fraction of the wait for data in which a later batch was ready, and not the one whose turn it was
     skipped: int = 0  # files that could not be read and were left out (--skip-bad), each told once, with those of before the round
@@ -35,8 +37,8 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         return self if before is None else msgspec.structs.replace(self, skipped=self.skipped + before.skipped)
 
     def thinned(self, every: int) -> Loading:
-        """The same of fewer batches: every ``every``-th, from the first on."""
-        return msgspec.structs.replace(self, batch_ms=self.batch_ms[::every])
+        """The same of fewer batches: one of every ``every``."""
+        return msgspec.structs.replace(self, batch_ms=one_of(every, self.batch_ms))
 
 
 class CoreUse(msgspec.Struct, frozen=True, kw_only=True):

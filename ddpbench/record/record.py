@@ -93,6 +93,14 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
         return "ImageNet" in self.description or "image folder" in self.description
 
 
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """How the waits for other ranks divide, in ms: means over all steps of a round."""
+
+    late_data_ms: float  # for data that came late on another rank; over ranks, too
+    least_ms: float  # on the rank that waits least in a step
+    least_sync_ms: float  # the same of gradient sync alone
+
+
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One timed round of all ranks. Throughput is images of all ranks over the slowest rank's wall seconds."""
 
@@ -101,6 +109,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     images: int  # of all ranks
     wall_s: float  # of the slowest rank
     digests_agree: bool = True  # every rank ended the round with the same parameters, or none was to
+    waits: Waits | None = None  # where its traces hold only some of its steps
 
     @property
     def images_per_s(self) -> float:

@@ -7,6 +7,7 @@ from math import fsum
 import msgspec
 
 from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.sample import one_of
 
 PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
 """The phases of a step in the order they run. They are contiguous, so their sum is the step on the device's clock.
@@ -72,7 +73,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     images: int  # this rank's
     wall_s: float  # from the synchronisation before the first step to the one after the last
-    phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock; of every n-th step above 64 ranks
+    phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock; of one of every n steps above 64 ranks
     host_data_ms: list[float]  # the host's own wait for the loader, a step
     lead_ms: list[float]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
     issuing_ms: list[float] = []  # how long, of forward, backward and optimizer, the host was still issuing them, a step: the device
@@ -93,15 +94,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         return self.totals_ms[phase] if self.totals_ms else fsum(self.phases_ms[phase])
 
     def thinned(self, every: int) -> Trace:
-        """This trace with its sums, and of its steps only every ``every``-th, from the first on."""
+        """This trace with its sums, and of every ``every`` steps only one, the same on all ranks."""
         if every == 1:
             return self
         return msgspec.structs.replace(
             self,
             totals_ms={phase: self.total_ms(phase) for phase in self.phases_ms},
-            phases_ms={phase: durations[::every] for phase, durations in self.phases_ms.items()},
-            host_data_ms=self.host_data_ms[::every],
-            lead_ms=self.lead_ms[::every],
-            issuing_ms=self.issuing_ms[::every],
+            phases_ms={phase: one_of(every, durations) for phase, durations in self.phases_ms.items()},
+            host_data_ms=one_of(every, self.host_data_ms),
+            lead_ms=one_of(every, self.lead_ms),
+            issuing_ms=one_of(every, self.issuing_ms),
             loading=self.loading and self.loading.thinned(every),
         )

@@ -8,8 +8,10 @@ from rich.text import Text
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.compare import Ratio
 from ddpbench.analysis.cures import offered
 from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.stats import Interval
 from ddpbench.analysis.whatif.answer import predicted
 from ddpbench.analysis.whatif.outcome import Outcome, best, can_be_tried, command_for, outcomes
 from ddpbench.analysis.whatif.price import CONFIDENCE
@@ -17,7 +19,7 @@ from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.report.figures import about, fixed, interval
+from ddpbench.report.figures import about, interval
 from ddpbench.report.header import rate
 from ddpbench.report.ink import GOOD, LABEL, inked
 from ddpbench.report.layout import Page, command, sentence
@@ -68,7 +70,7 @@ def use(job: Job, page: Page) -> Iterator[Text]:
             yield from inked(sentence("use    ", f"the setting as it is: {why}", page), LABEL, 3)
         return
     yield from inked(command("use    ", command_for(job, winner.prediction.change), page), GOOD)
-    yield from inked(sentence("worth  ", _worth(winner.measured.center, job, real), page), LABEL, 5)
+    yield from inked(sentence("worth  ", _worth(winner.measured, job, real), page), LABEL, 5)
 
 
 def _predicted(found: Prediction) -> str:
@@ -98,10 +100,17 @@ def _off_by(error: float) -> str:
     return "0% off" if share == "0%" else f"{share} too {'high' if error > 0 else 'low'}"
 
 
-def _worth(gain: float, job: Job, real: Record) -> str:
+def _worth(gain: Ratio, job: Job, real: Record) -> str:
+    """Images/s and hours, as far as the interval of the gain tells them."""
     again = next(record for record in job.records if record.label == AGAIN)
     now = sum(timed.images for timed in again.rounds) / sum(timed.wall_s for timed in again.rounds)
     hours = 24 * real.world_size
     device = "GPU-hours" if device_word(real.environment) == "GPU" else "hours of a rank"
-    saved = f"{fixed((1 - 1 / gain) * hours, 1)} of {hours:,} {device} a day are saved for the same work"
-    return f"{about((gain - 1) * now)} {rate(real)} more; {saved}"
+    more = Interval(*((times - 1) * now for times in (gain.center, gain.low, gain.high)))
+    saved = Interval(*((1 - 1 / times) * hours for times in (gain.center, gain.low, gain.high)))
+    return f"{_within(more)} {rate(real)} more; {_within(saved)} of {hours:,} {device} a day are saved for the same work"
+
+
+def _within(found: Interval) -> str:
+    center, low, high = interval(found.center, found.low, found.high, width_digits=1)
+    return f"{center} ({low} to {high})"

@@ -10,6 +10,8 @@ from math import ceil
 from rich.text import Text
 
 from ddpbench.analysis.case import Case
+from ddpbench.analysis.compare import Ratio
+from ddpbench.analysis.pipeline.cause import TRAINER
 from ddpbench.analysis.pipeline.ceilings import Ceilings
 from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
 from ddpbench.analysis.pipeline.starting import start_of
@@ -24,7 +26,6 @@ from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import GAP, Page, columns, flow, sentence
 
 INDENT = "  "
-TRAINER = "trainer process"
 
 SHORT = 0.9
 """A part that gives less than this fraction of the device's rate holds it back."""
@@ -66,12 +67,17 @@ def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: P
         yield from inked(sentence("", f"what each part gives, {unit}, and its share of what the {device} trains", page), LABEL)
         yield from pairs
     if found.interference:
-        ratio = found.interference
-        center, low, high = (percent(max(edge - 1, 0.0), 2) for edge in (ratio.center, ratio.low, ratio.high))
-        reach = f" ({low} to {high}, 95%)" if ratio.has_interval and low != high else ""
-        yield from inked(sentence(INDENT, f"interference: a step takes {center}{reach} longer with the loader beside it", page))
+        yield from inked(sentence(INDENT, f"interference: {_longer(found.interference)} with the loader beside it", page))
     if doubt := _doubt(diagnosis.storage):
         yield from inked(sentence(INDENT, f"files on storage: {doubt}", page))
+
+
+def _longer(times: Ratio) -> str:
+    """``a step takes 31% (22% to 42%, 95%) longer``; of too few rounds for an interval their number stands in its place."""
+    center, low, high = (percent(edge - 1, 2) for edge in (times.center, times.low, times.high))
+    reach = f"{low} to {high}, 95%" if times.has_interval else count(times.pairs, "pair")
+    shown = "" if times.is_more or not times.has_interval else "none shown, "
+    return f"{shown}a step takes {center}{'' if low == high and times.has_interval else f' ({reach})'} longer"
 
 
 def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
@@ -138,7 +144,7 @@ def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:
 
 
 def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
-    """Cores and workers that would keep up with the device, against what is there."""
+    """Cores and workers that would keep up with the device, or with the trainer process where that is slower; and what is there."""
     device = device_word(record.environment)
     cores = [f"there are {given.cores / given.ranks:g} a {device}"]
     if given.cores_wanted is not None:
@@ -146,6 +152,8 @@ def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
     if given.busy is not None:
         others = f", {significant(given.busy.others, 2)} with others" if given.busy.others >= LEAST_OTHERS else ""
         cores.append(f"{given.busy.share:.0%} busy{others}")
+    if given.handed_too_slowly:
+        cores.append(f"for {about(given.most_rate)} {rate(record)}: one {TRAINER} hands over no more")
     yield from _row("cores", cores, page)
     if given.workers_wanted is not None and given.workers_of_use is not None:
         there = "there is 1" if given.workers == 1 else f"there are {given.workers}"

@@ -49,8 +49,9 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     each = summary.phases_ms
     copied = "host to device" if record.environment.device_type == "cuda" else "finish batches"
     spans = {"data wait": each["data"], copied: each["host_to_device"], "forward": each["forward"], "backward": each["backward"]}
-    if record.world_size > 1:
-        spans[WAIT_FOR_RANKS] = each["sync"] + each["broadcast"]
+    synced = each["sync"] + each["broadcast"]
+    if record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP takes its time with itself, too
+        spans[WAIT_FOR_RANKS] = synced
     return {**spans, "optimizer": each["optimizer"], "unexplained": each["unexplained"]}
 
 

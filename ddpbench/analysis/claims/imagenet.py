@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpbench.analysis.cells import by_precision, cells
 from ddpbench.analysis.claims.answer import Answer, missing, over, sentence
-from ddpbench.analysis.effects import Ratio, effect, explained, limit, ratio, together, wait_for_data
+from ddpbench.analysis.effects import Ratio, explained, limit, ratio, shows, together, wait_for_data
 from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.measures import IMAGES_PER_S
 from ddpbench.record.published import Publication
@@ -47,9 +47,10 @@ def only_big_networks_gain(publication: Publication, job: Job) -> Answer:
     if any((wait or 0) >= BINDING for wait in waits.values()):
         told = ", ".join(f"{name} in o2: {limit(pair[1])}" for name, pair in pairs.items() if pair[1])
         return Answer(f"the loader explains it, not the size of the network: {told}", False)
-    faster = {name: gain is not None and effect(gain.center) == "more" for name, gain in gains.items()}
+    faster = {name: shows(gain, "more") for name, gain in gains.items() if gain}
+    small = faster["resnet18"]
     words = ", ".join(f"{name} gains {Ratio(name, None, gain).words}" for name, gain in gains.items())
-    return Answer(f"no cell waits for its loader here: {words}", faster["resnet50"] and not faster["resnet18"])
+    return Answer(f"no cell waits for its loader here: {words}", together([faster["resnet50"], None if small is None else not small]))
 
 
 def _pair(job: Job, workload: str) -> tuple[Record | None, Record | None]:

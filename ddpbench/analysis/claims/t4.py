@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.cells import LEFTOVERS, batches, by_precision, cells
 from ddpbench.analysis.claims.answer import Answer, missing, of_ratios, over, row_of, sentence
-from ddpbench.analysis.effects import Ratio, explained, ratio, speedup
+from ddpbench.analysis.effects import Ratio, explained, ratio, speedup, together
 from ddpbench.analysis.measures import ALLOCATED, SECONDS
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.published import Publication
@@ -58,8 +58,7 @@ def mnist_takes_less_memory(publication: Publication, job: Job) -> Answer:
 def another_bottleneck(publication: Publication, job: Job) -> Answer:
     cases = {f"{record.config.precision} batch {record.config.batch_size}": record for record in cells(job, "mnist-cnn")}
     found = {name: limit for name, record in cases.items() if (limit := verdict(record, summarise(record)))}
-    kinds = {limit.kind for limit in found.values()}
-    holds = None if not kinds or kinds == {"inconclusive"} else kinds != {"compute-bound"}
+    holds = together(None if limit.kind == "inconclusive" else limit.kind != "compute-bound" for limit in found.values())
     words = [f"{name} is {limit.kind}: {limit.says}" for name, limit in found.items()]
     return Answer(sentence(words, missing(cases or {"mnist-cnn": None})), holds)
 

@@ -42,15 +42,16 @@ ON_PROCESSORS = {"host to device": "in making its batches ready"}
 def straggler(case: Case) -> Verdict | None:
     """One rank, every round; unless the others wait longer for data of their own than for it, or load no faster than it does."""
     record, slow, rows = case.record, case.summary.slow, case.summary.ranks
-    if slow is None or slow.lost_ms <= median(row.data_ms for row in rows if row.rank != slow.rank):
+    if slow is None or not slow.costs or slow.lost_ms <= median(row.data_ms for row in rows if row.rank != slow.rank):
         return None
     if slow.kind == "data" and only_the_last(case, slow.rank):
         return None
     own_ms = next(row.own_ms for row in rows if row.rank == slow.rank)
+    others_ms = median(row.own_ms for row in rows if row.rank != slow.rank)
     return Verdict(
         kind="straggler",
         says=f"rank {slow.rank} ({_place(record, slow)}) is {slow.excess:.0%} slower than the others, {_slow_in(record, slow)}",
-        why=f"its own time is {about(own_ms)} ms a step, the others' {about(own_ms / (1 + slow.excess))}, in every round; "
+        why=f"its own time is {about(own_ms)} ms a step, the others' {about(others_ms)}, in every round; "
         f"it costs {about(slow.cost_images_per_s)} {record.item}s/s",
         rank=slow.rank,
         cause="one-rank" if slow.kind == "data" else "",
@@ -102,22 +103,21 @@ def launch_bound(case: Case) -> Verdict | None:
 
 
 def sync_bound(case: Case) -> Verdict | None:
-    """By what a step takes longer than without sync where that was measured, else by the waits for other ranks."""
+    """By how much longer a step takes than with every rank for itself where that was measured, else by the waits for other ranks."""
     record, around = case.record, case.around
-    device_s, no_sync_s, longer = step_s(around.device), step_s(around.no_sync), times_as_long(around.device, around.no_sync)
-    if device_s is not None and no_sync_s is not None and longer is not None and (longer.has_interval or longer.low <= 1):
-        waits_ms = 1000 * exposed_sync(device_s, no_sync_s) if longer.low > 1 else 0.0
-        measured = f"; with every rank for itself it takes {about(1000 * no_sync_s)} ms"
-    else:
-        waits_ms, measured = (case.summary.sync_ms or 0) - (case.summary.late_data_ms or 0), ""
+    waits_ms = (case.summary.sync_ms or 0) - (case.summary.late_data_ms or 0)
+    share = f"{waits_ms / case.step_ms:.0%} of every step"
+    says, why = f"{share} is gradient sync that backward does not hide", f"{about(waits_ms)} of {about(case.step_ms)} ms"
+    device_s, longer = step_s(around.device), times_as_long(around.device, around.no_sync)
+    if device_s is not None and longer is not None and (longer.has_interval or longer.low <= 1):
+        waits_ms = 1000 * exposed_sync(device_s, device_s / max(longer.low, 1.0))
+        says = f"gradient sync makes every step {longer.center - 1:.0%} longer ({longer.low - 1:.0%} to {longer.high - 1:.0%})"
+        apart_ms = 1000 * device_s / longer.center
+        why = f"{about(1000 * device_s)} ms together, {about(apart_ms)} with every rank for itself; by the clock it is {share} as asked"
     if waits_ms < BINDING * case.step_ms:
         return None
-    return Verdict(
-        kind="sync-bound",
-        says=f"{waits_ms / case.step_ms:.0%} of every step is gradient sync that backward does not hide",
-        why=f"{about(waits_ms)} of {about(case.step_ms)} ms, "
-        f"for the gradients of {about(record.parameters / 1e6)} million parameters on {record.world_size} ranks{measured}",
-    )
+    gradients = f"for the gradients of {about(record.parameters / 1e6)} million parameters on {record.world_size} ranks"
+    return Verdict(kind="sync-bound", says=says, why=f"{why}, {gradients}")
 
 
 def unexplained(case: Case) -> Verdict | None:

@@ -34,6 +34,12 @@ NEARLY = 0.75
 TURNS = 2
 """So many workers a core take turns on it."""
 
+TRAINER = "trainer process"
+"""What it costs there to take a batch over from a worker, beside the stages in it."""
+
+LEAST_TOLD = 0.01
+"""Of what an image costs in the worker: less is not told."""
+
 STAGES = ("decode", "augment", "collate")
 """The stages of an image that need nothing but a core."""
 
@@ -209,12 +215,15 @@ def too_few_cores(case: _Asked) -> Cause | None:
     if given.by_cores is None and not given.contended:
         return None
     gives = f"that gives {case.images(given.by_cores)} a {case.device}" if given.by_cores else f"training alone takes {given.trainers}"
+    spans = {**given.cost.cpu, **({TRAINER: given.main_s} if given.main_s > LEAST_TOLD * given.cost.cpu_s else {})}
+    keeps_up = f"keeping up takes {about(given.cores_wanted or 0.0)} cores a {case.device}"
+    if given.handed_too_slowly:
+        keeps_up = f"with any number of cores one trainer process hands over {case.images(given.most_rate)}"
     return Cause(
         "too-few-cores",
         f"no number of workers can feed {case.all_of_them} from {about(given.cores)} cores; "
         f"an {case.item} costs {about(1000 * (given.image_s or 0.0))} ms of a core: "
-        f"{', '.join(f'{stage} {about(1000 * span)}' for stage, span in given.cost.cpu.items())}; "
-        f"{gives}; keeping up takes {about(given.cores_wanted or 0.0)} cores a {case.device}",
+        f"{', '.join(f'{stage} {about(1000 * span)}' for stage, span in spans.items())}; {gives}; {keeps_up}",
     )
 
 
@@ -232,8 +241,11 @@ def too_few_workers(case: _Asked) -> Cause | None:
     has = f"{count(given.workers, 'worker')} a {case.device} give{'s' if given.workers == 1 else ''} {case.images(by_workers)}"
     if by_workers >= given.device_rate:
         return Cause("", f"{has}, which on the mean is enough: for what the {case.device} waits cannot be told")
-    if given.by_cores >= given.device_rate:
-        return Cause("too-few-workers", f"{has}; {best} would keep up, and there are cores for them")
+    if given.by_cores >= given.most_rate:
+        keeps_up = "would keep up, and there are cores for them"
+        if given.handed_too_slowly:
+            keeps_up = f"would give {about(given.most_rate)}, and no more is handed over by one trainer process"
+        return Cause("too-few-workers", f"{has}; {best} {keeps_up}")
     return Cause(
         "too-few-workers",
         f"{has}; {best} would give {about(given.by_cores)}, and no more can be had from {about(given.cores)} cores",

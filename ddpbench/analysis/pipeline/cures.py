@@ -95,9 +95,10 @@ def more_workers(patient: _Patient) -> Cure | None:
     workers = min(given.workers_wanted, given.workers_of_use)
     if workers <= given.workers:
         return None
+    with_what = " with the trainer process" if given.handed_too_slowly else ""
     return Cure(
         count(workers, "worker"),
-        f"{given.workers_wanted} would keep up, and the cores have work for {given.workers_of_use}",
+        f"{given.workers_wanted} would keep up{with_what}, and the cores have work for {given.workers_of_use}",
         patient.run.command(workers=(config.workers, workers)),
         Change(workers=workers),
     )
@@ -139,9 +140,10 @@ def more_cores(patient: _Patient) -> Cure | None:
         return None
     workers = max(given.workers, given.workers_wanted or 0)
     with_workers = f" and {count(workers, 'worker')}" if workers > given.workers else ""
+    as_fast = "one trainer process hands over" if given.handed_too_slowly else f"the {patient.on} trains"
     return Cure(
         f"{count(ceil(wanted), 'core')}{with_workers} a {patient.on}",
-        f"loading as fast as the {patient.on} trains takes so many; the cores here are {about(given.cores / given.ranks)} a {patient.on}",
+        f"loading as fast as {as_fast} takes so many; the cores here are {about(given.cores / given.ranks)} a {patient.on}",
         change=Change(cores_per_gpu=ceil(wanted), workers=workers),
     )
 

@@ -34,6 +34,11 @@ def shared_core_rate(cores: float, ranks: int, image_s: float, training_s: float
     return cores / (ranks * (image_s + training_s))
 
 
+def trainer_rate(main_s: float) -> float:
+    """1 / m: what one process takes over from its workers, pins and hands on; more of it there is not."""
+    return 1 / main_s if main_s > 0 else inf
+
+
 def copy_rate(bytes_per_s: float, image_bytes: float) -> float:
     """R_h2d = BW_h2d / b."""
     return bytes_per_s / image_bytes

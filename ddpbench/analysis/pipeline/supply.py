@@ -102,9 +102,19 @@ class Supply:
         return self.ranks * self.given_rate * self.cost.cpu_s if self.cost else None
 
     @property
+    def most_rate(self) -> float:
+        """What the device trains, or less where the trainer process cannot hand over so many, however many workers and cores there are."""
+        return min(self.device_rate, rates.trainer_rate(self.main_s))
+
+    @property
+    def handed_too_slowly(self) -> bool:
+        """Whether the device would wait for the trainer process however many workers and cores there are."""
+        return self.most_rate < self.device_rate
+
+    @property
     def workers_wanted(self) -> int | None:
-        """Workers a rank that keep up with the device."""
-        return rates.workers_needed(self.worker_s, self.device_rate) if self.worker_s else None
+        """Workers a rank that keep up with the device, as far as the trainer process can."""
+        return rates.workers_needed(self.worker_s, self.most_rate) if self.worker_s else None
 
     @property
     def workers_of_use(self) -> int | None:
@@ -115,8 +125,8 @@ class Supply:
 
     @property
     def cores_wanted(self) -> float | None:
-        """Cores a rank that load as fast as the device trains, its trainer's among them."""
-        return rates.cores_needed(self.image_s, self.device_rate, self.trainers, self.ranks) if self.image_s else None
+        """Cores a rank that load as fast as the device trains, or as its trainer hands over; the trainer's are among them."""
+        return rates.cores_needed(self.image_s, self.most_rate, self.trainers, self.ranks) if self.image_s else None
 
 
 def supply(case: Case) -> Supply:
@@ -138,7 +148,7 @@ def supply(case: Case) -> Supply:
         wait_share=case.data_wait_ms / case.step_ms,
         hand_over_share=_hand_over_share(record),
         head_of_line=_head_of_line(record),
-        alone_rate=_least([each.images_per_s for each in diagnosis.alone]) if diagnosis else None,
+        alone_rate=min((each.images_per_s for each in diagnosis.alone), default=None) if diagnosis else None,
         sharing=_sharing(diagnosis),
         storage_rate=_storage_rate(diagnosis, node.ranks),
     )
@@ -177,7 +187,3 @@ def _sharing(diagnosis: Diagnosis | None) -> float | None:
         return None
     together = next(each for each in diagnosis.alone if each.rank == diagnosis.alone_single.rank)
     return diagnosis.alone_single.images_per_s / together.images_per_s
-
-
-def _least(values: list[float]) -> float | None:
-    return min(values, default=None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ddpbench.analysis.ranks import own_ms
-from ddpbench.analysis.summary import late_data_ms
+from ddpbench.analysis.waits import waits_of
 from ddpbench.record.record import Job, Record, Round
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, Scaling, rung
 from ddpbench.record.trace import WAITS_FOR_OTHERS
@@ -75,17 +75,16 @@ class Step:
 
 
 def step_of(timed: Round) -> Step:
-    traces = timed.traces
-    waits = [[sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in WAITS_FOR_OTHERS), strict=True)] for trace in traces]
+    traces, waits = timed.traces, waits_of(timed)
     feeding = fmean(sum(trace.total_ms(phase) for phase in FEEDING) / trace.steps for trace in traces)
     return Step(
         wall=max(1000 * trace.wall_s / trace.steps for trace in traces),
         feeding=feeding,
         busy=fmean(own_ms(trace) for trace in traces) - feeding,
-        least_wait=fmean(min(step) for step in zip(*waits, strict=False)),
-        least_sync=fmean(min(step) for step in zip(*(trace.phases_ms["sync"] for trace in traces), strict=False)),
+        least_wait=waits.least_ms,
+        least_sync=waits.least_sync_ms,
         wait=fmean(sum(trace.total_ms(phase) for phase in WAITS_FOR_OTHERS) / trace.steps for trace in traces),
-        late_data=late_data_ms([timed]) or 0.0,
+        late_data=waits.late_data_ms,
     )
 
 

@@ -65,7 +65,7 @@ def price(before: Situation, after: Situation, measured_step_s: float) -> Price:
     first, then = (_course(each, 0) for each in both)
     limits = [held_by(setting, course) for setting, course in zip(both, (first, then), strict=True)]
     assumed = after.all_assumed + ((NO_MORE_FILES,) if [limit.startswith(STORAGE) for limit in limits] == [False, True] else ())
-    gains = [_gain(before, after, ratio, seed) for seed in range(1, REPLICAS + 1)]
+    gains = [_gain(before, after, ratio, measured_step_s, seed) for seed in range(1, REPLICAS + 1)]
     center, miss = exp(fmean(map(log, gains))), _miss(before, measured_step_s)
     error = hypot(
         stdev(map(log, gains)),
@@ -73,14 +73,15 @@ def price(before: Situation, after: Situation, measured_step_s: float) -> Price:
         error_of(set(assumed) - set(before.all_assumed)),
         OF_OTHERS * before.others / (before.cores or 1.0) * certain(center),
     )
-    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * error
-    return Price(center, center * exp(-reach), center * exp(reach), first, then, miss, limits[1], assumed)
+    errors = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    high = min(center * exp(errors * error), _most(both[1], ratio, measured_step_s) * exp(errors * MODEL_ERROR))
+    return Price(center, center * exp(-errors * error), high, first, then, miss, limits[1], assumed)
 
 
 def gain(before: Situation, after: Situation, measured_step_s: float) -> float:
     """The gain alone, from all that was measured. Raises Unmeasured as ``price`` does."""
     _refuse_what_it_misses(before, measured_step_s)
-    return _gain(before, after, after.ranks * after.batch / (before.ranks * before.batch), None)
+    return _gain(before, after, after.ranks * after.batch / (before.ranks * before.batch), measured_step_s, None)
 
 
 def model_error(gained: float, miss: float) -> float:
@@ -120,11 +121,17 @@ def _refuse_what_it_misses(before: Situation, measured_step_s: float) -> None:
         raise Unmeasured(f"what makes a step {max(miss, 1 / miss):.1f} times {more} than its measured parts would")
 
 
-def _gain(before: Situation, after: Situation, ratio: float, seed: int | None) -> float:
-    """By the same luck before and after."""
+def _gain(before: Situation, after: Situation, ratio: float, measured_step_s: float, seed: int | None) -> float:
+    """By the same luck before and after. A model whose step is too long before would promise more than there is to be had."""
     chances = [None, None] if seed is None else [Random(seed), Random(seed)]
-    steps = [_course(each.setting(chance), seed or 0).step for each, chance in zip((before, after), chances, strict=True)]
-    return ratio * steps[0] / steps[1]
+    settings = [each.setting(chance) for each, chance in zip((before, after), chances, strict=True)]
+    steps = [_course(setting, seed or 0).step for setting in settings]
+    return min(ratio * steps[0] / steps[1], _most(settings[1], ratio, measured_step_s))
+
+
+def _most(after: Setting, ratio: float, measured_step_s: float) -> float:
+    """What can be gained at most: a step is no shorter than on the device, by the cores, or by the storage."""
+    return ratio * max(1.0, measured_step_s / max(fmean(after.steps), shortest_by_cores(after), after.storage))
 
 
 def _course(setting: Setting, seed: int) -> Course:
