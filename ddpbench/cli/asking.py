@@ -33,7 +33,7 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     """
     change = _change(given)
     from ddpbench.analysis.whatif.answer import ask
-    from ddpbench.cli.files import read
+    from ddpbench.experiments.kept import read
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.whatif import render_answer
 

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from os.path import isdir
 from pathlib import Path
 
 import msgspec
-import psutil
 
-from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.shares import ANY, PART, Found, together
-from ddpbench.experiments.journal import close_records
-from ddpbench.record.environment import RankPlace
+from ddpbench.experiments.kept import read
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Fault, Job, load
-
-
-def read(path: Path) -> Job:
-    """The job in ``path`` as it stands now: one that nobody closed is judged by the rounds it has, and ended where nobody runs it.
-
-    Raises UsageError for a file that is no record.
-    """
-    job = load(path)
-    if not job.records:
-        raise UsageError(f"'{path}' holds no training", "it ended before the first began")
-    unclosed = [record for record in job.records if record.status == "running"]
-    if not unclosed:
-        return job
-    place = unclosed[0].environment.places[0]
-    if not _runs(place, path):
-        elsewhere = "" if _is_here(place.host) else f", or it still runs on {place.host}"
-        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
-    judge_all(job)
-    return job
+from ddpbench.record.record import Job
 
 
 def latest(folder: Path) -> Path:
@@ -100,21 +77,6 @@ class _Started(msgspec.Struct):
 
     started: str
     records: msgspec.Raw
-
-
-def _runs(place: RankPlace, path: Path) -> bool:
-    """Whether the rank at ``place`` still writes the record ``path``: a process that is younger than the file is another one."""
-    if not _is_here(place.host):
-        return False
-    try:
-        process = psutil.Process(place.pid)
-        return process.status() != psutil.STATUS_ZOMBIE and bool(process.create_time() <= path.stat().st_mtime)
-    except psutil.Error:
-        return False
-
-
-def _is_here(host: str) -> bool:
-    return host in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
 
 
 def _written(path: Path) -> int:

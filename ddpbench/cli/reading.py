@@ -44,7 +44,8 @@ def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> in
     A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
     """
     from ddpbench.analysis.shares import together
-    from ddpbench.cli.files import latest, latest_below, read, whole
+    from ddpbench.cli.files import latest, latest_below, whole
+    from ddpbench.experiments.kept import read
     from ddpbench.report import tables
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.pages import page
