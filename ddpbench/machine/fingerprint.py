@@ -7,13 +7,12 @@ import platform
 import sys
 from importlib import metadata
 
-import pynvml
-
 from ddpbench import __version__
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, speed_variables, usable_cores
+from ddpbench.machine.nvml import driver_version
+from ddpbench.machine.nvml import gpu_names as gpu_names  # launches asks for it here
 from ddpbench.record.environment import Environment, RankPlace, Software, Transport
-
-DALI_PACKAGES = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")
+from ddpbench.record.loaders import DALI
 
 
 def version_of(*packages: str) -> str | None:
@@ -24,24 +23,6 @@ def version_of(*packages: str) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
-
-
-def driver() -> str | None:
-    """The NVIDIA driver's version, or ``None`` without one."""
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
-
-
-def gpu_names() -> list[str]:
-    """The GPUs that NVML sees on this host."""
-    try:
-        pynvml.nvmlInit()
-        return [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
 
 
 def software(cuda: bool) -> Software:
@@ -55,11 +36,11 @@ def software(cuda: bool) -> Software:
         torch=str(torch.__version__),
         torchvision=version_of("torchvision"),
         accelerate=version_of("accelerate"),
-        dali=version_of(*DALI_PACKAGES),
+        dali=version_of(*DALI.packages),
         cuda=torch.version.cuda if cuda else None,
         cudnn=str(torch.backends.cudnn.version()) if cuda else None,
         nccl=nccl,
-        driver=driver() if cuda else None,
+        driver=driver_version() if cuda else None,
     )
 
 
@@ -89,11 +70,11 @@ def describe() -> list[tuple[str, str, str]]:
     rows = [
         ("ddpbench", __version__, ""),
         ("python", f"{platform.python_version()} ({sys.executable})", ""),
-        ("torch", version_of("torch") or "missing", "" if version_of("torch") else "pip install torch torchvision"),
-        ("torchvision", version_of("torchvision") or "missing", "" if version_of("torchvision") else "pip install torchvision"),
-        ("accelerate", version_of("accelerate") or "missing", "" if version_of("accelerate") else "pip install accelerate"),
-        ("DALI", *_or(version_of(*DALI_PACKAGES), "pip install 'ddpbench[dali-cuda13]' for --loader dali-cpu")),
-        ("NVIDIA driver", *_or(driver(), "without one, training runs on the processor")),
+        ("torch", *_or(version_of("torch"), "pip install torch torchvision")),
+        ("torchvision", *_or(version_of("torchvision"), "pip install torchvision")),
+        ("accelerate", *_or(version_of("accelerate"), "pip install accelerate")),
+        ("DALI", *_or(version_of(*DALI.packages), "pip install 'ddpbench[dali-cuda13]' for --loader dali-cpu")),
+        ("NVIDIA driver", *_or(driver_version(), "without one, training runs on the processor")),
         ("GPUs", *_or(f"{len(gpus)} x {gpus[0]}" if gpus else None, "none seen by NVML")),
         ("processor", cpu_name(), ""),
         ("usable cores", f"{usable_cores():g} of {os.cpu_count()}", ""),

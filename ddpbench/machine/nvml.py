@@ -1,4 +1,7 @@
-"""NVML: what a GPU says of its clocks, power, heat, memory and visitors. Where it does not answer, health is unavailable."""
+"""NVML: which driver and GPUs a host has, and what a GPU says of its clocks, power, heat, memory and visitors.
+
+Where it does not answer, health is unavailable.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,24 @@ class Gpu:
             [processes[0][1]] if len(processes) == 1 else []
         )
         return mine[0] if mine else None
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version; None where there is none."""
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def gpu_names() -> list[str]:
+    """The GPUs of this host; none where NVML does not answer."""
+    try:
+        pynvml.nvmlInit()
+        return [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
 
 
 def _read(question: Callable[[], Reading]) -> Reading | None:
