@@ -183,6 +183,7 @@ def test_fifty_batches_of_matrices_lie_on_the_device_and_come_in_turn() -> None:
 def test_the_record_says_which_data_it_was(loader: str, tree: Path) -> None:
     with opened(config(loader, tree)) as live:
         assert (live.data.loader, live.data.description, live.data.images) == (loader, "ImageNet folder, 16 JPEGs", 16)
+        assert live.data.files == "jpegs"
 
 
 def test_a_class_may_be_called_train_where_others_are_beside_it(tmp_path: Path) -> None:
@@ -209,6 +210,6 @@ def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) 
     for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
         (tmp_path / name).touch()
     read = folder.read(str(tmp_path))
-    assert read.description == "image folder, 3 images, 1 left out (.txt)"
+    assert (read.description, read.kind) == ("image folder, 3 images, 1 left out (.txt)", "images")
     assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
     assert read.labels == [0, 0, 1]

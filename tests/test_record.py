@@ -15,7 +15,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flags, to_argv
 from ddpbench.record.names import lookup
-from ddpbench.record.record import SCHEMA, load, reserve, save, slug
+from ddpbench.record.record import SCHEMA, Data, Files, load, reserve, save, slug
 from ddpbench.record.request import Output
 
 KEPT = Path(__file__).parent / "golden" / "schema-1.json"
@@ -33,6 +33,29 @@ def test_a_record_of_schema_1_still_loads() -> None:
     (record,) = load(KEPT).records
     assert (record.status, record.world_size, len(record.rounds)) == ("ok", 2, 2)
     assert record.headline is not None
+
+
+@pytest.mark.parametrize(
+    ("description", "jpegs", "folders"),
+    [
+        ("ImageNet folder, 1,281,167 JPEGs", True, True),
+        ("image folder, 3 images, 1 left out (.txt)", False, True),
+        ("made set in the shape of ImageNet, 12,800 JPEGs", True, True),
+        ("16 batches of torch, in host memory: ImageNet folder, 48 JPEGs", True, True),
+        ("made set in the shape of CIFAR-10, 50,000 images", False, False),
+        ("synthetic batch on the device", False, False),
+        ("batches of my.ImageNet:of_JPEGs, which shares them out itself", False, False),
+    ],
+)
+def test_a_record_that_only_describes_its_files_is_understood(description: str, jpegs: bool, folders: bool) -> None:
+    data = Data(loader="torch", description=description)
+    assert (data.of_jpegs, data.of_folders) == (jpegs, folders)
+
+
+@pytest.mark.parametrize(("files", "jpegs", "folders"), [("jpegs", True, True), ("images", False, True), ("", False, False)])
+def test_of_files_that_are_known_no_name_tells_otherwise(files: Files, jpegs: bool, folders: bool) -> None:
+    data = Data(loader="my.ImageNet:train", description="ImageNet folder, 9 JPEGs", files=files)
+    assert (data.of_jpegs, data.of_folders) == (jpegs, folders)
 
 
 def test_a_failed_save_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from ddpbench.data import sets
 from ddpbench.data.made_folder import is_made
 from ddpbench.data.unreadable import refuse_unreadable
 from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Data, Files
 
 JPEG = (".jpg", ".jpeg")
 ENDINGS = (*JPEG, ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -27,8 +28,13 @@ class ImageTree:
 
     files: list[str]
     labels: list[int]
+    kind: Files
     description: str
     made: bool = False
+
+    def data(self, loader: str) -> Data:
+        """Which data a loader of that name reads here."""
+        return Data(loader=loader, description=self.description, files=self.kind, images=len(self.files), made=self.made)
 
 
 KEPT = 2
@@ -84,10 +90,11 @@ def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
     files, labels = [file for file, _ in images], [label for _, label in images]
     endings = sorted({Path(file).suffix.lower() or "no ending" for file in others})
     left_out = f", {len(others):,} left out ({', '.join(endings[:MOST_ENDINGS])})" if others else ""
-    kind = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
-    content = "JPEGs" if all(file.lower().endswith(JPEG) for file in files) else "images"
-    what = "made set in the shape of ImageNet" if made else f"{kind} folder"
-    return ImageTree(files, labels, f"{what}, {len(files):,} {content}{left_out}", made)
+    kind: Files = "jpegs" if all(file.lower().endswith(JPEG) for file in files) else "images"
+    named = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
+    what = "made set in the shape of ImageNet" if made else f"{named} folder"
+    content = "JPEGs" if kind == "jpegs" else "images"
+    return ImageTree(files, labels, kind, f"{what}, {len(files):,} {content}{left_out}", made)
 
 
 def count(directory: str, classes: int, enough: int) -> int:

@@ -117,10 +117,9 @@ def read_samples(recipe: Recipe, config: Config, dataset: str, watch: Stopwatch)
     if dataset != "imagenet":
         arrays = sets.train(dataset, config.data_dir)
         view = recipe.of_memory(dataset, config.image_size, config.augment)
-        data = Data(loader=recipe.loader, description=arrays.description, images=len(arrays.labels), made=arrays.made)
-        return ArraySamples(arrays, view, watch), data
+        return ArraySamples(arrays, view, watch), arrays.data(recipe.loader)
     assert config.data_dir, "checked"
     assert config.image_size, "settled"
     tree = folder.read(config.data_dir)
-    data = Data(loader=recipe.loader, description=tree.description, images=len(tree.files), made=tree.made)
-    return TreeSamples(tree, recipe.of_tree(config.image_size, config.augment), watch, config.skip_bad), data
+    seen = recipe.of_tree(config.image_size, config.augment)
+    return TreeSamples(tree, seen, watch, config.skip_bad), tree.data(recipe.loader)

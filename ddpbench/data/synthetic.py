@@ -48,7 +48,7 @@ class Synthetic(Workerless):
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         many = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"
-        self.data = Data(loader=SYNTHETIC, description=f"{many} on the device")
+        self.data = Data(loader=SYNTHETIC, description=f"{many} on the device", files="")
         self._batches = cycle(batches)
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:

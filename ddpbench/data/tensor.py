@@ -27,9 +27,8 @@ def open_tensor(
     if config.augment and dataset == "cifar10":
         view = CropAndFlip(samples, torch.Generator(device).manual_seed(config.seed + rank + first_batch))
     plan = ShardPlan(len(labels), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
-    data = Data(loader="tensor", description=arrays.description, images=len(labels), made=arrays.made)
     order, finish = Order(plan, device), finisher(dataset, config.image_size, config.channels_last, device)
-    return Resident(view, labels, order, config.batch_size, finish, data)
+    return Resident(view, labels, order, config.batch_size, finish, arrays.data("tensor"))
 
 
 TOGETHER = 8

@@ -18,7 +18,6 @@ from ddpbench.data.stock import StockView
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.config import Config
-from ddpbench.record.record import Data
 
 
 def held_out(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Iterator[Batch] | None:
@@ -50,7 +49,7 @@ def _decoded(tree: ImageTree, config: Config, rank: int, world_size: int, device
     samples = TreeSamples(tree, StockView(config.image_size, augment=False), watch, config.skip_bad)
     workers = Workers(
         data_loader(samples, batches, watch, config, config.seed + rank, device),
-        Data(loader="torch", description=tree.description),
+        tree.data("torch"),
         lambda images: in_layout(images, config.channels_last),
         config.skip_bad,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -71,11 +72,16 @@ class LaunchGap(msgspec.Struct, frozen=True, kw_only=True):
     kernel_ms: float
 
 
+Files = Literal["jpegs", "images", ""]
+"""What lies in the class folders of a data set, JPEGs or images of any kind; empty where it has no such folders, or none that we know."""
+
+
 class Data(msgspec.Struct, frozen=True, kw_only=True):
     """Which data it was."""
 
     loader: str
     description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
+    files: Files | None = None  # None in a record that only describes them
     images: int | None = None
     made: bool = False  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
     recycled: bool = False  # the timed window read the same files more than once
@@ -85,12 +91,21 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def of_jpegs(self) -> bool:
         """Whether every file of it is a JPEG."""
-        return "JPEG" in self.description
+        return self._files == "jpegs"
 
     @property
     def of_folders(self) -> bool:
         """Whether it lies in class folders, as ImageNet does, in files of any kind."""
-        return "ImageNet" in self.description or "image folder" in self.description
+        return self._files != ""
+
+    @property
+    def _files(self) -> Files:
+        if self.files is not None:
+            return self.files
+        described = self.description.rpartition(": ")[2]  # of replayed batches, what they are of
+        if not described.startswith(("ImageNet folder", "image folder", "made set in the shape of ImageNet")):
+            return ""
+        return "jpegs" if "JPEG" in described else "images"
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):

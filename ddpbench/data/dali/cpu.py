@@ -12,7 +12,6 @@ from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.pixels import finisher
 from ddpbench.record.config import Config
-from ddpbench.record.record import Data
 
 
 def open_dali_cpu(
@@ -35,7 +34,7 @@ class DaliCpu:
     """Batches in host memory."""
 
     def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
-        self.data = Data(loader="dali-cpu", description=tree.description, images=len(tree.files), made=tree.made)
+        self.data = tree.data("dali-cpu")
         graph = cpu_graph(config, device)
         normalise = finisher("imagenet", config.image_size, config.channels_last, device)
         self.finish = normalise if graph.dtype == "UINT8" else graph.seen_as_nchw

@@ -21,7 +21,6 @@ from ddpbench.data.loader import Batch
 from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
 from ddpbench.record.loading import Loading
-from ddpbench.record.record import Data
 
 SAMPLED = 200
 """Files whose sizes tell how large images are."""
@@ -64,7 +63,7 @@ class DaliGpu:
     """Batches in DALI's own memory on the GPU, trained on where they lie."""
 
     def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
-        self.data = Data(loader="dali-gpu", description=tree.description, images=len(tree.files), made=tree.made)
+        self.data = tree.data("dali-gpu")
         self._device = device
         self._graph = gpu_graph(config, tree.files, device)
         self._supply = Supply(self._graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
