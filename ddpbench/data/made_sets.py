@@ -8,8 +8,6 @@ from ddpbench.data.made_folder import MadeSet
 from ddpbench.data.made_tree import made_tree
 from ddpbench.record.errors import UsageError
 
-NAMES = ("imagenet", *MADE)
-
 FULL, SMALL = (12_800, 100), (512, 16)
 """Images and classes of the set that stands for ImageNet, as it is for GPUs, and for ranks on processors."""
 

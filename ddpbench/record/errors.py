@@ -17,8 +17,6 @@ class Exit(IntEnum):
     USAGE = 2
     NOT_TRUSTWORTHY = 3
     GATE = 4
-    INCONCLUSIVE = 5
-    NOT_COMPARABLE = 6
     HUNG = 124
     INTERRUPTED = 130
     TERMINATED = 143
