@@ -9,14 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.published import load, names
 from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.spec import WorkloadSpec
-
-DATASETS = {"imagenet": "ImageNet", "cifar10": "CIFAR-10", "mnist": "MNIST", "disc": "the disc's points", "gemm": "matrices"}
-"""What people call the data sets."""
 
 
 def print_choices(console: Console) -> None:
@@ -52,7 +50,7 @@ def _sample(spec: WorkloadSpec) -> str:
 
 
 def _datasets(spec: LoaderSpec) -> str:
-    *others, last = (DATASETS[name] for name in spec.datasets)
+    *others, last = (DATASETS[name].title for name in spec.datasets)
     return f"{', '.join(others)} and {last}" if others else last
 
 

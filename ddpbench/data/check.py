@@ -14,6 +14,7 @@ from ddpbench.data.fetch import fetch
 from ddpbench.data.shared_memory import refuse_little
 from ddpbench.data.unreadable import readable
 from ddpbench.record.config import Config
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 
@@ -36,7 +37,7 @@ def check(config: Config, dataset: str, classes: int, world_size: int) -> None:
             _check_data(config, dataset, classes, world_size)
     held_out = HELD_OUT_BYTES if _decodes_held_out(spec, config, dataset) else 0
     if spec.shared_bytes or held_out:
-        refuse_little(config, spec.shared_bytes, held_out, 1 if dataset == "mnist" else 3)
+        refuse_little(config, spec.shared_bytes, held_out, DATASETS[dataset].channels)
 
 
 def _check_own(config: Config) -> None:

@@ -20,9 +20,9 @@ from ddpbench.data.catalogue import asked_for
 from ddpbench.data.fitting import Fitting
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.pixels import in_layout
-from ddpbench.data.synthetic import input_shape
 from ddpbench.data.timed import timed
 from ddpbench.record.config import Config
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Data
@@ -38,7 +38,8 @@ def open_own(config: Config, dataset: str, classes: int, rank: int, world_size: 
     function = resolve(config.loader)
     offered = {"config": config, "dataset": dataset, "classes": classes, "rank": rank, "world_size": world_size, "device": device}
     make = partial(function, **{name: offered[name] for name in asked_for(function) if name in offered})
-    fitting = Fitting(input_shape(dataset, classes, config.image_size), classes, targets=dataset == "gemm")
+    shape = DATASETS[dataset].input_shape(config.image_size, classes)
+    fitting = Fitting(shape, classes, targets=dataset == "gemm")
     return Own(config.loader, make, config.batch_size, fitting, lambda samples: in_layout(samples, config.channels_last))
 
 

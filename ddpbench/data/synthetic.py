@@ -10,6 +10,7 @@ import torch
 from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import in_layout
 from ddpbench.record.config import Config
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Data
 
@@ -23,7 +24,7 @@ def open_synthetic(config: Config, dataset: str, classes: int, rank: int, world_
     What a matrix is trained towards is standard normal as well.
     """
     assert config.batch_size, "settled"
-    shape = (config.batch_size, *input_shape(dataset, classes, config.image_size))
+    shape = (config.batch_size, *DATASETS[dataset].input_shape(config.image_size, classes))
     generator = torch.Generator(device).manual_seed(config.seed + rank)
 
     def draw() -> Batch:
@@ -33,14 +34,6 @@ def open_synthetic(config: Config, dataset: str, classes: int, rank: int, world_
         return inputs, torch.randint(classes, shape[:1], generator=generator, device=device)
 
     return Synthetic([draw() for _ in range(GEMM_BATCHES if dataset == "gemm" else 1)])
-
-
-def input_shape(dataset: str, classes: int, image_size: int | None) -> tuple[int, ...]:
-    """The shape of one input of ``dataset``: (channels, S, S), or (features,)."""
-    if dataset in ("disc", "gemm"):
-        return (2 if dataset == "disc" else classes,)
-    assert image_size, "settled"
-    return (1 if dataset == "mnist" else 3, image_size, image_size)
 
 
 class Synthetic(Workerless):

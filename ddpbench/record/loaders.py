@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-ALL = ("imagenet", "cifar10", "mnist", "disc", "gemm")
+from ddpbench.record.datasets import DATASETS
 
 SYNTHETIC, REPLAY = "synthetic", "replay"
 """A batch that is on the device already, what training could reach, and nothing to train on; batches in page-locked host memory."""
@@ -99,7 +99,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
             open="ddpbench.data.synthetic:open_synthetic",
             reads_files=False,
             on_device=True,
-            datasets=ALL,
+            datasets=tuple(DATASETS),
         ),
         LoaderSpec(
             name=REPLAY,
@@ -159,4 +159,4 @@ def spec_of(name: str | None) -> LoaderSpec:
 
 def of_ones_own(name: str) -> LoaderSpec:
     """A function of somebody's that returns batches."""
-    return LoaderSpec(name=name, help="one's own", open="ddpbench.data.own:open_own", reads_files=True, datasets=ALL, own=True)
+    return LoaderSpec(name=name, help="one's own", open="ddpbench.data.own:open_own", reads_files=True, datasets=tuple(DATASETS), own=True)

@@ -44,7 +44,6 @@ _NAMED = (
         help="two convolutions and two Linear layers on MNIST",
         dataset="mnist",
         image_size=28,
-        channels=1,
         classes=10,
         model="ddpbench.workloads.mnist:cnn",
         parameters=1_199_882,

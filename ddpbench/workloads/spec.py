@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ddpbench.record.datasets import DATASETS, Dataset
 from ddpbench.record.errors import UsageError
-
-Dataset = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
+from ddpbench.record.names import lookup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class WorkloadSpec:
     """One workload: its data, its model, its recipe of plain SGD.
 
     ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` from a batch of inputs to scores
-    (B, classes). Inputs are images (``channels``, S, S), or vectors of ``features`` values; ``image_size`` is then None.
+    (B, classes). Inputs are samples of the ``dataset``; ``image_size``, their side in pixels, is None where these are vectors.
     ``iterations`` are the steps of a whole training on a GPU, as its publication has it where that counts steps.
     ``parameters`` are the trainable ones; ``gflops`` is forward and backward of one ``item`` of the workload's own size, 2 a
     multiply-add, as ``workloads.cost`` counts them. Both are None where only building the model tells.
@@ -27,8 +27,6 @@ class WorkloadSpec:
     classes: int
     model: str
     image_size: int | None = None
-    channels: int = 3
-    features: int | None = None
     iterations: int = 100
     loss: Literal["cross-entropy", "mse"] = "cross-entropy"
     item: Literal["image", "point", "row"] = "image"
@@ -46,12 +44,9 @@ class WorkloadSpec:
     def input_shape(self, image_size: int | None) -> tuple[int, ...]:
         """The shape of one input: (channels, S, S), S being ``image_size`` or else the workload's own, or (features,).
 
-        Raises UsageError for an image size where there are no images.
+        Raises UsageError for an image size where there are no images, and for an unknown data set.
         """
-        if self.features is not None:
-            if image_size is not None:
-                raise UsageError(f"{self.name} trains on {self.item}s of {self.features:,} numbers", "leave out --image-size")
-            return (self.features,)
-        side = image_size or self.image_size
-        assert side is not None, f"{self.name} has neither an image size nor features"
-        return (self.channels, side, side)
+        shape = lookup("data set", self.dataset, DATASETS).input_shape(image_size or self.image_size, self.classes)
+        if image_size is not None and len(shape) == 1:
+            raise UsageError(f"{self.name} trains on {self.item}s of {shape[0]:,} numbers", "leave out --image-size")
+        return shape
