@@ -6,43 +6,48 @@ import sys
 from collections.abc import Sequence
 from os.path import isdir
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import helped
+from ddpbench.cli import words
+from ddpbench.cli.flags import helped, only, takes
+from ddpbench.cli.options import options, values_given
 from ddpbench.record.errors import UsageError
-from ddpbench.record.request import Output
+from ddpbench.record.flags import Flag
+from ddpbench.record.request import OUTPUT, Output
 
 PICTURES = "plots"
 """The folder of pictures, beside the records that they show."""
 
 
+class Reporting(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of a report that a run does not have, or that mean something else there."""
+
+    format: Annotated[Literal["terminal", "json", "csv", "markdown"], Flag(OUTPUT, "printed as")] = "terminal"
+    output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is printed", "-o", metavar="DIR")] = Output().output_dir
+
+
+class Drawing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where pictures go."""
+
+    output_dir: Annotated[
+        str | None,
+        Flag(OUTPUT, "folder of the pictures", "-o", f"{PICTURES}, in the folder that holds what is named", "DIR"),
+    ] = None
+
+
+@takes(options(Reporting), only(Output, "verbose"))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
-@click.option(
-    "--format",
-    "shape",
-    type=click.Choice(["terminal", "json", "csv", "markdown"]),
-    default="terminal",
-    metavar="NAME",
-    help="terminal, json, csv or markdown [dim](terminal)[/dim]",
-)
-@click.option(
-    "-o",
-    "--output-dir",
-    "folder",
-    type=click.Path(path_type=Path),
-    default=Output().output_dir,
-    metavar="DIR",
-    help=f"folder whose latest record is printed [dim]({Output().output_dir})[/dim]",
-)
-@click.option("-v", "--verbose", is_flag=True, help="print all there is: every check, setting, note and hint")
 @helped
-def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> int:
+def report(files: Sequence[Path], **given: Any) -> int:
     """Print the report of every record FILE, or of the latest run.
 
     A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
     """
+    asked, verbose = Reporting(**values_given(Reporting, given)), words.output(given).verbose
     from ddpbench.analysis.shares import together
     from ddpbench.cli.files import latest, latest_below, whole
     from ddpbench.experiments.kept import read
@@ -52,32 +57,26 @@ def report(files: Sequence[Path], shape: str, folder: Path, verbose: bool) -> in
 
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
-    named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(folder)]]
+    named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(Path(asked.output_dir))]]
     for path, job in together(named):
-        if shape == "terminal":
+        if asked.format == "terminal":
             page(job)(job, console, path, verbose=verbose, quiet=False)
         else:
-            console.out(write[shape](job))
+            console.out(write[asked.format](job))
     return printed(console)
 
 
+@takes(options(Drawing))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|FOLDER...")
-@click.option(
-    "-o",
-    "--output-dir",
-    "folder",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help=f"folder of the pictures [dim]({PICTURES}, in the folder that holds what is named)[/dim]",
-)
 @helped
-def plot(paths: Sequence[Path], folder: Path | None) -> int:
+def plot(paths: Sequence[Path], **given: Any) -> int:
     """Draw records, as PNG and SVG.
 
     Time and memory over batch size, with and without their spread; speed-ups; where two devices cross. A FOLDER stands
     for every record below it. Several GPUs' records come into one picture.
     """
+    asked = Drawing(**values_given(Drawing, given))
     from ddpbench.cli.files import around, jobs_in
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.plots import left_out
@@ -86,7 +85,7 @@ def plot(paths: Sequence[Path], folder: Path | None) -> int:
     jobs, unreadable = jobs_in(paths)
     for problem in (*(each.message for each in unreadable), *left_out(jobs)):
         make_console(sys.stderr).out(f"left out: {problem}")
-    folder = folder or around(paths) / PICTURES
+    folder = Path(asked.output_dir) if asked.output_dir else around(paths) / PICTURES
     try:
         pictures = draw(jobs, folder)
     except ModuleNotFoundError as problem:
