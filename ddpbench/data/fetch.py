@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ddpbench.data.lock import alone
 from ddpbench.data.sets import FILE_SETS
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 
 _CLASS = {"cifar10": "CIFAR10", "mnist": "MNIST"}
@@ -20,7 +21,7 @@ def fetch(dataset: str, directory: str | None) -> None:
     Every process of every node may call this at the same time: one fetches, the others wait for it.
     """
     if dataset not in FILE_SETS:
-        raise UsageError(f"--download fetches {' and '.join(found.title for found in FILE_SETS.values())}, not {dataset}", "leave it out")
+        raise UsageError(f"--download fetches {' and '.join(DATASETS[each].title for each in FILE_SETS)}, not {dataset}", "leave it out")
     if directory is None:
         raise UsageError("--download needs a folder to fetch into", "add --data-dir DIR")
     found = FILE_SETS[dataset]
@@ -43,6 +44,6 @@ def _download(dataset: str, directory: str) -> None:
     except Exception as problem:  # urllib, ssl, tarfile and torchvision itself each raise their own
         why = str(problem).strip().splitlines()
         raise UsageError(
-            f"cannot fetch {FILE_SETS[dataset].title}: {why[-1] if why else type(problem).__name__}",
+            f"cannot fetch {DATASETS[dataset].title}: {why[-1] if why else type(problem).__name__}",
             "is there a network here? else lay the files into --data-dir by hand, or leave both out and train on a made set",
         ) from problem

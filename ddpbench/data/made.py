@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpbench.data.arrays import Arrays, Part
+from ddpbench.record.datasets import DATASETS
 
 CLASSES = 10
 CELL = 4
@@ -22,17 +23,15 @@ GRAIN = 1 << 20
 class Shape:
     """How images look, and how many there are: as many as in the set they stand for, so that an epoch is as long."""
 
-    title: str
     side: int
-    channels: int
     images: Mapping[Part, int]
     contrast: int  # of the class's picture, of 255; noise has the rest
     lit: float  # share of the picture's squares that are not black
 
 
 MADE: Mapping[str, Shape] = {
-    "cifar10": Shape("CIFAR-10", 32, 3, {"train": 50_000, "held-out": 10_000}, contrast=96, lit=1.0),
-    "mnist": Shape("MNIST", 28, 1, {"train": 60_000, "held-out": 10_000}, contrast=128, lit=0.3),
+    "cifar10": Shape(32, {"train": 50_000, "held-out": 10_000}, contrast=96, lit=1.0),
+    "mnist": Shape(28, {"train": 60_000, "held-out": 10_000}, contrast=128, lit=0.3),
 }
 """The made sets, by the data set that each stands for."""
 
@@ -45,23 +44,23 @@ def make(dataset: str, part: Part, images: int | None = None, classes: int = CLA
     """
     import numpy as np
 
-    shape = MADE[dataset]
+    shape, channels = MADE[dataset], DATASETS[dataset].channels
     # RandomState: its numbers are fixed for good, which those of numpy's Generator are not
     common, own = np.random.RandomState(0), np.random.RandomState(1 if part == "train" else 2)
     grid = (CLASSES, shape.side // CELL, shape.side // CELL)
-    squares = common.randint(0, shape.contrast, (*grid, shape.channels)) * (common.random_sample(grid) < shape.lit)[..., None]
+    squares = common.randint(0, shape.contrast, (*grid, channels)) * (common.random_sample(grid) < shape.lit)[..., None]
     pictures = squares.astype(np.uint8).repeat(CELL, 1).repeat(CELL, 2)
     places = range(-SHIFT, SHIFT + 1)
     shifted = np.stack([np.roll(pictures, (down, right), (1, 2)) for down in places for right in places], 1)
     grain = common.randint(0, 256 - shape.contrast, GRAIN).astype(np.uint8)
 
-    count, pixels = images or shape.images[part], shape.side * shape.side * shape.channels
+    count, pixels = images or shape.images[part], shape.side * shape.side * channels
     labels = own.randint(0, classes, count).astype(np.int64)
     samples = shifted[labels, own.randint(0, len(places) ** 2, count)].reshape(count, pixels)
     samples += np.lib.stride_tricks.sliding_window_view(grain, pixels)[own.randint(0, GRAIN - pixels, count)]
-    return Arrays(samples.reshape(count, shape.side, shape.side, shape.channels), labels, description(shape.title, count), made=True)
+    return Arrays(samples.reshape(count, shape.side, shape.side, channels), labels, description(dataset, count), made=True)
 
 
-def description(title: str, images: int) -> str:
-    """What a report calls the made set that stands for ``title``."""
-    return f"made set in the shape of {title}, {images:,} images"
+def description(dataset: str, images: int) -> str:
+    """What a report calls the made set that stands for ``dataset``."""
+    return f"made set in the shape of {DATASETS[dataset].title}, {images:,} images"

@@ -11,6 +11,7 @@ from ddpbench.data import python2
 from ddpbench.data.arrays import Arrays, Part
 from ddpbench.data.made import CLASSES, MADE, make
 from ddpbench.data.made_folder import MadeSet
+from ddpbench.record.datasets import DATASETS
 
 RECIPE = 1
 """Raised whenever the same set comes out other."""
@@ -21,16 +22,16 @@ BATCHES = 5
 
 def made_files(dataset: str, images: int, classes: int) -> MadeSet:
     """``images`` to train on, in the files of ``dataset``, and as large a share held out as the real set has."""
-    shape = MADE[dataset]
+    shape, known = MADE[dataset], DATASETS[dataset]
     held_out = -(-images * shape.images["held-out"] // shape.images["train"])
     return MadeSet(
         name=f"{dataset}-{images}x{classes}-recipe{RECIPE}",
-        title=f"{images:,} images of {classes} classes in the shape of {shape.title}",
+        title=f"{images:,} images of {classes} classes in the shape of {known.title}",
         images=images,
         held_out=held_out,
         classes=classes,
         files={"cifar10": BATCHES + 2, "mnist": 4}[dataset],
-        size=(images + held_out) * (shape.side * shape.side * shape.channels + 1),
+        size=(images + held_out) * (shape.side * shape.side * known.channels + 1),
         write=partial(_write, dataset, images, held_out, classes),
     )
 

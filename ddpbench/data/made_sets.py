@@ -6,6 +6,7 @@ from ddpbench.data.made import CLASSES, MADE
 from ddpbench.data.made_files import made_files
 from ddpbench.data.made_folder import MadeSet
 from ddpbench.data.made_tree import made_tree
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 
 FULL, SMALL = (12_800, 100), (512, 16)
@@ -23,7 +24,7 @@ def made_set(dataset: str, images: int | None = None, classes: int | None = None
     if images < classes:
         raise UsageError(f"{images:,} images are too few for {classes:,} classes", "more --images, or fewer --classes")
     if most and classes > most:
-        raise UsageError(f"{MADE[dataset].title} has {most} classes, and not {classes:,}", f"--classes of at most {most}")
+        raise UsageError(f"{DATASETS[dataset].title} has {most} classes, and not {classes:,}", f"--classes of at most {most}")
     return made_tree(images, classes) if dataset == "imagenet" else made_files(dataset, images, classes)
 
 

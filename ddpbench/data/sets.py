@@ -10,6 +10,7 @@ from pathlib import Path
 from ddpbench.data import cifar10, disc, made, mnist
 from ddpbench.data.arrays import Arrays, Part
 from ddpbench.data.made_folder import is_made
+from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 
 CIFAR_100 = ("cifar-100-python", "cifar-100-binary")
@@ -23,7 +24,6 @@ class FileSet:
     ``files`` are those of a part below a folder, none where it is not there; ``read`` reads them. ``layout`` says what is needed.
     """
 
-    title: str
     side: int
     classes: int
     layout: str
@@ -33,7 +33,6 @@ class FileSet:
 
 FILE_SETS: Mapping[str, FileSet] = {
     "cifar10": FileSet(
-        title="CIFAR-10",
         side=cifar10.SIDE,
         classes=cifar10.CLASSES,
         layout=cifar10.LAYOUT,
@@ -41,7 +40,6 @@ FILE_SETS: Mapping[str, FileSet] = {
         read=cifar10.read,
     ),
     "mnist": FileSet(
-        title="MNIST",
         side=mnist.SIDE,
         classes=mnist.CLASSES,
         layout=mnist.LAYOUT,
@@ -72,22 +70,22 @@ def check(dataset: str, directory: str | None, classes: int) -> int:
         if directory:
             raise UsageError("the disc's points are drawn here, and no folder is read", "leave out --data-dir")
         return disc.POINTS
-    found = FILE_SETS[dataset]
+    found, title = FILE_SETS[dataset], DATASETS[dataset].title
     if classes < found.classes:
-        raise UsageError(f"{found.title} has {found.classes} classes and the model {classes}", "use another workload")
+        raise UsageError(f"{title} has {found.classes} classes and the model {classes}", "use another workload")
     if directory is None:
         return made.MADE[dataset].images["train"]
     if not found.files(directory, "train"):
-        raise UsageError(_absent(found.title, directory), found.layout)
+        raise UsageError(_absent(title, directory), found.layout)
     held_out(dataset, directory)
     return len(train(dataset, directory).labels)
 
 
 def holds(directory: str) -> str | None:
     """The set, by its title, whose files lie in ``directory``, as far as their names tell."""
-    for found in FILE_SETS.values():
+    for dataset, found in FILE_SETS.items():
         if found.files(directory, "train"):
-            return found.title
+            return DATASETS[dataset].title
     root = Path(directory)
     return "CIFAR-100" if any(map(_is_cifar100, (root, *(root / name for name in CIFAR_100)))) else None
 
@@ -104,8 +102,8 @@ def _read(dataset: str, directory: str | None, part: Part) -> Arrays:
         return disc.points()
     if not directory:
         return made.make(dataset, part)
-    found, title = FILE_SETS[dataset].read(directory, part), FILE_SETS[dataset].title
-    return replace(found, description=made.description(title, len(found.labels)), made=True) if is_made(directory) else found
+    found = FILE_SETS[dataset].read(directory, part)
+    return replace(found, description=made.description(dataset, len(found.labels)), made=True) if is_made(directory) else found
 
 
 def _absent(title: str, directory: str) -> str:
