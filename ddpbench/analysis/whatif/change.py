@@ -8,6 +8,7 @@ from math import log2
 
 import msgspec
 
+from ddpbench.analysis.pipeline.experiments import times_as_long
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import scaled
 from ddpbench.analysis.whatif.loaders import hw_decoder_load, loader, pin_memory
@@ -94,8 +95,20 @@ def gpus(now: Situation, ranks: int, patient: Patient) -> Situation:
     nodes = patient.case.record.environment.nodes
     if ranks % nodes:
         raise UsageError(f"--gpus {ranks} cannot be spread evenly over the {nodes} nodes of the record", f"a multiple of {nodes}")
-    among = Assumption(f"a step among {ranks} takes as long as among {now.ranks}", 0.03 * abs(log2(ranks / now.ranks)))
-    return replace(now, ranks=ranks, ranks_a_node=ranks // nodes).assuming(among)
+    after = replace(now, ranks=ranks, ranks_a_node=ranks // nodes)
+    if ranks == 1:
+        return replace(after, steps=[[_without_sync(patient) * span for span in each] for each in now.steps])
+    if now.ranks == 1:
+        return after.assuming(Assumption(f"gradient sync among {ranks}, of which one has none, is hidden by the backward", 0.1))
+    return after.assuming(Assumption(f"a step among {ranks} takes as long as among {now.ranks}", 0.03 * abs(log2(ranks / now.ranks))))
+
+
+def _without_sync(patient: Patient) -> float:
+    """How long a step without gradient sync is, as a fraction of one with it. Raises Unmeasured."""
+    longer = times_as_long(patient.case.around.device, patient.case.around.no_sync)
+    if longer is None:
+        raise Unmeasured("a step without gradient sync", patient.run.diagnose())
+    return 1 / longer.center
 
 
 def cores_per_gpu(now: Situation, cores: float, patient: Patient) -> Situation:
