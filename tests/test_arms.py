@@ -6,7 +6,7 @@ import pytest
 from records import record
 
 from ddpbench.experiments import pace as pace_module
-from ddpbench.experiments.arms import MOST_RAW, kept_of
+from ddpbench.experiments.gathering import MOST_RAW, kept_of
 from ddpbench.experiments.pace import Pace
 from ddpbench.record.trace import PHASES, Trace
 

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from training import InMemory, config, session, tiny_net, world_of_one
 
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.settle import settle
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training import session as training_session

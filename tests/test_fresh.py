@@ -10,12 +10,14 @@ from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
-from ddpbench.experiments.arms import Arm, Terms, shared
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.settle import settle
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training.ledger import digest
 from ddpbench.training.session import Session
+from ddpbench.workloads.drawn import shared
 
 
 def weights(seed: int) -> dict[str, torch.Tensor]:

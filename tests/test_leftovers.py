@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from training import world_of_one
 
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.reproduce import earlier_model
 from ddpbench.experiments.settle import settle
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config

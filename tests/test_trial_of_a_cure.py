@@ -6,9 +6,10 @@ import pytest
 import torch
 from training import InMemory, config, world_of_one
 
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.interleaving import interleave
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Data, Round

@@ -11,11 +11,12 @@ from held_up import HeldUp
 from training import world_of_one
 
 from ddpbench.data.synthetic import Synthetic, open_synthetic
-from ddpbench.experiments.arms import ROUND_S, Terms
 from ddpbench.experiments.brief import INSTANT_S, Brief
+from ddpbench.experiments.lengths import ROUND_S
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.experiments.scale.turns import BESIDE_S, LEAST_ROUND_S, SLOW, brief
 from ddpbench.experiments.settle import settle
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, UNSYNCED, WITH_DATA, rung

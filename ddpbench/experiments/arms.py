@@ -2,82 +2,44 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from time import perf_counter
 
 import msgspec
 import torch
 from torch import nn
 
-from ddpbench.analysis.held import moved_to_sync
-from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
-from ddpbench.experiments.brief import TURNS, Brief, whole_turns
-from ddpbench.experiments.earlier import ELSEWHERE, NOTHING, Earlier
-from ddpbench.experiments.legs import Legs
+from ddpbench.experiments.earlier import ELSEWHERE
+from ddpbench.experiments.gathering import collect, kept_of, pulled_down
+from ddpbench.experiments.lengths import steps_an_epoch, steps_asked_for, steps_on_cpu, steps_on_gpu, warm_up_limit_s
 from ddpbench.experiments.shelf import BEGINNING
+from ddpbench.experiments.terms import ALONE, Terms
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
 from ddpbench.machine.cores import keep_to
-from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.room import Found, with_room
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
-from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC
-from ddpbench.record.names import resolve
 from ddpbench.record.record import Attestation, Data, Preparation, Round
 from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.parked import Parked
 from ddpbench.training.profile import kernel_ms
-from ddpbench.training.session import LEAST_WARM_UP, WARMUP_LIMIT_S, Session, first_step_patience_s
+from ddpbench.training.session import LEAST_WARM_UP, Session, first_step_patience_s
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.copied import copied
-
-ROUND_S = 3.0
-LEAST_STEPS_CUDA = 10
-CPU_JOB_S = 55.0
-"""Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
+from ddpbench.workloads.drawn import drawn, shared
 
 OPENING = "opening the loader"
 """The phase of a run in which an arm gets its loader."""
-
-WARM_UP_SHARE = 0.25
-"""Of a time limit, what all arms together may take to warm up."""
-
-MOST_RAW = 64
-"""Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """On what terms an arm takes its turns.
-
-    ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
-    device when one begins that is fresh, and what its first loss takes the place of. With ``legs`` its rounds are measured in them.
-    """
-
-    arms: int = 1  # of the job
-    index: int | None = None  # its place among the records of the job
-    earlier: Earlier = NOTHING
-    opener: Opener = open_loader
-    brief: Brief | None = None
-    beside: Callable[[Device], object] | None = None
-    legs: Legs | None = None
-    trace_file: Path | None = None
-
-
-ALONE = Terms()
 
 
 class Arm:
@@ -141,24 +103,20 @@ class Arm:
         except BaseException:
             loader.close()
             raise
-        warm_up_s = self._warm_up_s()
+        limit_s = self._warm_up_limit_s()
         if self._steps:
-            self._session.settle(warm_up_s)
+            self._session.settle(limit_s)
         else:
             least = 0 if self._brief else LEAST_WARM_UP
-            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin, warm_up_s, least)
+            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin, limit_s, least)
             self._steps = self._steps_a_round(self._world.most(step_s))
         if not self.config.fresh:
             self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
 
-    def _warm_up_s(self) -> float | None:
-        """How long warming up may take where the time of the job is short; a round that is a training warms up by itself."""
+    def _warm_up_limit_s(self) -> float | None:
         if self._brief:
             return self._brief.warm_up_s
-        limit_s = self.config.time_limit
-        if limit_s is None or self.config.fresh:
-            return None
-        return min(WARMUP_LIMIT_S[self._world.device.torch.type], WARM_UP_SHARE * limit_s / self._arms)
+        return warm_up_limit_s(self.config, self._world.device.torch.type, self._arms)
 
     def _clear_away(self, *_: object) -> None:
         self._left_over = None
@@ -204,7 +162,7 @@ class Arm:
 
     def _round(self, index: int) -> Round | None:
         trace = self._measured(index)
-        if self._legs is None and self._world.most(float(_pulled_down(trace))):
+        if self._legs is None and self._world.most(float(pulled_down(trace))):
             trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")
         self._note_rereading()
         dead = trace.numerics.nonfinite_step is not None
@@ -231,19 +189,19 @@ class Arm:
 
     def _trained_anew(self, session: Session, index: int) -> Trace:
         """A training whose weights and shuffling follow from its number, or what is left of it."""
-        seed, steps_an_epoch = self.config.seed + index, self._steps_an_epoch()
+        seed, an_epoch = self.config.seed + index, self._steps_an_epoch()
         stand = self._legs.stand(index) if self._legs else BEGINNING
-        session.start_over(self._model(seed).state_dict(), lambda: self._open_loader(seed, stand.epochs * steps_an_epoch))
-        session.plan(self._steps, steps_an_epoch, stand.parked.update)
+        session.start_over(self._model(seed).state_dict(), lambda: self._open_loader(seed, stand.epochs * an_epoch))
+        session.plan(self._steps, an_epoch, stand.parked.update)
         torch.manual_seed(seed)
         if stand.epochs:
-            self._refuse_other_data("steps an epoch", sum(trace.steps for trace in stand.traces) // stand.epochs, steps_an_epoch)
+            self._refuse_other_data("steps an epoch", sum(trace.steps for trace in stand.traces) // stand.epochs, an_epoch)
             session.go_on_from(stand.parked)
             self._world.device.set_random_state(stand.random)
         elif self._beside:
             self._left_over = self._beside(self._world.device)
         if self._legs:
-            return self._legs.train(session, index, stand, steps_an_epoch)
+            return self._legs.train(session, index, stand, an_epoch)
         return session.round(self._steps, drain_s=0.0)
 
     def _refuse_other_data(self, what: str, before: int | None, now: int | None) -> None:
@@ -283,55 +241,17 @@ class Arm:
         return kernel_ms(self._session, self._trace_file)
 
     def _steps_a_round(self, step_s: float) -> int:
-        if self.config.steps:
-            return self.config.steps
-        if self.config.epochs:
-            return self.config.epochs * self._steps_an_epoch()
+        if (asked := steps_asked_for(self.config, self._steps_an_epoch())) is not None:
+            return asked
         makers = find(self.config.loader or "").makers(self.config.workers or 0) if self._in_flight else 0
         if self._brief:
             return self._brief.steps(step_s, makers)
-        usual = whole_turns(max(TURNS * makers, round(ROUND_S / step_s)), makers)
         if self._world.device.cuda:
-            return max(LEAST_STEPS_CUDA, usual)
-        affordable = int(CPU_JOB_S / self._arms / self.config.rounds / step_s)
-        return max(1, min(affordable, usual))
+            return steps_on_gpu(step_s, makers)
+        return steps_on_cpu(step_s, makers, self._arms * self.config.rounds)
 
     def _steps_an_epoch(self) -> int:
-        """Steps in which all ranks together see as many samples as there are, the last one full; a round's, where nobody counts."""
+        """Of the data, over all ranks; a round's, where nobody counts them."""
         if self.data is None or not self.data.images:
             return self._steps
-        return math.ceil(self.data.images / ((self.config.batch_size or 1) * self._world.size))
-
-
-def collect(index: int, traces: list[Trace], engine: str) -> Round:
-    """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on, and none holds another."""
-    apart = engine in WITHOUT_SYNC
-    if not apart and traces[0].lead_ms:  # on a CPU the backward computes on while an all-reduce waits
-        traces = moved_to_sync(traces)
-    return Round(
-        index=index,
-        traces=traces,
-        images=sum(trace.images for trace in traces),
-        wall_s=max(trace.wall_s for trace in traces),
-        digests_agree=apart or len({trace.numerics.parameters_after for trace in traces}) == 1,
-    )
-
-
-def kept_of(trace: Trace, ranks: int) -> Trace:
-    """The trace as it is kept with that many ranks. All ranks keep the same steps, so that these can still be compared."""
-    return trace.thinned(-(-ranks // MOST_RAW))
-
-
-def drawn(model: str, image_size: int | None, classes: int, seed: int) -> nn.Module:
-    """The model with the weights that follow from ``seed``, on the host."""
-    torch.manual_seed(seed)
-    built: nn.Module = resolve(model)(image_size, classes)
-    return built
-
-
-shared = lru_cache(maxsize=2)(drawn)
-"""Trainings that begin anew draw the same in all arms of a round, and the same to enter it; VGG16 takes half a second each time."""
-
-
-def _pulled_down(trace: Trace) -> bool:
-    return trace.health is not None and bool(THROTTLING & set(trace.health.throttle_reasons))
+        return steps_an_epoch(self.data.images, self.config.batch_size or 1, self._world.size)

@@ -12,7 +12,7 @@ import msgspec
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.early import early_words
 from ddpbench.experiments.ending import Ending
@@ -26,6 +26,7 @@ from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.recipe import Recipe
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
+from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.transport import Travel
 from ddpbench.machine.board import Blame
 from ddpbench.machine.ceilings import matmul_tflops

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from ddpbench.data.loader import Opener
 from ddpbench.data.open import open_loader
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.journal import Journal
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World

@@ -16,9 +16,10 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.check import check
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
+from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.together import on_every_rank, opened_by_all
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config

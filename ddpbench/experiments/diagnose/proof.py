@@ -18,7 +18,7 @@ from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
 from ddpbench.data.check import check
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.experiments.interleaving import interleave
@@ -26,6 +26,7 @@ from ddpbench.experiments.job import note
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import new_record
+from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.together import opened_by_all
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED

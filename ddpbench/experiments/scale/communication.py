@@ -7,7 +7,9 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from ddpbench.experiments.arms import Arm, Terms, collect
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.gathering import collect
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.links import Buffers
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World

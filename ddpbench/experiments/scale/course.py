@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.budget import NO_TIME, Budget
 from ddpbench.experiments.ground import Ground
@@ -14,6 +14,7 @@ from ddpbench.experiments.recipe import OpenJournal, Recipe
 from ddpbench.experiments.scale import turns
 from ddpbench.experiments.scale.communication import Communication
 from ddpbench.experiments.scale.rung import Rung, Wait
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.links import bus_ceilings
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World

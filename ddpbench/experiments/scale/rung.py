@@ -9,7 +9,8 @@ from time import perf_counter
 import msgspec
 
 from ddpbench.analysis.scaling.overlap import overlap_of
-from ddpbench.experiments.arms import Arm, Terms
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config

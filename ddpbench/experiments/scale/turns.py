@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ddpbench.experiments.arms import ROUND_S
 from ddpbench.experiments.brief import Brief
+from ddpbench.experiments.lengths import ROUND_S
 from ddpbench.record.scaling import WITH_DATA
 
 LEAST_ROUND_S = 0.5

@@ -1,0 +1,36 @@
+"""A round as it is kept: what every rank saw of it, put together."""
+
+from __future__ import annotations
+
+from ddpbench.analysis.held import moved_to_sync
+from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.record.catalogue import WITHOUT_SYNC
+from ddpbench.record.record import Round
+from ddpbench.record.trace import Trace
+
+MOST_RAW = 64
+"""Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
+
+
+def collect(index: int, traces: list[Trace], engine: str) -> Round:
+    """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on, and none holds another."""
+    apart = engine in WITHOUT_SYNC
+    if not apart and traces[0].lead_ms:  # on a CPU the backward computes on while an all-reduce waits
+        traces = moved_to_sync(traces)
+    return Round(
+        index=index,
+        traces=traces,
+        images=sum(trace.images for trace in traces),
+        wall_s=max(trace.wall_s for trace in traces),
+        digests_agree=apart or len({trace.numerics.parameters_after for trace in traces}) == 1,
+    )
+
+
+def kept_of(trace: Trace, ranks: int) -> Trace:
+    """The trace as it is kept with that many ranks. All ranks keep the same steps, so that these can still be compared."""
+    return trace.thinned(-(-ranks // MOST_RAW))
+
+
+def pulled_down(trace: Trace) -> bool:
+    """Whether the device of that rank was throttled in the round."""
+    return trace.health is not None and bool(THROTTLING & set(trace.health.throttle_reasons))

@@ -1,0 +1,54 @@
+"""How long an arm warms up, and how many steps one of its rounds has."""
+
+from __future__ import annotations
+
+import math
+
+from ddpbench.experiments.brief import TURNS, whole_turns
+from ddpbench.record.config import Config
+from ddpbench.training.session import WARMUP_LIMIT_S
+
+ROUND_S = 3.0
+LEAST_STEPS_CUDA = 10
+CPU_JOB_S = 55.0
+"""Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
+
+WARM_UP_SHARE = 0.25
+"""Of a time limit, what all arms together may take to warm up."""
+
+
+def warm_up_limit_s(config: Config, device_type: str, arms: int) -> float | None:
+    """How long one of so many arms may warm up where the time of the job is short; None where it is as long as it usually is.
+
+    A round that is a training of its own warms up by itself.
+    """
+    if config.time_limit is None or config.fresh:
+        return None
+    return min(WARMUP_LIMIT_S[device_type], WARM_UP_SHARE * config.time_limit / arms)
+
+
+def steps_an_epoch(images: int, batch_size: int, ranks: int) -> int:
+    """Steps in which all ranks together see as many samples as there are, the last one full."""
+    return math.ceil(images / (batch_size * ranks))
+
+
+def steps_asked_for(config: Config, an_epoch: int) -> int | None:
+    """The steps of a round where the user said how many, in steps or in epochs of so many; else None."""
+    if config.steps:
+        return config.steps
+    return config.epochs * an_epoch if config.epochs else None
+
+
+def steps_on_gpu(step_s: float, makers: int) -> int:
+    """The steps of a round of about ``ROUND_S``, of ``step_s`` seconds each, whose batches come from so many makers."""
+    return max(LEAST_STEPS_CUDA, _usual_steps(step_s, makers))
+
+
+def steps_on_cpu(step_s: float, makers: int, rounds: int) -> int:
+    """The same, or fewer, so that all ``rounds`` of a job together last no longer than ``CPU_JOB_S``. One at least."""
+    affordable = int(CPU_JOB_S / rounds / step_s)
+    return max(1, min(affordable, _usual_steps(step_s, makers)))
+
+
+def _usual_steps(step_s: float, makers: int) -> int:
+    return whole_turns(max(TURNS * makers, round(ROUND_S / step_s)), makers)
