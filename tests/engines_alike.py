@@ -16,7 +16,7 @@ ranks = world()
 losses = {}
 for engine in TOGETHER:
     live = session(ranks, config(engine=engine, precision=sys.argv[1], lr=0.05))
-    live.steps_untimed(STEPS)
+    live.train(STEPS)
     losses[engine] = [float(loss) for loss in live._ledger._losses]
     live.close()
 if ranks.seat.speaks:

@@ -18,7 +18,7 @@ for precision in sys.argv[1:]:
         for parameter in model.parameters():
             parameter.add_(0.01 * ranks.rank)
     live = session(ranks, config(precision=precision, lr=0.05), model)
-    live.steps_untimed(8)
+    live.train(8)
     masters = [float(master.double().sum()) for master in live._optimizer.state_dict().get("masters", [])]
     losses = [float(loss) for loss in live._ledger._losses]
     mine = {  # what this rank ends with

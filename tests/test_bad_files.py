@@ -19,6 +19,7 @@ from ddpbench.data.open import open_loader
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.training.session import Session
+from ddpbench.training.warming import warm_up
 
 WITH_WORKERS = ["torch", "torch-uint8"]
 
@@ -112,7 +113,7 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
     loader = open_loader(settled, "imagenet", 12, 0, 1, CPU)
     live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
     try:
-        live.warm_up(0.0)
+        warm_up(live)
         told = [live.round(2).loading for _ in range(2)]
     finally:
         live.close()

@@ -14,8 +14,9 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
-from ddpbench.training import session as training_session
-from ddpbench.training.session import LEAST_WARM_UP, WARMUP_LIMIT, Session
+from ddpbench.training import warming
+from ddpbench.training.session import Session
+from ddpbench.training.warming import LEAST_WARM_UP, WARMUP_LIMIT, warm_up, warm_up_again
 
 CPU = torch.device("cpu")
 
@@ -50,25 +51,25 @@ def given(live: Session) -> int:
 
 
 def test_no_window_of_warm_up_begins_after_its_time(live: Session) -> None:
-    preparation, _, step_s = live.warm_up(0.0, limit_s=1e-9, least=0)
+    preparation, _, step_s = warm_up(live, limit_s=1e-9, least=0)
     assert (preparation.warmup_steps, given(live)) == (2, 2)
     assert step_s > 0, "of the second step"
-    live.settle(1e-9)
+    warm_up_again(live, 1e-9)
     assert given(live) == 4
-    live.settle()
+    warm_up_again(live)
     assert given(live) == 4 + 2 + 5
 
 
 @pytest.mark.parametrize("limit_s", [None, 1e-9])
 def test_two_windows_are_looked_at_where_fewer_will_not_do(limit_s: float | None) -> None:
     live = session(world_of_one(), config(warmup=1))
-    preparation, _, _ = live.warm_up(0.0, limit_s)
+    preparation, _, _ = warm_up(live, limit_s=limit_s)
     assert preparation.warmup_steps >= 4
     assert limit_s is None or preparation.warmup_steps == 4
 
 
 def test_no_portion_of_what_was_prefetched_is_trained_away_after_its_time(live: Session) -> None:
-    live.settle()
+    warm_up_again(live)
     before = given(live)
     live.round(3, drain_s=1e-9)
     assert given(live) == before + 2 + 3, "one portion of four, and the round"
@@ -77,7 +78,7 @@ def test_no_portion_of_what_was_prefetched_is_trained_away_after_its_time(live: 
 
 
 def test_a_loader_is_closed_before_the_next_is_opened(live: Session) -> None:
-    live.settle()
+    warm_up_again(live)
     live.start_over(tiny_net().state_dict(), Opened)
     live.round(1, drain_s=0.0)
     assert given(live) == 1
@@ -85,7 +86,7 @@ def test_a_loader_is_closed_before_the_next_is_opened(live: Session) -> None:
 
 @pytest.mark.parametrize(("limit_s", "windows"), [(None, WARMUP_LIMIT), (1e-6, LEAST_WARM_UP), (1e6, WARMUP_LIMIT)])
 def test_a_short_time_for_a_job_is_short_for_its_warming_up(limit_s: float | None, windows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_session, "AGREEMENT", -1.0)  # no two windows agree
+    monkeypatch.setattr(warming, "AGREEMENT", -1.0)  # no two windows agree
     asked = Config(workload="disc-mlp-2", device="cpu", warmup=1, steps=1, rounds=1, time_limit=limit_s)
     arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2))
     arm.enter()

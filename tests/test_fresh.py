@@ -17,6 +17,8 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training.ledger import digest
 from ddpbench.training.session import Session
+from ddpbench.training.validating import accuracy
+from ddpbench.training.warming import warm_up, warm_up_again
 from ddpbench.workloads.drawn import shared
 
 
@@ -40,7 +42,7 @@ def trained(live: Session, seed: int, steps: int = 5) -> tuple[float | None, int
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "o2", "bf16"])
 def test_the_same_seed_gives_the_same_training_bit_for_bit(precision: str, optimizer: str) -> None:
     live = session(world_of_one(), config(precision=precision, optimizer=optimizer, schedule="linear"))
-    live.warm_up(0.0)
+    warm_up(live)
     first = trained(live, seed=1)
     other = trained(live, seed=2)
     assert other != first, "another seed is another training"
@@ -50,19 +52,19 @@ def test_the_same_seed_gives_the_same_training_bit_for_bit(precision: str, optim
 
 def test_a_training_on_an_engine_that_trained_is_one_on_a_new_engine() -> None:
     used = session(world_of_one(), config())
-    used.warm_up(0.0)
+    warm_up(used)
     trained(used, seed=2, steps=9)
     again = trained(used, seed=1)
     used.discard()
     unused = session(world_of_one(), config())
-    unused.settle()
+    warm_up_again(unused)
     assert trained(unused, seed=1) == again
     unused.discard()
 
 
 def test_accuracy_is_the_fraction_named_right_and_leaves_the_training_alone() -> None:
     live = session(world_of_one(), config())
-    live.settle()
+    warm_up_again(live)
     before = digest(live.model.parameters())
     live.model.eval()
     data = InMemory(torch.device("cpu"))
@@ -70,9 +72,9 @@ def test_accuracy_is_the_fraction_named_right_and_leaves_the_training_alone() ->
     live.model.train()
     wrong = (named + 1) % CLASSES
     half = torch.where(torch.arange(len(named)) % 2 == 0, named, wrong)
-    assert live.accuracy([(data.images, named)]) == 1.0
-    assert live.accuracy([(data.images, wrong), (data.images, wrong)]) == 0.0
-    assert live.accuracy([(data.images, half)]) == 0.5
+    assert accuracy(live, [(data.images, named)]) == 1.0
+    assert accuracy(live, [(data.images, wrong), (data.images, wrong)]) == 0.0
+    assert accuracy(live, [(data.images, half)]) == 0.5
     assert live.model.training
     assert digest(live.model.parameters()) == before
     live.discard()
@@ -82,7 +84,7 @@ def test_algorithms_are_tried_for_the_shapes_of_training_alone() -> None:
     live, seen = session(world_of_one(), config(fresh=True)), []
     live.model.register_forward_hook(lambda *_: seen.append((live.model.training, torch.backends.cudnn.benchmark)))
     live.round(1, drain_s=0.0)
-    live.accuracy([(torch.randn(3, 3, 8, 8), torch.zeros(3, dtype=torch.int64))])
+    accuracy(live, [(torch.randn(3, 3, 8, 8), torch.zeros(3, dtype=torch.int64))])
     live.round(1, drain_s=0.0)
     assert seen == [(True, True), (False, False), (True, True)]
     live.discard()
@@ -92,7 +94,7 @@ def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
     plain = session(world_of_one(), config())
     logging = session(world_of_one(), config(log_loss=True, set_to_none=False))
     for live in (plain, logging):
-        live.settle()
+        warm_up_again(live)
     assert trained(plain, seed=1) == trained(logging, seed=1)
     plain.discard()
     logging.discard()

@@ -21,6 +21,7 @@ from ddpbench.experiments.legs import Course, Legs
 from ddpbench.experiments.shelf import BEGINNING, Shelf, Stand
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.record import Record, load
+from ddpbench.training.warming import warm_up_again
 
 TESTS = Path(__file__).parent
 SHORT = str(TESTS / "short_legs.py")
@@ -128,7 +129,7 @@ def test_ranks_go_on_from_what_all_of_them_have(start: Callable[..., Any], launc
 
 def stand(epochs: int) -> Stand:
     live = session(world_of_one(), config())
-    live.settle()
+    warm_up_again(live)
     parked = live.parked()
     live.discard()
     return Stand(epochs, parked, [torch.get_rng_state()], [trace(0, 1.0, {})] * epochs)
@@ -169,7 +170,7 @@ def test_a_full_disk_is_said_once_and_the_training_goes_on(tmp_path: Path, capfd
     shelf = Shelf(tmp_path / "sweep.json", "now", rank=0)
     legs = Legs(0, 3, shelf, world, Pulse(60.0), Course(lambda: True, lambda next_s: None, told.append))
     live = session(world, config())
-    live.settle()
+    warm_up_again(live)
     with no_room():
         whole = legs.train(live, 0, BEGINNING, steps_an_epoch=2)
         legs.train(live, 1, BEGINNING, steps_an_epoch=2)

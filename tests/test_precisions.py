@@ -27,6 +27,7 @@ from ddpbench.training.ledger import digest
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import cast_model, refuse_impossible
 from ddpbench.training.session import Session
+from ddpbench.training.warming import warm_up
 
 IMPLEMENTATIONS = ("fused", "foreach", "loop")
 
@@ -58,7 +59,7 @@ PROMISES_ON_CUDA = {"tf32": Promise(SINGLE, "float32", "float32"), **PROMISES}
 
 def check_promise(device: str, name: str, promise: Promise) -> None:
     live = session(world_of_one(device), config(device, precision=name))
-    _, seen, _ = live.warm_up(0.0)
+    _, seen, _ = warm_up(live)
     assert (seen.parameters, seen.gradients) == (promise.parameters, promise.parameters)
     assert seen.batch_norm == [promise.batch_norm]
     assert (seen.first_layer, seen.last_layer) == (promise.layers, promise.layers)
@@ -158,7 +159,7 @@ def test_momentum_of_the_masters_is_there_before_the_first_step() -> None:
 @pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_other_optimizers_update_masters_too(name: str) -> None:
     live = session(world_of_one(), config(precision="o2", optimizer=name, lr=0.01))
-    live.steps_untimed(12)
+    live.train(12)
     losses = [float(loss) for loss in live._ledger._losses]
     assert losses[-1] < losses[0]
 
@@ -197,15 +198,15 @@ def same(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
 @pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
 def test_a_static_scale_never_changes_and_an_overflow_skips_the_update(name: str, implementation: str) -> None:
     live = session(world_of_one(), config(precision=name, optimizer_impl=implementation, static_loss_scale=256.0))
-    live.steps_untimed(1)
-    live._engine.load_scaler_state({**live._engine.scaler_state(), "growth_interval": 1})  # a dynamic one would double every step
+    live.train(1)
+    live.engine.load_scaler_state({**live.engine.scaler_state(), "growth_interval": 1})  # a dynamic one would double every step
     before = held(live)
     with overflowing(live):
-        live.steps_untimed(1)
+        live.train(1)
     assert live.loss_scale() == 256
     assert same(before, held(live))
     assert live._ledger.close(live.loss_scale(), 0, 1).skipped_steps == [0]
-    live.steps_untimed(3)
+    live.train(3)
     assert live.loss_scale() == 256
     numerics = live._ledger.close(live.loss_scale(), 0, 1)
     assert (numerics.skipped_steps, numerics.nonfinite_step) == ([], None)
@@ -215,9 +216,9 @@ def test_a_static_scale_never_changes_and_an_overflow_skips_the_update(name: str
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_a_dynamic_scale_halves_until_it_fits_and_grows_again(implementation: str) -> None:
     live = session(world_of_one(), config(precision="o2", optimizer_impl=implementation))
-    live._engine.load_scaler_state({**live._engine.scaler_state(), "scale": 2.0**40, "growth_interval": 1000})
+    live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 2.0**40, "growth_interval": 1000})
     start = held(live)
-    live.steps_untimed(40)
+    live.train(40)
     skipped = live._ledger.close(None, 0, 1).skipped_steps
     assert skipped == list(range(len(skipped)))
     assert 20 < len(skipped) < 40, "all at the start, and some steps went through"
@@ -225,8 +226,8 @@ def test_a_dynamic_scale_halves_until_it_fits_and_grows_again(implementation: st
     assert settled == 2.0 ** (40 - len(skipped))
     assert all(bool(torch.isfinite(each).all()) for each in held(live)), "the masters survived a first update that was skipped"
     assert not same(start, held(live))
-    live._engine.load_scaler_state({**live._engine.scaler_state(), "scale": 64.0, "growth_interval": 2, "_growth_tracker": 0})
-    live.steps_untimed(4)
+    live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 64.0, "growth_interval": 2, "_growth_tracker": 0})
+    live.train(4)
     assert live.loss_scale() == 256
 
 
@@ -234,7 +235,7 @@ def test_a_dynamic_scale_halves_until_it_fits_and_grows_again(implementation: st
 def test_a_static_scale_changes_nothing_where_the_loss_is_not_scaled(name: str) -> None:
     plain, scaled = (session(world_of_one(), config(precision=name, static_loss_scale=scale)) for scale in (None, 256.0))
     for live in (plain, scaled):
-        live.steps_untimed(3)
+        live.train(3)
     assert scaled.loss_scale() is None
     assert same(held(plain), held(scaled))
 
@@ -247,12 +248,12 @@ def test_masters_and_scale_go_on_where_they_were_parked(asked: dict[str, Any]) -
     """The masters lie between the numbers of half: a training that went on from the parameters alone would end elsewhere."""
     world, settled = world_of_one(), config(lr=0.003, **asked)
     through, apart = session(world, settled), session(world, settled)
-    through.steps_untimed(12)
-    apart.steps_untimed(5)
+    through.train(12)
+    apart.train(5)
     parked = apart.close()
     again = session(world, settled, parked=parked)
     assert any(not torch.equal(master, master.half().float()) for master in parked.optimizer["masters"])
-    again.steps_untimed(7)
+    again.train(7)
     assert again.loss_scale() == through.loss_scale()
     assert digest(again.model.parameters()) == digest(through.model.parameters())
     assert same(held(again), held(through))
@@ -262,10 +263,10 @@ def test_masters_and_scale_go_on_where_they_were_parked(asked: dict[str, Any]) -
 def test_a_parked_half_training_goes_on_where_it_stood(name: str) -> None:
     world, settled = world_of_one(), config(precision=name)
     through, apart = session(world, settled), session(world, settled)
-    through.steps_untimed(6)
-    apart.steps_untimed(3)
+    through.train(6)
+    apart.train(3)
     again = session(world, settled, parked=apart.close())
-    again.steps_untimed(3)
+    again.train(3)
     assert same(held(again), held(through))
 
 
@@ -371,10 +372,10 @@ def test_a_static_scale_without_use_is_reported() -> None:
 @pytest.mark.parametrize("asked", [{"precision": "o2"}, {"precision": "o2", "static_loss_scale": 256.0}, {"precision": "fp16"}])
 def test_a_step_waits_for_nothing(asked: dict[str, Any]) -> None:
     live = session(world_of_one("cuda"), config("cuda", **asked))
-    live.steps_untimed(3)
+    live.train(3)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        live._train(3)
+        live.train(3)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -383,7 +384,7 @@ def test_a_step_waits_for_nothing(asked: dict[str, Any]) -> None:
 def test_a_parked_training_goes_on_on_a_gpu() -> None:
     world, settled = world_of_one("cuda"), config("cuda", precision="o2", lr=0.003)
     apart = session(world, settled)
-    apart.steps_untimed(5)
+    apart.train(5)
     before = [each.cpu() for each in held(apart)]
     again = session(world, settled, parked=apart.close())
     assert same(before, [each.cpu() for each in held(again)])

@@ -17,6 +17,7 @@ from ddpbench.data.open import open_host, open_loader
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.record import Data
 from ddpbench.training.session import Session
+from ddpbench.training.warming import warm_up
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
     loader = open_loader(settled, "imagenet", training.CLASSES, 0, 1, CPU)
     live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
     try:
-        live.warm_up(0.0)
+        warm_up(live)
         trace = live.round(3, drain)
     finally:
         live.close()

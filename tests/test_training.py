@@ -17,6 +17,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.trace import PHASES
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.optimizer import make_optimizer
+from ddpbench.training.warming import warm_up
 
 
 def test_tf32_goes_off_on_and_back_to_what_torch_ships() -> None:
@@ -37,7 +38,7 @@ def test_tf32_is_refused_on_a_cpu() -> None:
 
 def test_a_round_learns_and_its_phases_fill_the_wall_clock() -> None:
     live = session(world_of_one(), config(lr=0.1))
-    live.warm_up(0.0)
+    warm_up(live)
     trace = live.round(50)
     assert trace.images == 50 * config().batch_size  # type: ignore[operator]
     assert {name: len(durations) for name, durations in trace.phases_ms.items()} == dict.fromkeys(PHASES, 50)
@@ -53,11 +54,11 @@ def test_a_parked_training_goes_on_where_it_stood() -> None:
     """Two rounds in one go and two rounds with the training parked between them end at the same parameters."""
     world, asked = world_of_one(), config(precision="fp32")
     through = session(world, asked)
-    through._train(6)
+    through.train(6)
     apart = session(world, asked)
-    apart._train(3)
+    apart.train(3)
     again = session(world, asked, parked=apart.close())
-    again._train(3)
+    again.train(3)
     assert digest(again.model.parameters()) == digest(through.model.parameters())
 
 
@@ -151,7 +152,7 @@ def test_the_digest_changes_with_a_single_bit() -> None:
 def peaks(world: World, settled: Config, build: Callable[[], nn.Module]) -> tuple[int, int]:
     """Bytes that a round of a whole training, from its construction to its close, is charged for: (allocated, reserved)."""
     live = session(world, settled, build())
-    live.warm_up(0.0)
+    warm_up(live)
     memory = live.round(3).memory
     live.close()
     assert memory.allocated_bytes is not None

@@ -33,7 +33,9 @@ from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.parked import Parked
 from ddpbench.training.profile import kernel_ms
-from ddpbench.training.session import LEAST_WARM_UP, Session, first_step_patience_s
+from ddpbench.training.session import Session
+from ddpbench.training.validating import accuracy
+from ddpbench.training.warming import LEAST_WARM_UP, first_step_patience_s, warm_up, warm_up_again
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.copied import copied
 from ddpbench.workloads.drawn import drawn, shared
@@ -89,9 +91,9 @@ class Arm:
             self._pulse.enter(TRIAL)
             agree_that_it_fits(self.config, self._spec, model, loss_of, self._world)
         loader = self._resident() if self.config.fresh and self.data else self._open_loader(self.config.seed)
+        self._pulse.patience_s = first_step_patience_s(self.config)
         if self._brief and self._brief.on_trial and not self._steps:
             self._pulse.enter(TRIAL)
-            self._pulse.patience_s = first_step_patience_s(self.config)
             agree_that_it_works(self.config, model, loss_of, loader, self._world)
         if self._beside:
             loss_of.register_forward_hook(self._clear_away)
@@ -105,10 +107,10 @@ class Arm:
             raise
         limit_s = self._warm_up_limit_s()
         if self._steps:
-            self._session.settle(limit_s)
+            warm_up_again(self._session, limit_s)
         else:
             least = 0 if self._brief else LEAST_WARM_UP
-            self.preparation, self.attestation, step_s = self._session.warm_up(perf_counter() - begin, limit_s, least)
+            self.preparation, self.attestation, step_s = warm_up(self._session, perf_counter() - begin, limit_s, least)
             self._steps = self._steps_a_round(self._world.most(step_s))
         if not self.config.fresh:
             self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
@@ -181,8 +183,8 @@ class Arm:
         self._pulse.enter("validating")
         world = self._world
         held = held_out(self.config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
-        accuracy = None if held is None else self._session.accuracy(held)
-        return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=accuracy))
+        named_right = None if held is None else accuracy(self._session, held)
+        return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=named_right))
 
     def _next_round(self, session: Session) -> Trace:
         return session.round(self._steps, self._brief.warm_up_s) if self._brief else session.round(self._steps)

@@ -6,7 +6,7 @@ import math
 
 from ddpbench.experiments.brief import TURNS, whole_turns
 from ddpbench.record.config import Config
-from ddpbench.training.session import WARMUP_LIMIT_S
+from ddpbench.training.warming import WARMUP_LIMIT_S
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10

@@ -38,7 +38,7 @@ def kernel_ms(session: Session, keep: Path | None) -> float | None:
     if keep is not None:
         activities.add(ProfilerActivity.CPU)
     with profile(activities=activities, acc_events=True) as window:
-        session.steps_untimed(STEPS)
+        session.train(STEPS)
     if keep is not None:
         window.export_chrome_trace(str(keep))
     if not cuda:
@@ -54,7 +54,7 @@ def kernel_ms(session: Session, keep: Path | None) -> float | None:
 def all_reduces(session: Session) -> list[Kernel]:
     """Every all-reduce of ``STEPS`` steps on this rank, in order. Only on CUDA."""
     with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
-        session.steps_untimed(STEPS)
+        session.train(STEPS)
     events = [event for event in window.events() or [] if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
     spans = sorted((event.time_range.start, event.time_range.end, event.name) for event in events)
     others = [(start, end) for start, end, name in spans if not COMMUNICATION.search(name)]

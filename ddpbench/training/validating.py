@@ -1,0 +1,36 @@
+"""What a training has learnt, as samples tell that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from ddpbench.machine.room import with_room
+from ddpbench.machine.switches import without_trying
+from ddpbench.training.session import Session
+
+HeldOut = Iterable[tuple[torch.Tensor, torch.Tensor]]
+"""This rank's share of the samples, and their labels, in batches on the device."""
+
+
+def accuracy(session: Session, held_out: HeldOut) -> float:
+    """The fraction of held-out samples that the model names right, over the shares of all ranks.
+
+    Raises DoesNotFit on every rank where one of them ran out of memory.
+    """
+    world, where = session.world, f"at batch {session.config.batch_size} in validation"
+    right, seen = with_room(world, where, lambda: _named_right(session, held_out))
+    return world.total(right) / world.total(seen)
+
+
+def _named_right(session: Session, held_out: HeldOut) -> tuple[float, int]:
+    """How many of this rank's samples the model names right, of how many."""
+    right, seen = torch.zeros((), device=session.world.device.torch), 0
+    session.model.eval()
+    with torch.no_grad(), session.engine.autocast(), without_trying():  # the last batch of a share is of a size of its own
+        for samples, labels in held_out:
+            right += (session.model(samples).argmax(1) == labels).sum()
+            seen += len(labels)
+    session.model.train()
+    return float(right), seen
