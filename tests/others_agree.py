@@ -13,7 +13,7 @@ from ddpbench.experiments.diagnose.candidates import other_loaders
 
 ranks = world()
 found = [other.loader for other in other_loaders(loading.config("torch", Path(sys.argv[1 + ranks.rank])), ranks)]
-told = [json.loads(message) for message in ranks.gather(json.dumps(found).encode())]
+told = ranks.gather(found)
 if ranks.seat.speaks:
     print(json.dumps(told))
 ranks.close()

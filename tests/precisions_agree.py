@@ -27,7 +27,7 @@ for precision in sys.argv[1:]:
         "losses": losses,
         "skipped": live._ledger._updates.count(False),
     }
-    ended[precision] = [json.loads(message) for message in ranks.gather(json.dumps(mine).encode())]
+    ended[precision] = ranks.gather(mine)
     live.close()
 if ranks.seat.speaks:
     print(json.dumps(ended))

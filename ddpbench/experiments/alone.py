@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-import msgspec
 import torch
 
 from ddpbench.data.catalogue import find
@@ -77,7 +76,7 @@ def loader_alone(config: Config, world: World, window_s: float, then: Callable[[
 
 def of_all_ranks(alone: Alone, world: World) -> list[Alone]:
     """What every rank measured, in rank order, on rank 0; empty on the others."""
-    return [msgspec.json.decode(told, type=Alone) for told in world.gather(msgspec.json.encode(alone))]
+    return world.gather(alone)
 
 
 class Taken:

@@ -164,14 +164,13 @@ class Arm:
 
     def _round(self, index: int) -> Round | None:
         trace = self._measured(index)
-        if self._legs is None and self._world.most(float(pulled_down(trace))):
+        if self._legs is None and self._world.any(pulled_down(trace)):
             trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")
         self._note_rereading()
         dead = trace.numerics.nonfinite_step is not None
-        self.over = bool(self._world.most(float(dead)))
+        self.over = self._world.any(dead)
         self._pulse.enter("gathering the round")
-        told = self._world.gather(msgspec.json.encode(kept_of(trace, self._world.size)))
-        traces = [msgspec.json.decode(message, type=Trace) for message in told]
+        traces = self._world.gather(kept_of(trace, self._world.size))
         return collect(index, traces, self.config.engine) if traces else None
 
     def _measured(self, index: int) -> Trace:

@@ -29,4 +29,4 @@ class Budget:
 
     def left_s(self) -> float:
         """Seconds that are left on every rank; below 0 where it is over."""
-        return -self._world.most(perf_counter() - self._end)
+        return self._world.least(self._end - perf_counter())

@@ -205,7 +205,7 @@ def measure_ceilings(arms: Sequence[Config], ground: Ground) -> Ceilings:
         return Ceilings()
     ground.begin("measuring ceilings", "measuring the ceilings of this GPU")
     dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in arms})
-    reached = {dtype: -world.most(-matmul_tflops(world.device, dtype)) for dtype in dtypes}
+    reached = {dtype: world.least(matmul_tflops(world.device, dtype)) for dtype in dtypes}
     world.device.release()
     return Ceilings(matmul_tflops=reached)
 

@@ -56,10 +56,10 @@ class Legs:
         """What every rank has laid down of that round."""
         self.pulse.enter("looking for what was laid down")
         stand = self.shelf.latest(self.arm, turn)
-        common = int(-self.world.most(-stand.epochs))
+        common = int(self.world.least(stand.epochs))
         if common < stand.epochs:
             stand = self.shelf.take(self.arm, turn, common)
-        lacking = self.world.most(float(stand.epochs != common))
+        lacking = self.world.any(stand.epochs != common)
         return BEGINNING if lacking else stand
 
     def train(self, session: Session, turn: int, stand: Stand, steps_an_epoch: int) -> Trace:
@@ -103,13 +103,13 @@ class Legs:
             self.shelf.put(self.arm, turn, stand)
         except OSError as error:
             problem = not_saved(self.shelf.path(self.arm, turn, stand.epochs), error)
-        if not self.world.most(float(bool(problem))):
+        if not self.world.any(bool(problem)):
             self._laid_down = stand.epochs
         elif not self.shelf.refused:
             self.shelf.refused = True
-            told = self.world.gather(problem.encode())
+            told = self.world.gather(problem)
             if told:
-                print_note(f"{next(text for text in told if text).decode()}; a round that is stopped begins anew")
+                print_note(f"{next(filter(None, told))}; a round that is stopped begins anew")
         self.shelf.keep_only(self.arm, turn, self._laid_down)
 
     def _break_off(self, done: int) -> NoReturn:

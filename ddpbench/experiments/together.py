@@ -27,11 +27,11 @@ def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found],
     except Exception as problem:
         place = world.places[world.rank]
         why = f"{_in_a_line(problem, world)}, on rank {place.rank} ({place.host})"
-    if not world.most(float(bool(why))):
+    if not world.any(bool(why)):
         return done[0]
     for found in done:
         undo(found)
-    told = [text.decode() for text in world.gather(why.encode()) if text]
+    told = [text for text in world.gather(why) if text]
     raise ArmOver(told[0] if told else "another rank could not")
 
 

@@ -27,7 +27,7 @@ def copies(world: World, batch_bytes: int, images: int) -> Copies | None:
     for pinned in (True, False):
         here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page never written is no memory yet
         world.barrier()
-        bandwidths.append(-world.most(-_bytes_per_s(here, there)))
+        bandwidths.append(world.least(_bytes_per_s(here, there)))
     return Copies(pinned=bandwidths[0], pageable=bandwidths[1], bytes_per_image=batch_bytes / images)
 
 

@@ -27,9 +27,9 @@ def with_room(world: World, where: str, do: Callable[[], Found]) -> Found:
     if short:  # only now, for the exception held on to what its frames had on the device
         gc.collect()
         world.device.release()
-    if not world.most(float(bool(short))):
+    if not world.any(bool(short)):
         return done[0]
     place = world.places[world.rank]
-    told = world.gather(f"{short} on rank {place.rank} ({place.host})".encode() if short else b"")
-    first = next((text.decode() for text in told if text), "")
+    told = world.gather(f"{short} on rank {place.rank} ({place.host})" if short else "")
+    first = next(filter(None, told), "")
     raise DoesNotFit(f"out of memory {where}: {first}", "a smaller batch: -b N")

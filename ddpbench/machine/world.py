@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -15,6 +16,8 @@ from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.seat import Seat
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
+
+Own = TypeVar("Own")
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,14 @@ class World:
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self.group)
         return float(tensor)
 
+    def least(self, value: float) -> float:
+        """The smallest ``value`` over the ranks, on every rank."""
+        return -self.most(-value)
+
+    def any(self, flag: bool) -> bool:
+        """Whether ``flag`` is true on one of the ranks, on every rank."""
+        return bool(self.most(float(flag)))
+
     def total(self, value: float) -> float:
         """The sum of ``value`` over the ranks, on every rank."""
         if not self.distributed:
@@ -109,19 +120,13 @@ class World:
         dist.all_reduce(tensor, group=self.group)
         return float(tensor)
 
-    def gather(self, message: bytes) -> list[bytes]:
-        """Every rank's ``message`` in rank order, on rank 0; an empty list on the others."""
+    def gather(self, own: Own) -> list[Own]:
+        """Every rank's ``own``, in rank order, on rank 0; an empty list on the others. It must be of a kind that pickle can carry."""
         if not self.distributed:
-            return [message]
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(message)]), group=self.group)
-        longest = max(int(size) for size in sizes)
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        if message:  # torch makes no tensor of an empty buffer
-            padded[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        received = [torch.empty(longest, dtype=torch.uint8) for _ in sizes] if self.rank == 0 else None
-        dist.gather(padded, received, group=self.group)
-        return [bytes(part[: int(size)].numpy()) for part, size in zip(received or [], sizes, strict=bool(received))]
+            return [own]
+        told = [own] * self.size if self.rank == 0 else None
+        dist.gather_object(own, told, dst=0, group=self.group)
+        return told or []
 
     def close(self) -> None:
         """Says goodbye on the board and takes the process group down."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.machine.surroundings import surroundings
 from ddpbench.record.diagnosis import Surroundings
@@ -11,11 +9,10 @@ from ddpbench.record.diagnosis import Surroundings
 
 def measure_surroundings(scene: Scene) -> list[Surroundings]:
     """One a node, as its first rank finds it while the others wait."""
-    world, told = scene.ground.world, b""
+    world = scene.ground.world
     here = [place for place in world.places if place.host == world.places[world.rank].host]
-    if world.rank == here[0].rank:
-        told = msgspec.json.encode(surroundings(here))
-    return [msgspec.json.decode(each, type=Surroundings) for each in world.gather(told) if each]
+    own = surroundings(here) if world.rank == here[0].rank else None
+    return [each for each in world.gather(own) if each]
 
 
 SURROUNDINGS = Experiment("surroundings", "looking at the machine", measure_surroundings, 1.0)

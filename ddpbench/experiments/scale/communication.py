@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import torch
 
 from ddpbench.experiments.arms import Arm
@@ -49,7 +48,7 @@ class Communication(Arm):
         del buffers
         world.device.release()
         self._pulse.enter("gathering the round")
-        traces = [msgspec.json.decode(told, type=Trace) for told in world.gather(msgspec.json.encode(trace))]
+        traces = world.gather(trace)
         return collect(index, traces, "none") if traces else None
 
     def _trace(self, steps_s: list[float]) -> Trace:

@@ -123,5 +123,5 @@ class Course(Recipe):
 def refuse_different(ranks: Mapping[str, int], world: World) -> None:
     """Raises UsageError where nodes of unequal size have laid out different ladders: their ranks would wait for each other for ever."""
     laid_out = float(zlib.crc32(repr([*ranks.items()]).encode()))
-    if world.most(laid_out) != -world.most(-laid_out):
+    if world.most(laid_out) != world.least(laid_out):
         raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from time import perf_counter
 
-import msgspec
-
 from ddpbench.analysis.scaling.overlap import overlap_of
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.terms import Terms
@@ -15,7 +13,7 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.record import Round
-from ddpbench.record.scaling import Kernel, Overlap
+from ddpbench.record.scaling import Overlap
 from ddpbench.record.trace import Trace
 from ddpbench.training.profile import STEPS, all_reduces
 from ddpbench.training.session import Session
@@ -32,7 +30,7 @@ class Wait:
         """Returns when every rank is here: whether the arm is over on one of them."""
         self._pulse.rest()
         begin, busy = perf_counter(), time.process_time()
-        is_over = bool(self._whole.most(float(over)))
+        is_over = self._whole.any(over)
         if not takes_part:
             self._waited_s += perf_counter() - begin
             self._busy_s += time.process_time() - busy
@@ -75,5 +73,4 @@ class Rung(Arm):
     def overlap(self) -> Overlap | None:
         """What the profiler sees of the all-reduce in a step, over all ranks; None on every rank but 0, and where it sees nothing."""
         assert self._session is not None, "between enter and leave"
-        told = self._world.gather(msgspec.json.encode(all_reduces(self._session)))
-        return overlap_of([msgspec.json.decode(seen, type=list[Kernel]) for seen in told], STEPS)
+        return overlap_of(self._world.gather(all_reduces(self._session)), STEPS)
