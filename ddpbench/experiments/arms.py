@@ -20,9 +20,10 @@ from ddpbench.experiments.lengths import steps_an_epoch, steps_asked_for, steps_
 from ddpbench.experiments.shelf import BEGINNING
 from ddpbench.experiments.terms import ALONE, Terms
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
+from ddpbench.machine.agreement import Found
 from ddpbench.machine.cores import keep_to
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.room import Found, with_room
+from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config

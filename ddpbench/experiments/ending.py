@@ -79,7 +79,7 @@ class Ending:
     def _tick(self, mark: Mark) -> None:
         """Every quarter of a second: tell the others where this rank is, and leave when the launcher is gone."""
         if self._world.seat.launched and os.getppid() != self._launcher:
-            here = self._world.places[self._world.rank].host
+            here = self._world.place.host
             self._end(Interrupted("launcher", Exit.FAILED, f"the launcher on {here} ended without a word"))
         try:
             self._board.beat(mark)
@@ -146,7 +146,7 @@ class Ending:
             self._look_for_another_fault()
         elif self._board.blamed():
             self._end_silently(Exit.FAILED)
-        mark, place, arm = self._pulse.mark, self._world.places[self._world.rank], None
+        mark, place, arm = self._pulse.mark, self._world.place, None
         where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
@@ -210,7 +210,7 @@ class Ending:
     @property
     def _beyond_head(self) -> bool:
         """Whether this rank is on another host than rank 0 and the store."""
-        return self._world.places[self._world.rank].host != self._world.places[0].host
+        return self._world.place.host != self._world.places[0].host
 
     def _end(self, error: BenchError, fault: Fault | None = None) -> NoReturn:
         """Blames, speaks if nobody has, and closes the record."""
@@ -230,7 +230,7 @@ class Ending:
 
     def _is_first_left(self) -> bool:
         """Whether the ranks before this one on its host ended without a word: a record that is closed tells that one has spoken."""
-        before, here = self._world.places[: self._world.rank], self._world.places[self._world.rank].host
+        before, here = self._world.places[: self._world.rank], self._world.place.host
         if any(alive(place.pid) for place in before if place.host == here):
             return False
         return _still_running(Path(self._record_path or ""))

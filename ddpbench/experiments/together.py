@@ -1,18 +1,16 @@
-"""What every rank does for itself before they go on together: it succeeds on all of them, or on none."""
+"""What an arm needs of every rank: where one of them fails, whatever the reason, the arm is over on all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 
 from ddpbench.data.loader import Loader, Opener
+from ddpbench.machine.agreement import Found, all_or_none
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver, BenchError
-
-Found = TypeVar("Found")
 
 
 def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
@@ -20,19 +18,9 @@ def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found],
 
     Where it fails on one, whatever the reason, it is undone on the others, and every rank raises ArmOver: or they would wait for ever.
     """
-    done: list[Found] = []
-    why = ""
-    try:
-        done.append(do())
-    except Exception as problem:
-        place = world.places[world.rank]
-        why = f"{_in_a_line(problem, world)}, on rank {place.rank} ({place.host})"
-    if not world.any(bool(why)):
-        return done[0]
-    for found in done:
-        undo(found)
-    told = [text for text in world.gather(why) if text]
-    raise ArmOver(told[0] if told else "another rank could not")
+    return all_or_none(
+        world, do, lambda problem: f"{_in_a_line(problem, world)},", lambda told: ArmOver(told or "another rank could not"), undo
+    )
 
 
 def on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
-from typing import TypeVar
 
+from ddpbench.machine.agreement import Found, all_or_none
 from ddpbench.machine.world import World
 from ddpbench.record.errors import DoesNotFit
-
-Found = TypeVar("Found")
 
 
 def with_room(world: World, where: str, do: Callable[[], Found]) -> Found:
@@ -17,19 +14,8 @@ def with_room(world: World, where: str, do: Callable[[], Found]) -> Found:
 
     Raises DoesNotFit on every rank where it ran out of memory on one of them, with ``where`` and what was in use and asked for there.
     """
-    done: list[Found] = []
-    short = ""
-    try:
-        done.append(do())
-    except (RuntimeError, MemoryError) as problem:
-        if not (short := world.device.shortage(problem)):
-            raise
-    if short:  # only now, for the exception held on to what its frames had on the device
-        gc.collect()
-        world.device.release()
-    if not world.any(bool(short)):
-        return done[0]
-    place = world.places[world.rank]
-    told = world.gather(f"{short} on rank {place.rank} ({place.host})" if short else "")
-    first = next(filter(None, told), "")
-    raise DoesNotFit(f"out of memory {where}: {first}", "a smaller batch: -b N")
+
+    def shortage(problem: Exception) -> str:
+        return world.device.shortage(problem) if isinstance(problem, RuntimeError | MemoryError) else ""
+
+    return all_or_none(world, do, shortage, lambda told: DoesNotFit(f"out of memory {where}: {told}", "a smaller batch: -b N"))

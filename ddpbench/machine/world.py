@@ -54,6 +54,11 @@ class World:
     def places(self) -> list[RankPlace]:
         return [notice.place for notice in self.notices]
 
+    @property
+    def place(self) -> RankPlace:
+        """Where this rank stands."""
+        return self.notices[self.rank].place
+
     def on(self, device_type: str) -> World:
         """The same ranks on their processors, where they have met with GPUs and ``device_type`` is ``cpu``; else this one."""
         if device_type == self.device.torch.type:
