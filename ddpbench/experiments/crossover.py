@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -33,15 +33,15 @@ def crossover(
     given: Mapping[str, Any],
     output: Output,
     command: Sequence[str],
-) -> int:
-    """Times both sides at every depth of ``layers``, or what the journal lacks of them; returns the exit code."""
+) -> NoReturn:
+    """Times both sides at every depth of ``layers``, or what the journal lacks of them, and ends the process with the exit code."""
     try:
         chosen = sides(devices, threads)
     except UsageError as error:
         refuse(error)
     stem = slug(" ".join(["crossover", family, *(label(side) for side in chosen)]))
     request = request_of(cells(family, chosen, layers), given, output, command)
-    return carry_out(request, Kept(kept_as(stem, "crossover"), render_crossover))
+    carry_out(request, Kept(kept_as(stem, "crossover"), render_crossover))
 
 
 def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.early import early_words
 from ddpbench.experiments.ending import Ending
@@ -20,13 +18,14 @@ from ddpbench.experiments.gate import past_the_gate
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.interleaving import interleave, schedule
 from ddpbench.experiments.journal import Journal, print_and_write
-from ddpbench.experiments.legs import Course, Legs
+from ddpbench.experiments.lineup import line_up, shelf_of
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.recipe import Recipe
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
-from ddpbench.experiments.terms import Terms
+from ddpbench.experiments.telling import labels_of, named, note
+from ddpbench.experiments.to_do import ToDo
 from ddpbench.experiments.transport import Travel
 from ddpbench.machine.board import Blame
 from ddpbench.machine.ceilings import matmul_tflops
@@ -35,18 +34,16 @@ from ddpbench.machine.say import leave_outcome, print_error, print_note, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
-from ddpbench.record.errors import ArmOver, BenchError, DoesNotFit, Exit
+from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
-from ddpbench.record.record import Ceilings, Fault, Job, Record, Round
+from ddpbench.record.record import Ceilings, Fault, Job, Record
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
-from ddpbench.report.figures import about
-from ddpbench.report.header import rate
 from ddpbench.report.progress import listener
 
 
-def carry_out(request: Request, recipe: Recipe) -> int:
-    """Carries the request out on this rank; returns the exit code."""
+def carry_out(request: Request, recipe: Recipe) -> NoReturn:
+    """Carries the request out on this rank, and ends the process with the exit code."""
     try:
         arms, world, made_s = prepare(request)
         records = [
@@ -95,56 +92,48 @@ def journal_of(request: Request, recipe: Recipe, world: World, records: list[Rec
 
 def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
-    pulse, journal, configs = ground.pulse, ground.journal, ground.configs
     travel, earlier = meet(ground)
-    rounds = [config.rounds for config in configs]
-    to_do = [index for index, turn in schedule(rounds) if earlier[index].lacks(turn)]
-    shelf = shelf_of(ground.world)
-    for index, turn in schedule(rounds):
-        if recipe.continued and not earlier[index].lacks(turn):
-            shelf.clear(index, turn)  # whoever put the round on record may have been killed before this
-    if not to_do:
+    if recipe.continued:
+        clear_what_is_on_record(shelf_of(ground.world), ground.configs, earlier)
+    to_do = ToDo(ground.configs, earlier)
+    if not to_do.arms:
         return
-    pace, total = Pace(), sum(rounds)
-    gc.collect()
-    gc.freeze()  # modules never become garbage, and every collection would look through all of them
+    pace = Pace()
+    spare_the_collector_all_modules()
     recipe.before_rounds(ground)
     end_s = recipe.rounds_end_s(request.arms[0].time_limit, pace.spent_s)
-    ceilings = measure_ceilings(configs, ground)
+    ceilings = measure_ceilings(ground.configs, ground)
     ground.progress.stage("warming up")
     briefs = [recipe.brief(label) for label in labels_of(request)]
     allowance = Allowance(end_s, pace, ground.world, briefs)
-
-    def legs_of(index: int) -> Legs | None:
-        config = configs[index]
-        if not (recipe.continued and config.fresh and config.epochs):
-            return None
-        course = Course(
-            in_time=lambda: allowance.has(index),
-            ended=lambda next_s: pace.leg_ended(index, next_s),
-            tell=lambda text: ground.progress.stage(named(request, configs, index, text)),
-        )
-        return Legs(index, config.epochs, shelf, ground.world.on(config.device), pulse, course)
-
-    terms = [Terms(request.cells, at, earlier[at], brief=brief, legs=legs_of(at)) for at, brief in enumerate(briefs)]
-    arms = [arm_of(request, recipe, ground, each) for each in terms]
+    arms = line_up(request, recipe, ground, earlier, briefs, allowance)
     if len(arms) > 1:
         pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
     for index, measured in interleave(arms, allowance.has, at_once, recipe.even):
         pace.round_ended(index)
         travel.learn(index)
-        to_do.remove(index)
-        if arms[index].over:
-            to_do = [other for other in to_do if other != index]
-        if journal is None or measured is None:
-            continue
-        text = named(request, configs, index, note(journal, index, arms[index], measured, ceilings))
-        left_s = pace.seconds_left_until(end_s, to_do)
-        ground.progress.round_done(total - len(to_do), total, text, None if left_s is None else left_s + recipe.after_s())
+        to_do.round_ended(index, arms[index].over)
+        if ground.journal and measured is not None:
+            text = named(request, ground.configs, index, note(ground.journal, index, arms[index], measured, ceilings))
+            left_s = pace.seconds_left_until(end_s, to_do.arms)
+            ground.progress.round_done(to_do.done, to_do.total, text, None if left_s is None else left_s + recipe.after_s())
     recipe.after_rounds(ground, arms)
     for arm in arms:
         arm.leave()
+
+
+def clear_what_is_on_record(shelf: Shelf, configs: Sequence[Config], earlier: Sequence[Earlier]) -> None:
+    """Whoever put a round on record may have been killed before this."""
+    for index, turn in schedule([config.rounds for config in configs]):
+        if not earlier[index].lacks(turn):
+            shelf.clear(index, turn)
+
+
+def spare_the_collector_all_modules() -> None:
+    """Modules never become garbage, and every collection would look through all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
@@ -161,43 +150,6 @@ def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
     return travel, msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
 
 
-def shelf_of(world: World) -> Shelf:
-    """Where this rank lays its trainings down."""
-    return Shelf(Path(world.board.read("record") or ""), world.board.read("job") or "", world.rank)
-
-
-def arm_of(request: Request, recipe: Recipe, ground: Ground, terms: Terms) -> Arm:
-    """The arm of the request at the place that ``terms`` name, which ``recipe`` completes."""
-    assert terms.index is not None, "of this job"
-    config, label = ground.configs[terms.index], labels_of(request)[terms.index]
-    trace = trace_file(request, ground.world, terms.index)
-    completed = replace(terms, opener=recipe.opener(label), beside=recipe.beside(label), trace_file=trace)
-    return recipe.arm(label, config, recipe.among(label, ground.world.on(config.device)), ground.pulse, completed)
-
-
-def labels_of(request: Request) -> Sequence[str]:
-    """A label an arm, empty where arms have none."""
-    return request.labels or [""] * len(request.arms)
-
-
-def named(request: Request, configs: Sequence[Config], index: int, text: str) -> str:
-    """``text`` after the name of the arm that it is of, where there are several."""
-    if len(configs) == 1:
-        return text
-    label = labels_of(request)[index]
-    return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
-
-
-def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceilings: Ceilings | None) -> str:
-    """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
-    if isinstance(measured, ArmOver):
-        journal.drop(index, measured)
-        return measured.message
-    learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
-    journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})
-    return f"{about(measured.images_per_s, 4)} {rate(journal.job.records[index])}"
-
-
 def measure_ceilings(arms: Sequence[Config], ground: Ground) -> Ceilings:
     """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
     world = ground.world
@@ -208,15 +160,6 @@ def measure_ceilings(arms: Sequence[Config], ground: Ground) -> Ceilings:
     reached = {dtype: world.least(matmul_tflops(world.device, dtype)) for dtype in dtypes}
     world.device.release()
     return Ceilings(matmul_tflops=reached)
-
-
-def trace_file(request: Request, world: World, index: int) -> Path | None:
-    """Where this rank keeps the profiler's trace of one arm, beside the record; ``None`` without ``--profile``."""
-    if not request.arms[0].profile:
-        return None
-    record = Path(world.board.read("record") or "")
-    arm = f"-arm{index}" if request.swept else ""
-    return record.with_name(f"{record.stem}{arm}-rank{world.rank}.trace.json")
 
 
 def show(request: Request, recipe: Recipe, journal: Journal | None, progress: Progress) -> None:

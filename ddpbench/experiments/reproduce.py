@@ -25,7 +25,7 @@ DISC = "disc-mlp-cpu-vs-gpu"
 
 
 def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> int:
-    """Runs the published experiment ``name``, or what its journal lacks of it; returns the exit code.
+    """Runs the published experiment ``name``, or what its journal lacks of it; returns the exit code, or ends a rank with it.
 
     ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from ddpbench.experiments.alone import WINDOW_S, loader_alone, of_all_ranks
 from ddpbench.experiments.arms import Arm
@@ -17,9 +18,9 @@ from ddpbench.report.pages import Render
 from ddpbench.report.terminal import render
 
 
-def run(request: Request) -> int:
-    """Trains every arm of the request on this rank; returns the exit code."""
-    return carry_out(request, Running(new_journal, render, "loader" in request.swept))
+def run(request: Request) -> NoReturn:
+    """Trains every arm of the request on this rank, and ends the process with the exit code."""
+    carry_out(request, Running(new_journal, render, "loader" in request.swept))
 
 
 class Running(Recipe):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import msgspec
 
 from ddpbench.experiments.cells import kept_as
@@ -12,12 +14,12 @@ from ddpbench.record.request import Request
 from ddpbench.report.sweep import render_sweep
 
 
-def sweep(request: Request) -> int:
-    """Trains every cell of the request, or those that its journal lacks; returns the exit code."""
+def sweep(request: Request) -> NoReturn:
+    """Trains every cell of the request, or those that its journal lacks, and ends the process with the exit code."""
     axes = " ".join(request.swept) or request.arms[0].precision
     part = f" part {request.share.numbers[0]} of {request.share.of}" if request.share else ""
     stem = slug(f"sweep {request.arms[0].workload} {axes}{part}")
-    return carry_out(anew(request), Kept(kept_as(stem, "sweep"), render_sweep))
+    carry_out(anew(request), Kept(kept_as(stem, "sweep"), render_sweep))
 
 
 def anew(request: Request) -> Request:

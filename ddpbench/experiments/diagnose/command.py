@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.diagnose.course import Course
@@ -21,8 +22,8 @@ from ddpbench.record.request import Proving, Request
 PROVING = Proving()
 
 
-def diagnose(request: Request, proving: Proving = PROVING) -> int:
-    """Diagnoses the one training of the request on this rank; returns the exit code."""
+def diagnose(request: Request, proving: Proving = PROVING) -> NoReturn:
+    """Diagnoses the one training of the request on this rank, and ends the process with the exit code."""
     try:
         seat, real = take_seat(), with_a_loader(request.arms[0])
         if proving.apply:
@@ -38,7 +39,7 @@ def diagnose(request: Request, proving: Proving = PROVING) -> int:
         job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", left_out=left_out)
         return Journal(job, reserve_now(asked, slug(f"diagnose {real.workload} {real.precision} {real.loader}")))
 
-    return carry_out(
+    carry_out(
         request_of(cells, {}, request.output, request.command),
         Course(open_journal, real.time_limit, [cell.label for cell in cells], proving.verify),
     )

@@ -22,10 +22,10 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.experiments.interleaving import interleave
-from ddpbench.experiments.job import note
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import new_record
+from ddpbench.experiments.telling import note
 from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.together import opened_by_all
 from ddpbench.record.config import Config

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
@@ -16,8 +18,8 @@ from ddpbench.record.request import Request
 from ddpbench.record.scaling import Scaling
 
 
-def scale(request: Request, strong: bool) -> int:
-    """Measures the one training of the request on 1, 2, 4 ... ranks of this launch; returns the exit code."""
+def scale(request: Request, strong: bool) -> NoReturn:
+    """Measures the one training of the request on 1, 2, 4 ... ranks of this launch, and ends the process with the exit code."""
     try:
         seat, asked = take_seat(), request.arms[0]
         refuse_no_ladder(asked, seat)
@@ -31,7 +33,7 @@ def scale(request: Request, strong: bool) -> int:
         job.kind, job.scaling = "scale", Scaling(ladder=rungs, strong=strong, left_out=left_out)
         return Journal(job, reserve_now(asked_for, slug(f"scale {asked.workload} {asked.precision}{' strong' if strong else ''}")))
 
-    return carry_out(
+    carry_out(
         request_of(cells, {}, request.output, request.command),
         Course(open_journal, asked.time_limit, asked.rounds, ranks),
     )
