@@ -30,9 +30,9 @@ def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
     for _ in STEPS_MS:
         for phase in range(len(PHASES)):
             host.mark(phase)
-    phases = host.phases_ms()
+    phases = host.read().phases_ms
     assert {name: phases[name] for name in PHASES} == {name: [step[i] for step in STEPS_MS] for i, name in enumerate(PHASES)}
-    assert host.host_data_ms() == [5.0, 7.0]
+    assert host.read().host_data_ms == host.host_data_ms() == [5.0, 7.0]
     assert host.stamps_ms()[:: len(PHASES)] == [0.0, sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
     assert pulse.step == len(STEPS_MS)
     assert pulse.count == len(STEPS_MS) * len(PHASES)
@@ -46,7 +46,7 @@ def test_a_second_round_forgets_the_first(turned: None) -> None:
         for phase in range(len(PHASES)):
             host.mark(phase)
     second = [*STEPS_MS[1][1:], 9.0]  # the stamp that opens the second round takes the place of its first phase
-    assert list(host.phases_ms().values()) == [[ms] for ms in second]
+    assert list(host.read().phases_ms.values()) == [[ms] for ms in second]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float,
                     busy = busy @ busy * 1e-3
                 on_gpu.mark(phase)
         torch.cuda.synchronize()
-        told = on_gpu.issuing_ms(on_gpu.phases_ms())
+        told = on_gpu.read().issuing_ms
     assert len(told) == 2
     assert all(least <= ms <= most for ms in told)
 
@@ -103,7 +103,8 @@ def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
                 on_gpu.mark(phase)
         torch.cuda.synchronize()
         wall_ms = (clock.perf_counter_ns() - start) / 1e6
-    total = sum(sum(durations) for durations in on_gpu.phases_ms().values())
+    told = on_gpu.read()
+    total = sum(sum(durations) for durations in told.phases_ms.values())
     assert total == pytest.approx(wall_ms, rel=0.05)
-    assert len(on_gpu.lead_ms()) == 3
-    assert on_gpu.lead_ms()[-1] > 0, "products this large leave the host ahead of the GPU"
+    assert len(told.lead_ms) == 3
+    assert told.lead_ms[-1] > 0, "products this large leave the host ahead of the GPU"

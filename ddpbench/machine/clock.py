@@ -8,6 +8,7 @@ span from the question for data to the batch in hand is therefore the time the *
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from time import perf_counter_ns
 from typing import Protocol
@@ -22,6 +23,22 @@ DATA, HOST_TO_DEVICE, BROADCAST, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(
 COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a clock tells of every step since ``begin``, in milliseconds.
+
+    ``phases_ms`` are contiguous: they sum to the time between the first and the last stamp. ``host_data_ms`` is the host's own wait
+    for the loader. ``lead_ms`` is how long after the host had issued a step the device finished it: near 0 means that the device
+    waits for the host. ``issuing_ms`` is how long the device was in its computing phases while the host still issued them.
+    Both are empty on a CPU rank, which does its own work.
+    """
+
+    phases_ms: dict[str, list[float]]  # phase -> one duration a step
+    host_data_ms: list[float]
+    lead_ms: list[float] = field(default_factory=list)
+    issuing_ms: list[float] = field(default_factory=list)
+
+
 class Clock(Protocol):
     """Stamps phases. ``begin`` before the first step, ``mark(phase)`` at the end of every phase, ``read`` after the last."""
 
@@ -29,13 +46,10 @@ class Clock(Protocol):
 
     def mark(self, phase: int) -> None: ...
 
-    def phases_ms(self) -> dict[str, list[float]]: ...
+    def read(self) -> Reading: ...
 
-    def host_data_ms(self) -> list[float]: ...
-
-    def lead_ms(self) -> list[float]: ...
-
-    def issuing_ms(self, phases_ms: Mapping[str, list[float]]) -> list[float]: ...
+    def host_data_ms(self) -> list[float]:
+        """That part of a reading alone, also where not every phase of a step was marked, as in the very first."""
 
 
 class HostClock:
@@ -59,21 +73,12 @@ class HostClock:
         if phase == OPTIMIZER:
             self._slot += len(PHASES)
 
-    def phases_ms(self) -> dict[str, list[float]]:
-        """Phase -> one duration a step. Contiguous: they sum to the time between the first and the last stamp."""
-        return _by_phase([(later - earlier) / 1e6 for earlier, later in pairwise(self._stamps)])
+    def read(self) -> Reading:
+        phases_ms = _by_phase([(later - earlier) / 1e6 for earlier, later in pairwise(self._stamps)])
+        return Reading(phases_ms, phases_ms["data"])
 
     def host_data_ms(self) -> list[float]:
-        """The host's own wait for the loader, a step."""
-        return self.phases_ms()["data"]
-
-    def lead_ms(self) -> list[float]:
-        """Empty: a CPU rank does its own work."""
-        return []
-
-    def issuing_ms(self, phases_ms: Mapping[str, list[float]]) -> list[float]:
-        """Empty, as ``lead_ms`` is."""
-        return []
+        return self.read().host_data_ms
 
     def stamps_ms(self) -> list[float]:
         """When each phase ended, since ``begin``, which is the first."""
@@ -103,24 +108,26 @@ class CudaClock:
             self._slot += len(PHASES)
         self._host.mark(phase)
 
-    def phases_ms(self) -> dict[str, list[float]]:
+    def read(self) -> Reading:
+        """Once the device is done with all that was issued."""
         used = self._events[: self._steps * len(PHASES) + 1]
-        return _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(used)])
+        phases_ms = _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(used)])
+        issued_ms = self._host.stamps_ms()
+        return Reading(phases_ms, self.host_data_ms(), self._lead_ms(issued_ms), _issuing_ms(phases_ms, issued_ms))
 
     def host_data_ms(self) -> list[float]:
         return self._host.host_data_ms()
 
-    def lead_ms(self) -> list[float]:
-        """How long after the host had issued a step the device finished it: near 0 means that the device waits for the host."""
+    def _lead_ms(self, issued_ms: Sequence[float]) -> list[float]:
         ends = self._events[len(PHASES) : self._steps * len(PHASES) + 1 : len(PHASES)]
-        issued = self._host.stamps_ms()[len(PHASES) :: len(PHASES)]
+        issued = issued_ms[len(PHASES) :: len(PHASES)]
         return [round(self._events[0].elapsed_time(end) - host_ms, 4) for end, host_ms in zip(ends, issued, strict=True)]
 
-    def issuing_ms(self, phases_ms: Mapping[str, list[float]]) -> list[float]:
-        """How long the device was in its computing phases while the host still issued them, a step, of ``phases_ms`` that it has told."""
-        step_after_step = zip(*phases_ms.values(), strict=True)
-        reached = accumulate((ms for step in step_after_step for ms in step), initial=0.0)
-        return still_issuing_ms([*reached], self._host.stamps_ms())
+
+def _issuing_ms(phases_ms: Mapping[str, list[float]], issued_ms: Sequence[float]) -> list[float]:
+    step_after_step = zip(*phases_ms.values(), strict=True)
+    reached = accumulate((ms for step in step_after_step for ms in step), initial=0.0)
+    return still_issuing_ms([*reached], issued_ms)
 
 
 def still_issuing_ms(reached: Sequence[float], issued: Sequence[float]) -> list[float]:

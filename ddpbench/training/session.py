@@ -131,16 +131,16 @@ class Session:
             used = cores.finish()
             busy_s = self._cpu_seconds() - busy_s
         self.pulse.enter("reading the round")
-        loading, phases_ms = self._loader.loading(), self.clock.phases_ms()
+        loading, reading = self._loader.loading(), self.clock.read()
         return Trace(
             rank=self.world.rank,
             steps=steps,
             images=steps * (self.config.batch_size or 0),
             wall_s=wall_s,
-            phases_ms=phases_ms,
-            host_data_ms=self.clock.host_data_ms(),
-            lead_ms=self.clock.lead_ms(),
-            issuing_ms=self.clock.issuing_ms(phases_ms),
+            phases_ms=reading.phases_ms,
+            host_data_ms=reading.host_data_ms,
+            lead_ms=reading.lead_ms,
+            issuing_ms=reading.issuing_ms,
             cpu_s=busy_s,
             thread_cpu_s=thread_s,
             memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
