@@ -9,13 +9,13 @@ from ddpbench.data.loader import Sheet
 from ddpbench.record.errors import BenchError
 
 
-def arrival(asked: float, made: float, arrived: float, worker: int = 0, began: float = 0.0) -> Arrival:
-    return Arrival(asked, arrived, 8, Sheet(worker, began, made, {"read": 0.1, "decode": 0.4}, {"read": 0.3, "decode": 0.5}))
+def arrival(asked: float, made: float, arrived: float, began: float = 0.0) -> Arrival:
+    return Arrival(asked, arrived, 8, Sheet(began, made, {"read": 0.1, "decode": 0.4}, {"read": 0.3, "decode": 0.5}))
 
 
 def test_stages_batches_and_images_add_up() -> None:
     left_out = (BenchError("cannot read a"), BenchError("cannot read b"))
-    second = Arrival(2.0, 3.0, 8, Sheet(1, 0.5, 2.9, {"collate": 0.2}, {"collate": 0.2}, left_out))
+    second = Arrival(2.0, 3.0, 8, Sheet(0.5, 2.9, {"collate": 0.2}, {"collate": 0.2}, left_out))
     loading = told([arrival(0.0, 1.0, 1.1), second])
     assert (loading.images, loading.skipped) == (16, 2)
     assert loading.cpu_s == {"read": 0.1, "decode": 0.4, "collate": 0.2}
@@ -26,7 +26,7 @@ def test_stages_batches_and_images_add_up() -> None:
 
 @pytest.mark.parametrize(("queued", "sum_s"), [((0.25, 0.5), 0.75), ((0.25, None), None)])
 def test_the_wait_for_a_core_is_known_where_every_batch_tells(queued: tuple[float | None, ...], sum_s: float | None) -> None:
-    assert told([Arrival(0.0, 1.0, 8, Sheet(0, 0.0, 0.9, queued_s=each)) for each in queued]).queued_s == sum_s
+    assert told([Arrival(0.0, 1.0, 8, Sheet(0.0, 0.9, queued_s=each)) for each in queued]).queued_s == sum_s
 
 
 def test_hand_over_is_the_part_of_a_wait_after_the_batch_was_made() -> None:
@@ -46,7 +46,7 @@ def test_head_of_line_is_the_wait_while_a_later_batch_was_made() -> None:
 
 
 def test_it_is_not_known_of_batches_of_which_nobody_tells_when_they_were_made() -> None:
-    late, early = (Arrival(0.0, 1.0, 8, Sheet(place, 0.0, made)) for place, made in enumerate((1.0, 1.5)))
+    late, early = (Arrival(0.0, 1.0, 8, Sheet(0.0, made)) for made in (1.0, 1.5))
     assert told([late, early]).head_of_line is None
 
 

@@ -28,7 +28,6 @@ Finish = Callable[[Tensor], Tensor]
 class Sheet:
     """What one batch cost where it was made. Clocks are ``time.perf_counter``, on Linux one for all processes of a host."""
 
-    worker: int
     began: float
     ended: float
     cpu_s: Mapping[str, float] = field(default_factory=dict)  # by stage of record.loading.STAGES

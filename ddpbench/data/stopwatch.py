@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from time import perf_counter, thread_time
 
-from torch.utils.data import get_worker_info
-
 from ddpbench.data.loader import Sheet
 from ddpbench.machine.core_use import queued_s
 from ddpbench.record.errors import BenchError
@@ -37,7 +35,6 @@ class Stopwatch:
 
     def sheet(self) -> Sheet:
         """The batch's, which ended with the last lap; the next batch begins with the next start."""
-        worker = get_worker_info()
         cpu_s: dict[str, float] = {}
         wall_s: dict[str, float] = {}
         for (_, cpu_before, wall_before), (stage, cpu, wall) in pairwise(self._readings):
@@ -46,6 +43,6 @@ class Stopwatch:
         began, ended = self._readings[0][2], self._readings[-1][2]
         before, now = self._queued_s, queued_s()
         queued = None if before is None or now is None else now - before
-        sheet = Sheet(worker.id if worker else 0, began, ended, cpu_s, wall_s, tuple(self.left_out), queued)
+        sheet = Sheet(began, ended, cpu_s, wall_s, tuple(self.left_out), queued)
         self._readings, self.left_out = [], []
         return sheet

@@ -37,7 +37,7 @@ class Turns:
         self._rested = [self._pipelines[place]]
         (images,) = self._pipelines[place].outputs()
         began, self._had[place] = self._had[place], perf_counter()
-        return images, Sheet(place, began, self._had[place])
+        return images, Sheet(began, self._had[place])
 
     def end(self) -> None:
         """Ends their threads."""
