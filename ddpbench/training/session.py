@@ -56,16 +56,16 @@ class Session:
     ) -> None:
         self.config = config
         self.world, self.pulse, self._device = world, pulse, world.device
-        self._spec = PRECISIONS[config.precision]
-        refuse_impossible(self._spec, self._device, config.engine, config.static_loss_scale)
-        set_for_training(self._spec.tf32)
+        spec = PRECISIONS[config.precision]
+        refuse_impossible(spec, self._device, config.engine, config.static_loss_scale)
+        set_for_training(spec.tf32)
         torch.manual_seed(config.seed)
 
         self.model = on_device(model, config, self._device)
         self.compiled = config.compile != "off"
         self.clock = open_clock(pulse, self._device.torch)
         self._optimizer = make_optimizer(self.model, config)
-        self.engine = make_engine(Marked(compiled(self.model, config), self.clock), self._optimizer, config, self._spec, world)
+        self.engine = make_engine(Marked(compiled(self.model, config), self.clock), self._optimizer, config, spec, world)
         if parked:
             self.go_on_from(parked)
         self._schedule = Schedule(self._optimizer, config)

@@ -1,0 +1,65 @@
+"""How long an arm warms up, and how many steps its rounds have, where nobody says."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpbench.experiments.brief import TURNS
+from ddpbench.experiments.earlier import NOTHING, Earlier
+from ddpbench.experiments.lengths import (
+    CPU_JOB_S,
+    LEAST_STEPS_CUDA,
+    ROUND_S,
+    WARM_UP_SHARE,
+    steps_an_epoch,
+    steps_asked_for,
+    steps_on_cpu,
+    steps_on_gpu,
+    warm_up_limit_s,
+)
+from ddpbench.experiments.to_do import ToDo
+from ddpbench.record.config import Config
+from ddpbench.training.warming import WARMUP_LIMIT_S
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit_s"),
+    [
+        ({}, None),
+        ({"time_limit": 8.0}, WARM_UP_SHARE * 8.0 / 2),
+        ({"time_limit": 1e6}, WARMUP_LIMIT_S["cpu"]),
+        ({"time_limit": 8.0, "fresh": True}, None),
+    ],
+)
+def test_warming_up_has_its_share_of_a_short_job(asked: dict[str, object], limit_s: float | None) -> None:
+    assert warm_up_limit_s(Config(workload="disc-mlp-2", **asked), "cpu", arms=2) == limit_s  # type: ignore[arg-type]
+
+
+def test_steps_that_are_asked_for_are_had() -> None:
+    assert steps_asked_for(Config(workload="disc-mlp-2"), 7) is None
+    assert steps_asked_for(Config(workload="disc-mlp-2", steps=5), 7) == 5
+    assert steps_asked_for(Config(workload="disc-mlp-2", epochs=3), 7) == 21
+    assert steps_an_epoch(images=1001, batch_size=50, ranks=2) == 11, "the last one is full"
+
+
+def test_a_round_is_of_whole_turns_of_its_makers() -> None:
+    assert steps_on_gpu(ROUND_S / 100, makers=0) == 100
+    assert steps_on_gpu(ROUND_S, makers=0) == LEAST_STEPS_CUDA
+    assert steps_on_gpu(ROUND_S, makers=8) == TURNS * 8
+    assert steps_on_gpu(ROUND_S / 100, makers=8) == 96
+
+
+def test_all_rounds_of_a_job_on_processors_end_in_time() -> None:
+    assert steps_on_cpu(ROUND_S / 100, makers=0, rounds=5) == 100
+    assert steps_on_cpu(1.0, makers=0, rounds=50) == int(CPU_JOB_S / 50)
+    assert steps_on_cpu(100.0, makers=0, rounds=5) == 1
+
+
+def test_a_round_that_ended_is_to_do_no_more_and_none_is_of_an_arm_that_is_over() -> None:
+    configs = [Config(workload="disc-mlp-2", rounds=3), Config(workload="disc-mlp-4", rounds=2)]
+    to_do = ToDo(configs, [Earlier(rounds=frozenset([0])), NOTHING])
+    assert (to_do.arms, to_do.done, to_do.total) == ([1, 1, 0, 0], 1, 5)
+    to_do.round_ended(1, over=False)
+    assert (to_do.arms, to_do.done) == ([1, 0, 0], 2)
+    to_do.round_ended(0, over=True)
+    assert (to_do.arms, to_do.done) == ([1], 4)
