@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from records import record
 
+from ddpbench.analysis.waits import waits_of
 from ddpbench.experiments import pace as pace_module
-from ddpbench.experiments.gathering import MOST_RAW, kept_of
+from ddpbench.experiments.gathering import MOST_RAW, collect
 from ddpbench.experiments.pace import Pace
+from ddpbench.record.sample import one_of
 from ddpbench.record.trace import PHASES, Trace
 
 
@@ -16,19 +19,44 @@ def trace() -> Trace:
     return record().rounds[0].traces[0]
 
 
+def gathered(trace: Trace, ranks: int) -> list[Trace]:
+    """Ranks that are late by their data in turns, each in every fourth step: what one waits for the other is not the same in any two."""
+    traces = []
+    for rank in range(ranks):
+        late = [40.0 if step % 4 == rank % 4 else 0.0 for step in range(trace.steps)]
+        waited = [41.0 - (ms if rank % 4 != 3 else 0.0) for ms in late]
+        traces.append(msgspec.structs.replace(trace, rank=rank, phases_ms={**trace.phases_ms, "data": late, "sync": waited}))
+    return traces
+
+
 def test_up_to_64_ranks_every_step_is_kept(trace: Trace) -> None:
-    assert kept_of(trace, MOST_RAW) is trace
+    traces = [msgspec.structs.replace(trace, rank=rank) for rank in range(MOST_RAW)]
+    kept = collect(0, traces, "none")
+    assert kept.traces == traces
+    assert kept.waits is None
 
 
 @pytest.mark.parametrize("ranks", [65, 128, 1000])
 def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace, ranks: int) -> None:
-    kept = kept_of(trace, ranks)
-    every = -(-ranks // 64)
-    for phase in PHASES:
-        assert kept.phases_ms[phase] == trace.phases_ms[phase][::every]
-        assert kept.total_ms(phase) == pytest.approx(sum(trace.phases_ms[phase]))
-    assert len(kept.host_data_ms) == len(kept.phases_ms["data"]) < trace.steps
-    assert (kept.rank, kept.steps, kept.wall_s, kept.numerics) == (trace.rank, trace.steps, trace.wall_s, trace.numerics)
+    traces, every = gathered(trace, ranks), -(-ranks // MOST_RAW)
+    timed = collect(0, traces, "none")
+    for kept, whole in zip(timed.traces, traces, strict=True):
+        for phase in PHASES:
+            assert kept.phases_ms[phase] == one_of(every, whole.phases_ms[phase])
+            assert kept.total_ms(phase) == pytest.approx(sum(whole.phases_ms[phase]))
+        assert len(kept.host_data_ms) == len(kept.phases_ms["data"]) < trace.steps
+        assert (kept.rank, kept.steps, kept.wall_s, kept.numerics) == (whole.rank, trace.steps, trace.wall_s, trace.numerics)
+    assert waits_of(timed) == waits_of(msgspec.structs.replace(timed, traces=traces, waits=None)), (
+        "of all steps, not of those that are kept"
+    )
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 8])
+def test_a_sample_has_what_comes_back_every_few_steps_as_often_as_it_is(every: int) -> None:
+    late = [step % 4 == 0 for step in range(400)]
+    assert sum(one_of(every, late)) / len(one_of(every, late)) == pytest.approx(1 / 4, abs=0.07)
+    assert len(one_of(every, late)) == -(-400 // every)
+    assert one_of(every, late[:1]) == [True]
 
 
 def test_the_time_left_leaves_the_warm_up_out(monkeypatch: pytest.MonkeyPatch) -> None:

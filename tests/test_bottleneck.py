@@ -78,6 +78,25 @@ def test_a_straggler_comes_before_data() -> None:
     assert found.why == "its own time is 92.4 ms a step, the others' 62.4, in every round; it costs 5,330 images/s"
 
 
+def test_a_rank_whose_slowness_others_pauses_make_up_for_is_named_and_is_no_limit() -> None:
+    """Rank 1 is 2.6% slower in every step; rank 0 stands still in every twentieth for nearly as long as all of that together."""
+    record = records.record([WORK] * 2)
+    for place, timed in enumerate(record.rounds):
+        steps = timed.traces[0].steps
+        own = [[62.0 + (31.0 if step % 20 == 7 else 0.0) for step in range(steps)], [62.0 * 1.026] * steps]
+        lasted = [max(both) + 8.0 for both in zip(*own, strict=True)]
+        for trace, spent in zip(timed.traces, own, strict=True):
+            trace.phases_ms["forward"][:] = [ms - 42.0 for ms in spent]
+            trace.phases_ms["sync"][:] = [step - ms for step, ms in zip(lasted, spent, strict=True)]
+        wall_s = sum(lasted) / 1000
+        traces = [msgspec.structs.replace(trace, wall_s=wall_s) for trace in timed.traces]
+        record.rounds[place] = msgspec.structs.replace(timed, traces=traces, wall_s=wall_s)
+    slow = summarise(record).slow
+    assert slow is not None
+    assert (slow.rank, round(slow.excess, 3), slow.costs) == (1, 0.026, False)
+    assert judged(record).kind != "straggler"
+
+
 def test_a_slow_rank_among_ranks_that_all_starve_is_not_the_limit() -> None:
     found = judged(records.record([{**WORK, "data": 60.0}] * 3 + [{**WORK, "data": 90.0}]))
     assert (found.kind, found.rank) == ("data-bound", None)

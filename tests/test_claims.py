@@ -69,6 +69,13 @@ def test_mnist_takes_the_same_time_because_it_waits_for_its_loader() -> None:
     assert about(computes, "does not name one").holds is False
 
 
+def test_a_cell_whose_limit_cannot_be_told_names_no_bottleneck() -> None:
+    job = sweeps.t4(wait=0.83)
+    one = next(record for record in job.records if record.config.workload == "mnist-cnn")
+    one.rounds = [replace(timed, traces=[replace(trace, steps=2) for trace in timed.traces]) for timed in one.rounds[:1]]
+    assert about(claims(T4, job), "does not name one").holds is None
+
+
 def test_what_has_not_been_measured_is_open() -> None:
     empty = sweeps.job(sweeps.cell(), command="reproduce t4-tensor-cores")
     assert {result.holds for name in (T4, WRN, DISC, IMAGENET) for result in claims(name, empty)} == {None}
@@ -121,6 +128,15 @@ def test_the_loader_explains_what_the_networks_size_was_blamed_for() -> None:
     assert free[2].holds is True
     both = claims(IMAGENET, sweeps.imagenet(gains=(1.9, 2.1), phases=sweeps.COMPUTES))
     assert (both[0].holds, both[2].holds) == (False, False)
+
+
+def test_a_gain_that_rounds_do_not_tell_from_none_says_nothing_of_a_networks_size() -> None:
+    job = sweeps.imagenet(gains=(1.04, 1.06), phases=sweeps.COMPUTES)
+    for record in job.records:
+        slow = [1.0, 1.5, 0.7] if record.config.precision == "o2" else [1.0, 1.0, 1.0]
+        first = record.rounds[0]
+        record.rounds = [replace(first, index=index, wall_s=first.wall_s * times) for index, times in enumerate(slow)]
+    assert claims(IMAGENET, job)[2].holds is None
 
 
 def test_speeds_of_single_steps_and_losses_stand_beside_the_published() -> None:

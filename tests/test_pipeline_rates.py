@@ -18,6 +18,8 @@ def test_each_formula() -> None:
     assert rates.cores_needed(0.01, 1000, trainers=4, ranks=4) == pytest.approx(11)
     assert rates.utilisation(0.05, 0.2) == 0.25
     assert rates.exposed_sync(0.06, 0.05) == pytest.approx(0.01)
+    assert rates.trainer_rate(0.0002) == 5000
+    assert rates.trainer_rate(0.0) == inf
 
 
 def test_what_cannot_be_negative_is_not() -> None:

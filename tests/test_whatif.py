@@ -30,7 +30,7 @@ from ddpbench.analysis.whatif.answer import Answer, ask
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.price import model_error
 from ddpbench.cli import main
-from ddpbench.record.diagnosis import Candidate
+from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL, Candidate
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Job, LaunchGap, load, save
@@ -289,6 +289,27 @@ def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
     assert log(far.high / far.low) > log(near.high / near.low)
     assert model_error(1.0, 0.8) < model_error(1.3, 0.8) < model_error(1.3, 0.6)
     assert model_error(1.3, 1.0) < model_error(3.0, 1.0)
+
+
+def test_no_gain_is_promised_beyond_what_the_device_does() -> None:
+    """The model makes a step of this run 20% longer than it was: from there, more cores would seem to gain by what it missed."""
+    job = load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json")
+    found = asked(job, workers=60, cores_per_gpu=64).price
+    speeds = {record.label: fmean(timed.images_per_s for timed in record.rounds) for record in job.records}
+    most = speeds[DEVICE] / speeds[REAL]
+    assert found.miss > 1.15
+    assert found.gain == pytest.approx(most, rel=0.03)
+    assert found.high < 1.08 * most
+
+
+def test_one_rank_has_no_gradient_sync_and_from_one_nobody_knows_it() -> None:
+    job = DIAGNOSES["sync-bound"][0]()
+    alone = next(record for record in job.records if record.label == NO_SYNC)
+    assert asked(job, gpus=1).price.after.step == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
+    alone.rounds.clear()
+    with pytest.raises(UsageError, match="a step without gradient sync"):
+        asked(job, gpus=1)
+    assert any("is hidden by the backward" in each.text for each in asked(few_workers(ranks=1), gpus=4).price.assumed)
 
 
 def test_the_same_question_has_the_same_answer() -> None:

@@ -33,9 +33,8 @@ def _parts(timed: Round) -> list[Round]:
 
 
 def _round(timed: Round, traces: Sequence[Trace]) -> Round:
-    return msgspec.structs.replace(
-        timed, traces=list(traces), images=sum(trace.images for trace in traces), wall_s=max(trace.wall_s for trace in traces)
-    )
+    images, wall_s = sum(trace.images for trace in traces), max(trace.wall_s for trace in traces)
+    return msgspec.structs.replace(timed, traces=list(traces), images=images, wall_s=wall_s, waits=None)
 
 
 def _cut(trace: Trace) -> list[Trace]:

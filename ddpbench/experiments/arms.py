@@ -15,7 +15,7 @@ from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.earlier import ELSEWHERE
-from ddpbench.experiments.gathering import collect, kept_of, pulled_down
+from ddpbench.experiments.gathering import collect, pulled_down
 from ddpbench.experiments.lengths import steps_an_epoch, steps_asked_for, steps_on_cpu, steps_on_gpu, warm_up_limit_s
 from ddpbench.experiments.shelf import BEGINNING
 from ddpbench.experiments.terms import ALONE, Terms
@@ -171,7 +171,7 @@ class Arm:
         dead = trace.numerics.nonfinite_step is not None
         self.over = self._world.any(dead)
         self._pulse.enter("gathering the round")
-        traces = self._world.gather(kept_of(trace, self._world.size))
+        traces = self._world.gather(trace)
         return collect(index, traces, self.config.engine) if traces else None
 
     def _measured(self, index: int) -> Trace:

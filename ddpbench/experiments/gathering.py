@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.analysis.waits import thinned
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.record import Round
 from ddpbench.record.trace import Trace
 
 MOST_RAW = 64
-"""Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps."""
+"""Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps, the same of all."""
 
 
 def collect(index: int, traces: list[Trace], engine: str) -> Round:
-    """The round that ``traces``, one a rank, make. Ranks that train for themselves have nothing to agree on, and none holds another."""
+    """The round that ``traces``, one a rank, make: of more ranks than ``MOST_RAW`` with what all steps tell, and a sample of them.
+
+    Ranks that train for themselves have nothing to agree on, and none holds another.
+    """
     apart = engine in WITHOUT_SYNC
     if not apart and traces[0].lead_ms:  # on a CPU the backward computes on while an all-reduce waits
         traces = moved_to_sync(traces)
-    return Round(
+    whole = Round(
         index=index,
         traces=traces,
         images=sum(trace.images for trace in traces),
         wall_s=max(trace.wall_s for trace in traces),
         digests_agree=apart or len({trace.numerics.parameters_after for trace in traces}) == 1,
     )
-
-
-def kept_of(trace: Trace, ranks: int) -> Trace:
-    """The trace as it is kept with that many ranks. All ranks keep the same steps, so that these can still be compared."""
-    return trace.thinned(-(-ranks // MOST_RAW))
+    return thinned(whole, -(-len(traces) // MOST_RAW))
 
 
 def pulled_down(trace: Trace) -> bool:

@@ -29,7 +29,7 @@ PAIRS, WARMUP = 16, 20
 def main(workload: str, steps: str, target: str) -> None:
     """Measures ``PAIRS`` pairs of windows and writes them to ``target``."""
     asked = Config(workload=workload, precision="amp-fp16", steps=int(steps))
-    (config,), world = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
+    (config,), world, _ = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
     world.join()
     pulse = Pulse(600.0)
     arm = Arm(config, world, pulse)
@@ -41,7 +41,7 @@ def main(workload: str, steps: str, target: str) -> None:
     theirs: list[float] = []
 
     def measured() -> None:
-        watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None)
+        watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None, lambda: None)
         watchdog.start()
         timed = arm.round(len(ours))
         watchdog.stop()

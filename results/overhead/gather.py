@@ -1,4 +1,4 @@
-"""How long it takes to gather a round off the clock: every rank's trace to rank 0, encoded, sent, decoded.
+"""How long it takes to gather a round off the clock: every rank's trace to rank 0, sent and put together.
 
 torchrun --nproc_per_node=8 results/overhead/gather.py results/overhead/gather.json
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import msgspec
-
-from ddpbench.experiments.arms import collect
+from ddpbench.experiments.gathering import collect
 from ddpbench.experiments.prepare import meet_others
 from ddpbench.machine.device import open_device
 from ddpbench.machine.seat import take_seat
@@ -27,7 +26,7 @@ STEPS, REPEATS = 2000, 5
 def main(target: str) -> None:
     """Gathers ``REPEATS`` rounds of ``STEPS`` steps and writes the seconds of each, of the slowest rank."""
     seat = take_seat()
-    world = meet_others(seat, open_device("cpu", seat, False), Config(workload="resnet50"))
+    world = meet_others(seat, open_device("cpu", seat, False), Config(workload="resnet50"), data="")
     world.join()
     trace = Trace(
         rank=world.rank,
@@ -44,9 +43,8 @@ def main(target: str) -> None:
     for _ in range(REPEATS):
         world.barrier()
         begin = perf_counter()
-        messages = world.gather(msgspec.json.encode(trace))
-        if messages:
-            collect(0, [msgspec.json.decode(message, type=Trace) for message in messages])
+        if traces := world.gather(trace):
+            collect(0, traces, "ddp")
         seconds.append(world.most(perf_counter() - begin))
     if world.seat.speaks:
         result = {
@@ -54,7 +52,7 @@ def main(target: str) -> None:
             "ranks": world.size,
             "steps": STEPS,
             "cores": os.cpu_count(),
-            "bytes_a_rank": len(msgspec.json.encode(trace)),
+            "bytes_a_rank": len(pickle.dumps(trace)),
             "seconds": seconds,
         }
         Path(target).write_text(json.dumps(result, indent=1) + "\n")

@@ -40,7 +40,7 @@ def microseconds_a_step(pulse: Pulse) -> float:
 def main(target: str) -> None:
     """Measures both ways in turns and writes them."""
     beating = Pulse(600.0)
-    watchdog = Watchdog(beating, lambda mark: None, lambda seconds: None)
+    watchdog = Watchdog(beating, lambda mark: None, lambda seconds: None, lambda: None)
     watchdog.start()
     pairs = [(microseconds_a_step(beating), microseconds_a_step(Still())) for _ in range(REPEATS)]  # type: ignore[arg-type]
     watchdog.stop()
