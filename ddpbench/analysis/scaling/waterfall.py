@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import hypot
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
 
 from ddpbench.analysis.compare import figure
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
@@ -38,17 +38,19 @@ Rounds = Mapping[str, Mapping[int, Step]]
 
 @dataclass(frozen=True)
 class Term:
-    """One loss. ``reach`` is half the width of its 95% interval; None from too few rounds, and of the residual."""
+    """One loss. ``reach`` is half the width of its 95% interval; None from too few rounds."""
 
     name: str
     ms: float  # a step
     images_per_s: float  # below 0 where they are lost
     reach: float | None
     lost: float  # of the ideal, a fraction
+    of_rounds_ms: Sequence[float]  # the same a round, in their order
 
     def exceeds(self, other: Term) -> bool:
-        """Whether this loss is the greater one, beyond what the intervals of both leave open."""
-        return other.images_per_s - self.images_per_s > hypot(self.reach or 0.0, other.reach or 0.0)
+        """Whether this loss is the greater one, beyond what the rounds leave open: told by both in each, for some share a measurement."""
+        more_ms = [ours - theirs for ours, theirs in zip(self.of_rounds_ms, other.of_rounds_ms, strict=True)]
+        return len(more_ms) < LEAST_FOR_AN_INTERVAL or steady_interval(more_ms).low > 0
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,20 @@ def waterfall(arms: Arms) -> Waterfall | None:
     batch = last.global_batch
     a_ms = ideal * measured / (1000 * batch)  # images/s that a millisecond of a step is worth
     terms = [_term(name, [lost_ms[index][name] for index in shared], a_ms, ideal) for name in lost_ms[shared[0]]]
-    residual = measured - ideal - sum(term.images_per_s for term in terms)
-    terms.append(Term(RESIDUAL, -residual / a_ms, residual, None, -residual / ideal))
-    return Waterfall(ideal, measured, terms)
+    rest_ms = [_longer_ms(rounds, index, arms) - fsum(lost_ms[index].values()) for index in shared]
+    residual = measured - ideal - fsum(term.images_per_s for term in terms)
+    return Waterfall(ideal, measured, [*terms, _closing(_term(RESIDUAL, rest_ms, a_ms, ideal), residual, a_ms, ideal)])
+
+
+def _closing(rest: Term, residual: float, a_ms: float, ideal: float) -> Term:
+    """What closes the way: figures are medians, and may lie as far from the mean of the rounds as this does from ``rest``."""
+    reach = None if rest.reach is None else rest.reach + abs(residual - rest.images_per_s)
+    return replace(rest, ms=-residual / a_ms, images_per_s=residual, lost=-residual / ideal, reach=reach)
+
+
+def _longer_ms(rounds: Rounds, index: int, arms: Arms) -> float:
+    """What a step of all ranks takes longer than it would if nothing were lost."""
+    return rounds["last"][index].wall - rounds["one"][index].wall / (arms.ranks if arms.scaling.strong else 1)
 
 
 def _lost_ms(rounds: Rounds, index: int, arms: Arms) -> dict[str, float]:
@@ -124,4 +137,4 @@ def _term(name: str, values_ms: list[float], a_ms: float, ideal: float) -> Term:
     if len(values_ms) >= LEAST_FOR_AN_INTERVAL:
         within = steady_interval(values_ms)
         reach = (within.high - within.low) / 2 * a_ms
-    return Term(name, ms, -ms * a_ms, reach, ms * a_ms / ideal)
+    return Term(name, ms, -ms * a_ms, reach, ms * a_ms / ideal, values_ms)
