@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.analysis.claims import ClaimResult, claims
-from ddpbench.analysis.effects import Ratio, Times, ratio, times
+from ddpbench.analysis.effects import PublishedRatio, times
 from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread
+from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.reproduction import departures, rows, stand_ins
 from ddpbench.cli import main
 from ddpbench.record.errors import UsageError
@@ -218,27 +219,27 @@ def test_departures_from_the_protocol_are_said() -> None:
 
 def test_a_ratio_agrees_only_where_its_whole_interval_does() -> None:
     def agrees(published: float, low: float, high: float) -> bool | None:
-        return Ratio("", published, Times((low + high) / 2, low, high, rounds=5)).agrees
+        return PublishedRatio("", published, Ratio((low + high) / 2, low, high, pairs=5)).agrees
 
     assert agrees(0.98, 0.96, 1.0) is True
     assert agrees(1.8, 2.5, 2.6) is True
     assert agrees(1.8, 1.01, 1.02) is False
     assert agrees(0.98, 1.01, 1.2) is None
     assert agrees(1.0, 0.8, 1.3) is None, "from less to more: none lies between"
-    assert Ratio("", 1.8, None).agrees is None
+    assert PublishedRatio("", 1.8, None).agrees is None
 
 
 def test_ratios_pair_rounds_and_a_cell_that_is_not_trusted_has_none_of_speed() -> None:
     base = sweeps.cell(seconds=(1.0, 2.0, 4.0), allocated=100)
     other = sweeps.cell(name="o2", seconds=(0.5, 1.0, 2.0), allocated=50)
-    paired = ratio(SECONDS, base, other)
+    paired = times(SECONDS, base, other)
     assert paired is not None
     assert (paired.low, paired.high) == (pytest.approx(0.5), pytest.approx(0.5))
-    one = ratio(SECONDS, base, sweeps.cell(seconds=(3.0,)))
-    assert one == Times(3.0, 3.0, 3.0, rounds=1)
+    one = times(SECONDS, base, sweeps.cell(seconds=(3.0,)))
+    assert one == Ratio(3.0, 3.0, 3.0, pairs=1)
     dead = replace(other, status="invalid")
-    assert ratio(SECONDS, base, dead) is None
-    assert ratio(ALLOCATED, base, dead) is not None
+    assert times(SECONDS, base, dead) is None
+    assert times(ALLOCATED, base, dead) is not None
 
 
 def test_memory_is_one_measure_for_all_cells() -> None:
@@ -249,12 +250,12 @@ def test_memory_is_one_measure_for_all_cells() -> None:
 
 
 def test_two_rounds_give_a_range_and_no_interval() -> None:
-    assert times([1.0, 1.0], [0.9, 1.1]) == Times(pytest.approx(0.995, abs=1e-3), 0.9, 1.1, rounds=2)
-    assert Ratio("", None, times([1.0, 1.0], [0.9, 1.1])).words == "0.99 (2 rounds: 0.90 to 1.10)"
-    assert Ratio("", None, times([1.0], [0.9])).words == "0.90 (1 round)"
-    three = times([1.0, 1.0, 1.0], [0.9, 1.0, 1.1])
+    assert ratio_of([1.0, 1.0], [0.9, 1.1]) == Ratio(pytest.approx(0.995, abs=1e-3), 0.9, 1.1, pairs=2)
+    assert PublishedRatio("", None, ratio_of([1.0, 1.0], [0.9, 1.1])).words == "0.99 (2 rounds: 0.90 to 1.10)"
+    assert PublishedRatio("", None, ratio_of([1.0], [0.9])).words == "0.90 (1 round)"
+    three = ratio_of([1.0, 1.0, 1.0], [0.9, 1.0, 1.1])
     assert three.low < 0.9
-    assert "rounds" not in Ratio("", None, three).words
+    assert "rounds" not in PublishedRatio("", None, three).words
 
 
 def test_middles_and_spreads() -> None:
@@ -327,9 +328,9 @@ def test_a_factor_far_from_the_published_one_is_the_same_way_and_no_more() -> No
         record.rounds = sweeps.cell(seconds=sweeps.repeats(301.0 / 1.9, 0.3), process=6_600 * sweeps.MIB).rounds
     near = claims(WRN, job)[0]
     assert (near.holds, near.far) == (True, [])
-    assert Ratio("", 1.83, Times(6.65, 6.6, 6.7, rounds=5)).is_far
-    assert not Ratio("", 1.83, Times(2.2, 2.2, 2.2, rounds=1)).is_far
-    assert Ratio("", 0.42, Times(0.31, 0.31, 0.31, rounds=1)).is_far
+    assert PublishedRatio("", 1.83, Ratio(6.65, 6.6, 6.7, pairs=5)).is_far
+    assert not PublishedRatio("", 1.83, Ratio(2.2, 2.2, 2.2, pairs=1)).is_far
+    assert PublishedRatio("", 0.42, Ratio(0.31, 0.31, 0.31, pairs=1)).is_far
 
 
 def test_every_published_batch_is_looked_at() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import records
 
-from ddpbench.analysis.compare import ArmRow, Ratio, compare
+from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.judge import judge
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.record import Fault, Record
 
 

@@ -9,7 +9,7 @@ import pytest
 import records
 from scenes import SCENES, UNEVEN, arm, several
 
-from ddpbench.analysis.compare import Ratio
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.report.arms import ratio_text
 from ddpbench.report.console import make_console
 from ddpbench.report.layout import Page

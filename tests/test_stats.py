@@ -9,10 +9,10 @@ from statistics import stdev
 import pytest
 from scipy import stats as scipy_stats
 
+from ddpbench.analysis.ratio import ratio_of
 from ddpbench.analysis.stats import (
     log_steady_interval,
     log_t_interval,
-    paired_ratio,
     steady_interval,
     steady_mean,
     t_interval,
@@ -66,13 +66,13 @@ def test_one_value_has_no_interval() -> None:
 def test_pairs_cancel_what_both_share() -> None:
     drawn = random.Random(7)
     luck = [drawn.uniform(50, 150) for _ in range(6)]
-    found = paired_ratio(luck, [2 * value for value in luck])
+    found = ratio_of(luck, [2 * value for value in luck])
     assert (found.low, found.center, found.high) == (pytest.approx(2), pytest.approx(2), pytest.approx(2))
 
 
 def test_unequal_numbers_of_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        paired_ratio([1.0, 2.0, 3.0], [1.0, 2.0])
+        ratio_of([1.0, 2.0, 3.0], [1.0, 2.0])
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
@@ -103,7 +103,7 @@ def test_one_disturbed_round_in_five_moves_a_steady_ratio_by_less_than_its_inter
     disturbed = [94.0, *base[1:]]
     even, uneven = (log_steady_interval([after / before for before, after in zip(each, other, strict=True)]) for each in (base, disturbed))
     assert uneven.low < even.center < uneven.high < 0.98
-    assert paired_ratio(disturbed, other).high > 0.99
+    assert ratio_of(disturbed, other).high > 0.99
 
 
 def test_a_steady_interval_covers_the_truth_with_a_disturbed_round_in_it() -> None:

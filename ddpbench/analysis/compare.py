@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL, Reach, reach
+from ddpbench.analysis.evidence import Reach, reach
+from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.stats import Interval, log_t_interval
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.config import Config
@@ -15,30 +16,6 @@ from ddpbench.record.verdict import Headline
 
 FIGURE_STANDS = ("ok", "running", "interrupted")
 """Statuses that leave the rounds of an arm worth comparing: nothing in the arm itself went wrong."""
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as fast one arm is as another, over the rounds that both finished.
-
-    The geometric mean of the ratios of rounds with equal index, and a paired 95% t-interval on their logs: arms share the process,
-    so the launch's luck cancels; of a ladder without the least and the greatest fifth of them. Of too few pairs for an interval it is the
-    range of the ratios.
-    """
-
-    center: float
-    low: float
-    high: float
-    pairs: int
-
-    @property
-    def has_interval(self) -> bool:
-        return self.pairs >= LEAST_FOR_AN_INTERVAL
-
-    @property
-    def is_more(self) -> bool:
-        """Whether an interval says that it is more than 1."""
-        return self.has_interval and self.low > 1
 
 
 @dataclass(frozen=True)
@@ -64,18 +41,12 @@ def compare(records: Sequence[Record]) -> list[ArmRow]:
     return [_row(record, firsts.setdefault(record.config.workload, record)) for record in records]
 
 
-def ratio(record: Record, base: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval) -> Ratio | None:
-    """How many times as fast as ``base`` the other is, by the ``interval`` of the ratios; None where no round is shared."""
+def times_as_fast(record: Record, than: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval) -> Ratio | None:
+    """How many times as fast as ``than`` the other is, by the ``interval`` of the ratios of rounds; None where they share none."""
     ours = {timed.index: timed.images_per_s for timed in record.rounds}
-    theirs = {timed.index: timed.images_per_s for timed in base.rounds}
+    theirs = {timed.index: timed.images_per_s for timed in than.rounds}
     shared = sorted(ours.keys() & theirs.keys())
-    times = [ours[index] / theirs[index] for index in shared]
-    if len(times) < 2:
-        return Ratio(times[0], times[0], times[0], 1) if times else None
-    paired = interval(times)
-    if len(times) < LEAST_FOR_AN_INTERVAL:
-        return Ratio(paired.center, min(times), max(times), len(times))
-    return Ratio(paired.center, paired.low, paired.high, len(times))
+    return ratio_of([theirs[index] for index in shared], [ours[index] for index in shared], interval) if shared else None
 
 
 def figure(record: Record) -> Headline | None:
@@ -105,7 +76,7 @@ def _row(record: Record, first: Record) -> ArmRow:
     row = replace(row, images_per_s=headline.images_per_s, reach=reach(record))
     if not same_devices(record, first):
         return replace(row, state="not comparable", why=f"other {'GPU' if cuda else 'CPU'}")
-    speedup = ratio(record, first) if figure(first) else None
+    speedup = times_as_fast(record, first) if figure(first) else None
     uneven = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
     return replace(row, speedup=speedup, uneven=uneven)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
 
-from ddpbench.analysis.effects import Times, times
 from ddpbench.analysis.measures import SECONDS
+from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.record import Job, Record
 
@@ -23,9 +23,9 @@ class Point:
     second_s: Sequence[float]
 
     @property
-    def ratio(self) -> Times:
+    def ratio(self) -> Ratio:
         """How many times the first device's seconds the second's are."""
-        return times(self.first_s, self.second_s)
+        return ratio_of(self.first_s, self.second_s)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Crossing:
     @property
     def is_range(self) -> bool:
         """Whether the ends are no interval, for some model has too few rounds for one."""
-        return any(point.ratio.is_range for point in self.points)
+        return not all(point.ratio.has_interval for point in self.points)
 
     @property
     def even(self) -> list[int]:

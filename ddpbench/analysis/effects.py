@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from ddpbench.analysis.bottleneck import verdict
-from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
+from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.measures import IMAGES_PER_S, Measure
-from ddpbench.analysis.stats import Interval, paired_ratio
+from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.stats import Interval
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Record
 
@@ -23,23 +24,12 @@ Effect = Literal["less", "none", "more"]
 
 
 @dataclass(frozen=True)
-class Times(Interval):
-    """How many times one thing is another, from so many paired rounds; of too few for an interval ``low`` to ``high`` is their range."""
-
-    rounds: int
-
-    @property
-    def is_range(self) -> bool:
-        return self.rounds < LEAST_FOR_AN_INTERVAL
-
-
-@dataclass(frozen=True)
-class Ratio:
+class PublishedRatio:
     """One published ratio, and the same one here; ``here`` is None where the job lacks a cell that it needs."""
 
     name: str
     published: float | None
-    here: Times | None
+    here: Ratio | None
 
     @property
     def agrees(self) -> bool | None:
@@ -58,12 +48,12 @@ class Ratio:
         """``0.98 (0.96 to 1.00)``, ``0.98 (2 rounds: 0.97 to 0.99)``, ``0.98 (1 round)``; a third decimal where the two ends are near."""
         if self.here is None:
             return "-"
-        if self.here.rounds == 1:
+        if self.here.pairs == 1:
             return f"{self.here.center:.2f} (1 round)"
         half_width = (self.here.high - self.here.low) / 2
         places = 3 if half_width < 0.005 else 2
         center, low, high = (f"{value:.{places}f}" for value in (self.here.center, self.here.low, self.here.high))
-        rounds = f"{self.here.rounds} rounds: " if self.here.is_range else ""
+        rounds = "" if self.here.has_interval else f"{self.here.pairs} rounds: "
         return f"{center} ({rounds}{low} to {high})" if low < high else f"{self.here.center:.2f}"
 
 
@@ -81,29 +71,18 @@ def shows(here: Interval, published: Effect) -> bool | None:
     return True if seen == {published} else None if published in seen else False
 
 
-def ratio(measure: Measure, base: Record | None, other: Record | None) -> Times | None:
+def times(measure: Measure, base: Record | None, other: Record | None) -> Ratio | None:
     """How many times the ``base`` the ``other`` is, from rounds of equal index; None where they share none."""
     if base is None or other is None:
         return None
     ours, theirs = measure.by_round(base), measure.by_round(other)
     shared = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] and theirs[index]]
-    return times([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
+    return ratio_of([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
 
 
-def times(base: Sequence[float], other: Sequence[float]) -> Times:
-    """How many times ``base`` the paired ``other`` is. Needs one pair or more."""
-    ratios = [after / before for before, after in zip(base, other, strict=True)]
-    if len(ratios) == 1:
-        return Times(ratios[0], ratios[0], ratios[0], 1)
-    within = paired_ratio(base, other)
-    if len(ratios) < LEAST_FOR_AN_INTERVAL:
-        return Times(within.center, min(ratios), max(ratios), len(ratios))
-    return Times(within.center, within.low, within.high, len(ratios))
-
-
-def speedup(base: Record | None, other: Record | None) -> Times | None:
+def speedup(base: Record | None, other: Record | None) -> Ratio | None:
     """How many times as fast as ``base`` the ``other`` trains: of images/s, for two trainings may be of different length."""
-    return ratio(IMAGES_PER_S, base, other)
+    return times(IMAGES_PER_S, base, other)
 
 
 def together(answers: Iterable[bool | None]) -> bool | None:

@@ -8,8 +8,9 @@ from functools import partial
 from math import comb
 
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.compare import Ratio, figure, ratio, same_devices
+from ddpbench.analysis.compare import figure, same_devices, times_as_fast
 from ddpbench.analysis.cures import rounds_to_ask_for
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.stats import log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
@@ -73,7 +74,7 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
         return None
     best = max(compared, key=lambda record: record.headline.images_per_s if record.headline else 0.0)
     for_all_pairs = partial(log_t_interval, confidence=1 - OFTEN_WRONG / comb(len(compared), 2))
-    others = [(record, found) for record in compared if record is not best and (found := ratio(best, record, for_all_pairs))]
+    others = [(record, found) for record in compared if record is not best and (found := times_as_fast(best, record, for_all_pairs))]
     if len(others) < len(compared) - 1:
         return None
     slower = [(record, found) for record, found in others if found.is_more]

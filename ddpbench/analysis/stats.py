@@ -57,11 +57,6 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     return _trimmed_interval(values, 0, confidence)
 
 
-def paired_ratio(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Interval:
-    """How many times ``base`` the paired ``other`` is, with a paired t-interval on the logs. Needs two pairs or more."""
-    return log_t_interval([after / before for before, after in zip(base, other, strict=True)], confidence)
-
-
 def steady_mean(values: Sequence[float]) -> float:
     """The mean without the least and the greatest fifth of ``values``: one disturbed round in five hardly moves it."""
     ordered, cut = sorted(values), _fifth(values)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.compare import ArmRow, Ratio, compare
+from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import count
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ddpbench.analysis.crossover import three_digits
-from ddpbench.analysis.effects import Times
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.report.pictures import Bars, Chart, Curve, Race
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -229,11 +229,11 @@ def _shown(panel: Bars, group: int) -> list[str]:
 def _within(panels: Sequence[Bars]) -> str:
     """What the black lines on bars are, in the words of a title."""
     drawn = [found for panel in panels for each in panel.speedups.values() for found in each if found and found.low < found.high]
-    kinds = dict.fromkeys("range of the rounds" if found.is_range else "95% interval" for found in drawn)
+    kinds = dict.fromkeys("95% interval" if found.has_interval else "range of the rounds" for found in drawn)
     return f" with {' or '.join(kinds)}" if kinds else ""
 
 
-def _name_height(axes: Axes, place: float, found: Times) -> None:
+def _name_height(axes: Axes, place: float, found: Ratio) -> None:
     text = f"{found.center:.2f}"
     axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=ON_WHITE, zorder=5)
 

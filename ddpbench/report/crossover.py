@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, missing
-from ddpbench.analysis.effects import Times
 from ddpbench.analysis.measures import SECONDS
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import count
 from ddpbench.record.published import load
 from ddpbench.record.record import Job
@@ -84,7 +84,7 @@ def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
         Column("layers", [str(point.layers) for point in points]),
         Column("parameters", [f"{point.parameters:,}" for point in points]),
     ]
-    only_ranges = all(point.ratio.is_range for point in points)
+    only_ranges = not any(point.ratio.has_interval for point in points)
     values = [
         Column(found.loser, [number(median(point.first_s), SECONDS) for point in points]),
         Column(found.winner, [number(median(point.second_s), SECONDS) for point in points]),
@@ -96,8 +96,8 @@ def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
     return f"time of a training (s), median; times as fast as the first{within}", names, values
 
 
-def _times(ratio: Times, only_ranges: bool) -> str:
+def _times(ratio: Ratio, only_ranges: bool) -> str:
     """How many times as fast: one over the ratio of the times. A range that stands among intervals is said to be one."""
     center, low, high = interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
-    rounds = f"{count(ratio.rounds, 'round')}: " if ratio.is_range and not only_ranges else ""
+    rounds = f"{count(ratio.pairs, 'round')}: " if not (ratio.has_interval or only_ranges) else ""
     return f"{center} ({rounds}{low} to {high})" if low != high else significant(1 / ratio.center)

@@ -10,13 +10,13 @@ from math import ceil
 from rich.text import Text
 
 from ddpbench.analysis.case import Case
-from ddpbench.analysis.compare import Ratio
 from ddpbench.analysis.pipeline.cause import TRAINER
 from ddpbench.analysis.pipeline.ceilings import Ceilings
 from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
 from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ranks import mean
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import count, device_word
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record

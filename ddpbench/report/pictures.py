@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.crossover import crossing_of, side
-from ddpbench.analysis.effects import Times, speedup
+from ddpbench.analysis.effects import speedup
 from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, spread
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Job, Record
@@ -84,7 +85,7 @@ class Bars:
     base: str
     item: str  # what a batch is counted in
     batches: Sequence[int]
-    speedups: Mapping[str, Sequence[Times | None]]
+    speedups: Mapping[str, Sequence[Ratio | None]]
     no_memory: Mapping[str, Sequence[int]]
     empty: Mapping[int, str]
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ddpbench.analysis.stats import paired_ratio
+from ddpbench.analysis.ratio import ratio_of
 from ddpbench.record.record import load
 
 PAIRS = 3
@@ -45,7 +45,7 @@ def main(baseline: str, gpus: str, workload: str, steps: str, target: str) -> No
     for pair in range(PAIRS):
         sides = [("bare", bare), ("ddpbench", ours)]
         pairs.append({name: measure() for name, measure in (sides if pair % 2 == 0 else reversed(sides))})
-    ratio = paired_ratio([pair["bare"] for pair in pairs], [pair["ddpbench"] for pair in pairs])
+    ratio = ratio_of([pair["bare"] for pair in pairs], [pair["ddpbench"] for pair in pairs])
     result = {
         "command": f"python results/harness-tax/launches.py {Path(baseline).name} {gpus} {workload} {steps}",
         "images_per_s": pairs,

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from bare import bare_windows
 
-from ddpbench.analysis.stats import paired_ratio
+from ddpbench.analysis.ratio import ratio_of
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.prepare import prepare
 from ddpbench.machine.pulse import Pulse, Watchdog
@@ -57,7 +57,7 @@ def main(workload: str, steps: str, target: str) -> None:
         for turn in (measured, unmeasured) if pair % 2 == 0 else (unmeasured, measured):
             turn()
     if world.seat.speaks:
-        ratio = paired_ratio(theirs, ours)
+        ratio = ratio_of(theirs, ours)
         result = {
             "command": f"torchrun --nproc_per_node={world.size} results/harness-tax/tax.py {workload} {steps}",
             "gpu": world.device.name,

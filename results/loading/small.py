@@ -14,7 +14,7 @@ from statistics import median
 import torch
 from uint8 import NOT_TIMED, STOCK, rates_of
 
-from ddpbench.analysis.stats import paired_ratio
+from ddpbench.analysis.ratio import ratio_of
 from ddpbench.data.open import open_loader
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
@@ -31,7 +31,7 @@ def main(target: str) -> None:
     loaders = {arm: open_loader(CIFAR, "cifar10", 10, 0, 1, torch.device("cpu")) for arm in (TIMED, UNTIMED)}
     rates_of(loaders, WARM_UP, BATCH)
     rates = rates_of(loaders, BATCHES, BATCH)
-    ratio = paired_ratio(rates[TIMED], rates[UNTIMED])
+    ratio = ratio_of(rates[TIMED], rates[UNTIMED])
     print(f"{median(rates[TIMED]):,.0f} images/s a core; not timed {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
     result = {
         "command": "OMP_NUM_THREADS=1 python results/loading/small.py small.json",

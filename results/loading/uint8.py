@@ -18,7 +18,7 @@ from unittest import mock
 
 import torch
 
-from ddpbench.analysis.stats import paired_ratio
+from ddpbench.analysis.ratio import ratio_of
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.data.stopwatch import Stopwatch
@@ -42,7 +42,7 @@ def main(folder: str, target: str) -> None:
         loaders = {arm: opened(arm.partition(",")[0], folder) for arm in (base, other)}
         rates_of(loaders, WARM_UP, BATCH)
         rates = rates_of(loaders, BATCHES, BATCH)
-        ratio = paired_ratio(rates[base], rates[other])
+        ratio = ratio_of(rates[base], rates[other])
         print(f"{base}: {median(rates[base]):.0f} images/s a core")
         print(f"{other}: {median(rates[other]):.0f}, {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
         pairs.append({"ratio": vars(ratio), "images_a_core_second": {arm: [round(rate) for rate in rates[arm]] for arm in rates}})

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness-tax"))
 
 import bare
 
-from ddpbench.analysis.stats import paired_ratio
+from ddpbench.analysis.ratio import ratio_of
 from ddpbench.machine.host import speed_variables
 
 BATCH, ROUNDS, WARMUP = 256, 6, 20
@@ -77,7 +77,7 @@ def main(model: str, steps: int, target: Path) -> None:
                 images_per_s[name].append(ranks * BATCH * steps / float(slowest_s))
     if rank == 0:
         kept = {
-            name: paired_ratio([ranks * each for each in images_per_s["1, no broadcast" if of_ddp else "1"]], images_per_s[name])
+            name: ratio_of([ranks * each for each in images_per_s["1, no broadcast" if of_ddp else "1"]], images_per_s[name])
             for name, (ranks, _, of_ddp) in laid_out.items()
         }
         for name, ratio in kept.items():

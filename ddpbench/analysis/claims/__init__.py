@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpbench.analysis.cells import is_quick
 from ddpbench.analysis.claims import disc, imagenet, t4, vgg, wrn
 from ddpbench.analysis.claims.answer import Answer, Check
-from ddpbench.analysis.effects import Ratio
+from ddpbench.analysis.effects import PublishedRatio
 from ddpbench.record.published import load
 from ddpbench.record.record import Job
 
@@ -21,10 +21,10 @@ class ClaimResult:
     """
 
     says: str
-    ratios: Sequence[Ratio]
+    ratios: Sequence[PublishedRatio]
     sentence: str
     holds: bool | None
-    far: Sequence[Ratio] = ()
+    far: Sequence[PublishedRatio] = ()
 
 
 CHECKS: Mapping[str, Sequence[Check]] = {

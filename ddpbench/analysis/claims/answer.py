@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpbench.analysis.cells import out_of_memory
-from ddpbench.analysis.effects import Ratio, explained, together
+from ddpbench.analysis.effects import PublishedRatio, explained, together
 from ddpbench.analysis.measures import SECONDS, Measure
 from ddpbench.record.published import Mean, Publication, Row
 from ddpbench.record.record import Job, Record
@@ -18,13 +18,13 @@ class Answer:
 
     sentence: str
     holds: bool | None
-    ratios: Sequence[Ratio] = ()
+    ratios: Sequence[PublishedRatio] = ()
 
 
 Check = Callable[[Publication, Job], Answer]
 
 
-def of_ratios(ratios: Sequence[Ratio], words: Iterable[str], lacking: str) -> Answer:
+def of_ratios(ratios: Sequence[PublishedRatio], words: Iterable[str], lacking: str) -> Answer:
     """Holds where every ratio shows its published effect. ``words`` tell those that are known, ``lacking`` the cells of the others."""
     return Answer(sentence(words, lacking), together(each.agrees for each in ratios if each.published is not None), ratios)
 
@@ -35,7 +35,7 @@ def sentence(words: Iterable[str], lacking: str) -> str:
     return "; ".join(filter(None, [f"here {known}" if known else "", lacking])) or "nothing has been measured"
 
 
-def gain(name: str, fast: Ratio, held: Ratio, record: Record | None) -> str:
+def gain(name: str, fast: PublishedRatio, held: PublishedRatio, record: Record | None) -> str:
     """``o2 1.32 times as fast with 0.56 of the memory``, as far as either is known; and what the cell is limited by."""
     speed = f"{fast.words} times as fast" if fast.here else ""
     memory = f"with {held.words} of the memory" if held.here else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpbench.analysis.cells import by_precision, cells
 from ddpbench.analysis.claims.answer import Answer, missing, over, sentence
-from ddpbench.analysis.effects import Ratio, explained, limit, ratio, shows, together, wait_for_data
+from ddpbench.analysis.effects import PublishedRatio, explained, limit, shows, times, together, wait_for_data
 from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.measures import IMAGES_PER_S
 from ddpbench.record.published import Publication
@@ -15,15 +15,15 @@ RESNETS = ("resnet18", "resnet50")
 
 def half_doubles_the_speed(publication: Publication, job: Job) -> Answer:
     """Holds where both models gain as they did in one of the two environments; the sentence says in which."""
-    here = {name: ratio(IMAGES_PER_S, *_pair(job, name)) for name in RESNETS}
+    here = {name: times(IMAGES_PER_S, *_pair(job, name)) for name in RESNETS}
     ratios = [
-        Ratio(f"FP16's speed over FP32's, {name}, {place}", _gain(publication, name, place), here[name])
+        PublishedRatio(f"FP16's speed over FP32's, {name}, {place}", _gain(publication, name, place), here[name])
         for name in RESNETS
         for place in ("slurm", "container")
     ]
     alike = {place: together(each.agrees for each in ratios if each.name.endswith(place)) for place in ("slurm", "container")}
     words = [
-        f"{name} {Ratio(name, None, found).words} times as fast in o2{explained(found, _pair(job, name)[1])}"
+        f"{name} {PublishedRatio(name, None, found).words} times as fast in o2{explained(found, _pair(job, name)[1])}"
         for name, found in here.items()
         if found
     ]
@@ -40,7 +40,7 @@ def environments_differ(publication: Publication, job: Job) -> Answer:
 
 def only_big_networks_gain(publication: Publication, job: Job) -> Answer:
     pairs = {name: _pair(job, name) for name in RESNETS}
-    gains = {name: ratio(IMAGES_PER_S, *pair) for name, pair in pairs.items()}
+    gains = {name: times(IMAGES_PER_S, *pair) for name, pair in pairs.items()}
     if any(gain is None for gain in gains.values()):
         return Answer(_missing(job), None)
     waits = {name: wait_for_data(pair[1]) for name, pair in pairs.items()}
@@ -49,7 +49,7 @@ def only_big_networks_gain(publication: Publication, job: Job) -> Answer:
         return Answer(f"the loader explains it, not the size of the network: {told}", False)
     faster = {name: shows(gain, "more") for name, gain in gains.items() if gain}
     small = faster["resnet18"]
-    words = ", ".join(f"{name} gains {Ratio(name, None, gain).words}" for name, gain in gains.items())
+    words = ", ".join(f"{name} gains {PublishedRatio(name, None, gain).words}" for name, gain in gains.items())
     return Answer(f"no cell waits for its loader here: {words}", together([faster["resnet50"], None if small is None else not small]))
 
 

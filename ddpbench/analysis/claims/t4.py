@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.cells import LEFTOVERS, batches, by_precision, cells
 from ddpbench.analysis.claims.answer import Answer, missing, of_ratios, over, row_of, sentence
-from ddpbench.analysis.effects import Ratio, explained, ratio, speedup, together
+from ddpbench.analysis.effects import PublishedRatio, explained, speedup, times, together
 from ddpbench.analysis.measures import ALLOCATED, SECONDS
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.published import Publication
@@ -16,7 +16,7 @@ def gemm_is_faster(publication: Publication, job: Job) -> Answer:
     fp32, amp, alive = _gemm(job)
     other = alive if alive and alive.rounds else amp
     published = row_of(publication, "gemm-mlp", "fp32").seconds, row_of(publication, "gemm-mlp", "amp-fp16").seconds
-    here = Ratio("AMP's speed over fp32's", over(*published), speedup(fp32, other))
+    here = PublishedRatio("AMP's speed over fp32's", over(*published), speedup(fp32, other))
     words = f"{here.words} times as fast{explained(here.here, other)}" if here.here else ""
     return of_ratios([here], [words], missing({"fp32": fp32, "amp-fp16": other}))
 
@@ -24,8 +24,8 @@ def gemm_is_faster(publication: Publication, job: Job) -> Answer:
 def gemm_uses_more_memory(publication: Publication, job: Job) -> Answer:
     fp32, amp, alive = _gemm(job)
     rows = (row_of(publication, "gemm-mlp", name).max_memory_allocated_bytes for name in ("amp-fp16", "fp32"))
-    beside = Ratio("AMP's memory over fp32's, the earlier model alive", over(*rows), ratio(ALLOCATED, fp32, alive))
-    clean = Ratio("AMP's memory over fp32's, clean", None, ratio(ALLOCATED, fp32, amp))
+    beside = PublishedRatio("AMP's memory over fp32's, the earlier model alive", over(*rows), times(ALLOCATED, fp32, alive))
+    clean = PublishedRatio("AMP's memory over fp32's, clean", None, times(ALLOCATED, fp32, amp))
     lacking = missing({"fp32": fp32, "amp-fp16": amp, f"amp-fp16 with the {LEFTOVERS}": alive}, ALLOCATED)
     words = [f"{beside.words} with the {LEFTOVERS} as published" if beside.here else "", f"{clean.words} clean" if clean.here else ""]
     whose = ""
@@ -38,7 +38,7 @@ def gemm_uses_more_memory(publication: Publication, job: Job) -> Answer:
 def mnist_takes_the_same_time(publication: Publication, job: Job) -> Answer:
     fp32, amp = _mnist(job, "fp32", 0), _mnist(job, "amp-fp16", 0)
     published = (row_of(publication, "mnist-cnn", name, 512).seconds for name in ("amp-fp16", "fp32"))
-    here = Ratio("AMP's time over fp32's", over(*published), ratio(SECONDS, fp32, amp))
+    here = PublishedRatio("AMP's time over fp32's", over(*published), times(SECONDS, fp32, amp))
     words = f"{here.words}{explained(here.here, amp)}" if here.here else ""
     return of_ratios([here], [words], missing({"fp32": fp32, "amp-fp16": amp}))
 
@@ -47,11 +47,11 @@ def mnist_takes_less_memory(publication: Publication, job: Job) -> Answer:
     fp32 = _mnist(job, "fp32", 0)
     base = row_of(publication, "mnist-cnn", "fp32", 512).max_memory_allocated_bytes
     ratios, words, needed = [], [], {"fp32": fp32}
-    for place, (batch, times) in enumerate({512: "the same batch", 1024: "twice the batch"}.items()):
+    for place, (batch, how) in enumerate({512: "the same batch", 1024: "twice the batch"}.items()):
         published = over(row_of(publication, "mnist-cnn", "amp-fp16", batch).max_memory_allocated_bytes, base)
-        amp = needed[f"amp-fp16 at {times}"] = _mnist(job, "amp-fp16", place)
-        ratios.append(Ratio(f"AMP's memory at {times} over fp32's", published, ratio(ALLOCATED, fp32, amp)))
-        words.append(f"{ratios[-1].words} at {times}" if ratios[-1].here else "")
+        amp = needed[f"amp-fp16 at {how}"] = _mnist(job, "amp-fp16", place)
+        ratios.append(PublishedRatio(f"AMP's memory at {how} over fp32's", published, times(ALLOCATED, fp32, amp)))
+        words.append(f"{ratios[-1].words} at {how}" if ratios[-1].here else "")
     return of_ratios(ratios, [", ".join(filter(None, words))], missing(needed, ALLOCATED))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddpbench.analysis.cells import batches, by_precision, cells, is_quick
 from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, over, row_of
-from ddpbench.analysis.effects import Ratio, ratio, speedup, together
+from ddpbench.analysis.effects import PublishedRatio, speedup, times, together
 from ddpbench.analysis.measures import SECONDS, gpu_memory
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job, Record
@@ -16,7 +16,7 @@ WORKLOAD = "vgg16-cifar10"
 
 HALVES = ("o2", "amp-fp16")
 
-Halves = Mapping[str, tuple[Ratio, Ratio]]
+Halves = Mapping[str, tuple[PublishedRatio, PublishedRatio]]
 """Of each half precision, its speed and its memory over fp32's."""
 
 PUBLISHED = (128, 256, 512, 1024, 2048)
@@ -32,7 +32,7 @@ def half_pays_on_v100(publication: Publication, job: Job) -> Answer:
     }
     words = [_against(size, found) for size, found in others.items()]
     answer = _at_the_largest_batch(publication, job, ["V100"], words)
-    shown = [each for found in others.values() for pair in found.values() for each in pair if each.here and not each.here.is_range]
+    shown = [each for found in others.values() for pair in found.values() for each in pair if each.here and each.here.has_interval]
     return replace(answer, holds=together([answer.holds, *(each.agrees is not False for each in shown)]))
 
 
@@ -62,8 +62,8 @@ def _ratios(publication: Publication, there: Sequence[Record], batch: int | None
     for name in HALVES:
         other = by_precision(there, name, batch)
         first, theirs = (row_of(publication, WORKLOAD, each, published, gpu) for each in ("fp32", name))
-        fast = Ratio(f"{name}'s speed over fp32's, {gpu}", over(first.seconds, theirs.seconds), speedup(base, other))
-        held = Ratio(f"{name}'s memory over fp32's, {gpu}", over(theirs.memory_mb, first.memory_mb), ratio(measure, base, other))
+        fast = PublishedRatio(f"{name}'s speed over fp32's, {gpu}", over(first.seconds, theirs.seconds), speedup(base, other))
+        held = PublishedRatio(f"{name}'s memory over fp32's, {gpu}", over(theirs.memory_mb, first.memory_mb), times(measure, base, other))
         found[name] = fast, held
     return found
 

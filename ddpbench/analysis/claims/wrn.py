@@ -6,7 +6,7 @@ from math import log
 
 from ddpbench.analysis.cells import batches, by_precision, cells, related
 from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, over, row_of, sentence
-from ddpbench.analysis.effects import Ratio, ratio, speedup, together, wait_for_data
+from ddpbench.analysis.effects import PublishedRatio, speedup, times, together, wait_for_data
 from ddpbench.analysis.measures import MEAN_LOSS, SECONDS, gpu_memory, last_accuracy
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.published import Publication
@@ -37,8 +37,8 @@ def _levels(publication: Publication, job: Job, gpu: str) -> Answer:
     ratios, words = [], []
     for level in LEVELS:
         other, theirs = by_precision(there, level), row_of(publication, WORKLOAD, level, gpu=gpu)
-        fast = Ratio(f"{level}'s speed over O0's", over(first.seconds, theirs.seconds), speedup(base, other))
-        held = Ratio(f"{level}'s memory over O0's", over(theirs.memory_mb, first.memory_mb), ratio(measure, base, other))
+        fast = PublishedRatio(f"{level}'s speed over O0's", over(first.seconds, theirs.seconds), speedup(base, other))
+        held = PublishedRatio(f"{level}'s memory over O0's", over(theirs.memory_mb, first.memory_mb), times(measure, base, other))
         ratios += [fast, held]
         words.append(gain(level, fast, held, other))
     return of_ratios(ratios, words, missing({level: by_precision(there, level) for level in ("O0", *LEVELS)}, SECONDS, measure))
@@ -70,7 +70,9 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> Answer:
     for model in models:
         there = [record for record in larger if record.config.workload == model]
         base = by_precision(there, "O0")
-        ours = [Ratio(f"{level}'s time over O0's, {model}", None, ratio(SECONDS, base, by_precision(there, level))) for level in LEVELS]
+        ours = [
+            PublishedRatio(f"{level}'s time over O0's, {model}", None, times(SECONDS, base, by_precision(there, level))) for level in LEVELS
+        ]
         needed |= {f"{model} under {level}": by_precision(there, level) for level in ("O0", *LEVELS)}
         if base is None or any(each.here is None for each in ours):
             continue

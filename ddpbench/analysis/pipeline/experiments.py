@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ddpbench.analysis.compare import Ratio, ratio
+from ddpbench.analysis.compare import times_as_fast
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, Diagnosis
 from ddpbench.record.record import Job, Record
@@ -52,7 +53,7 @@ def step_s(record: Record | None) -> float | None:
 
 def times_as_long(other: Record | None, base: Record | None) -> Ratio | None:
     """How many times as long as those of ``base`` the steps of ``other`` take, over the rounds that both finished."""
-    return ratio(base, other) if base and other else None
+    return times_as_fast(base, other) if base and other else None
 
 
 def longer_s(other: Record | None, base: Record | None) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from ddpbench.analysis.compare import Ratio, figure, ratio
+from ddpbench.analysis.compare import figure, times_as_fast
 from ddpbench.analysis.evidence import LEAST_ROUNDS, Reach, reach
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.scaling.arms import Arms, step_of
 from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
 from ddpbench.analysis.stats import log_steady_interval, steady_mean, variation
@@ -49,7 +50,7 @@ def _rung(ranks: int, record: Record, arms: Arms, way: Waterfall | None) -> Rung
     headline, one = figure(record), arms.one
     if headline is None:
         return None
-    times = ratio(record, one, log_steady_interval) if one else None
+    times = times_as_fast(record, one, log_steady_interval) if one else None
     efficiency = times and Ratio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
     doubts = doubts_of(arms, one, record) if efficiency and one and efficiency.center > MOST_EFFICIENCY else []
     lost_to = "" if one is None or one is record or doubts else _lost_to(record, one, arms, way)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpbench.analysis.command import CONFIG, Rerun
-from ddpbench.analysis.compare import FIGURE_STANDS, Ratio, ratio, why_no_figure
+from ddpbench.analysis.compare import FIGURE_STANDS, times_as_fast, why_no_figure
 from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.diagnosis import AGAIN, TRIED
 from ddpbench.record.prediction import Change, Prediction
 from ddpbench.record.record import Job, Record
@@ -53,7 +54,7 @@ def _outcome(prediction: Prediction, tried: Record | None, again: Record | None)
         return Outcome(prediction)
     if fault := next((arm for arm in (tried, again) if arm.status not in FIGURE_STANDS), None):
         return Outcome(prediction, failed=why_no_figure(fault))
-    return Outcome(prediction, ratio(tried, again))
+    return Outcome(prediction, times_as_fast(tried, again))
 
 
 def best(found: list[Outcome]) -> Outcome | None:
