@@ -1,285 +1,36 @@
-"""What helps a run that its loader holds back: each cure with the change that it is, and the command that tries it."""
+"""What helps a run that its loader holds back: which offers answer which verdict, and in what order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from math import ceil
-from shlex import quote
+from collections.abc import Iterable
+from dataclasses import replace
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.pipeline.rates import workers_that_fit
-from ddpbench.analysis.pipeline.starting import start_of
-from ddpbench.analysis.pipeline.stealing import decodes_on_device
-from ddpbench.analysis.pipeline.supply import Supply, supply
+from ddpbench.analysis.pipeline.offers import NEARLY_ALL as NEARLY_ALL  # passed on: the experiments see no offers
+from ddpbench.analysis.pipeline.offers import (
+    WORTH_IT,
+    Cure,
+    FedRun,
+    Offer,
+    dali_cpu,
+    dali_gpu,
+    data_in_memory,
+    fewer_workers,
+    in_the_trainer,
+    less_on_the_decoder,
+    more_cores,
+    more_workers,
+    pinned,
+    prefetch,
+    tensor,
+    torch_uint8,
+    without_loader,
+    workers_that_stay,
+)
+from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.whatif.answer import gains
-from ddpbench.analysis.words import about, count, device_word
-from ddpbench.record.diagnosis import SHARED_MEMORY
-from ddpbench.record.loaders import SYNTHETIC, spec_of
-from ddpbench.record.prediction import Change
-from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
-
-WORTH_IT = 1.05
-"""A predicted gain below this is none that anybody would notice."""
-
-DALIS_SHARE, NEARLY_ALL = 0.65, 0.99
-"""Of the JPEGs, what DALI leaves to the GPU's own decoder where nobody says how many; and as many as it can have."""
-
-MOST_OF_MEMORY = 0.5
-"""Of what is free there, what a data set may take: workers hand their batches over in the rest, and programs live in it."""
-
-
-@dataclass(frozen=True)
-class Cure:
-    """``command`` tries it beside what was run; empty where it cannot be tried here.
-
-    ``gain`` is predicted of ``change``, in times as many images/s; None where something has to be measured for it first.
-    """
-
-    name: str
-    why: str
-    command: str = ""
-    change: Change | None = None
-    gain: float | None = None
-
-
-def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
-    """Those that apply: the ones for the verdict's own cause, then the others, of which the one that promises most comes first.
-
-    Without those of which no gain is predicted, and that one knows of.
-    """
-    patient, weigh = _Patient(run, case, supply(case)), gains(case, run)
-
-    def worth_it(offers: Iterable[Offer]) -> list[Cure]:
-        applying = ((offer, cure) for offer in offers if (cure := offer(patient)))
-        weighed = ((offer, replace(cure, gain=weigh(cure.change)) if cure.change else cure) for offer, cure in applying)
-        return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
-
-    if found.kind != "data-bound":
-        return worth_it(OF_KIND[found.kind])
-    named = OF_CAUSE.get(found.cause, ())
-    others = worth_it(offer for offer in GENERAL if offer not in named)
-    return [*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))]
-
-
-@dataclass(frozen=True)
-class _Patient:
-    run: Rerun
-    case: Case
-    given: Supply
-
-    @property
-    def record(self) -> Record:
-        return self.case.record
-
-    @property
-    def on(self) -> str:
-        return device_word(self.record.environment)
-
-    @property
-    def knows_costs(self) -> bool:
-        """Whether it was seen what an image costs while fewer threads want the cores: a run alone tells it under its own load."""
-        return self.case.around.diagnosis is not None
-
-    @property
-    def reads_jpegs(self) -> bool:
-        return self.record.data is not None and self.record.data.of_jpegs
-
-
-def more_workers(patient: _Patient) -> Cure | None:
-    given, config = patient.given, patient.record.config
-    if given.workers_wanted is None or given.workers_of_use is None or given.worker_s is None or given.contended:
-        return None
-    workers = min(given.workers_wanted, given.workers_of_use)
-    if workers <= given.workers:
-        return None
-    with_what = " with the trainer process" if given.handed_too_slowly else ""
-    return Cure(
-        count(workers, "worker"),
-        f"{given.workers_wanted} would keep up{with_what}, and the cores have work for {given.workers_of_use}",
-        patient.run.command(workers=(config.workers, workers)),
-        Change(workers=workers),
-    )
-
-
-def fewer_workers(patient: _Patient) -> Cure | None:
-    """As many as the cores keep busy; by their number where costs are not known."""
-    given, config = patient.given, patient.record.config
-    workers = given.workers_of_use or max(1, workers_that_fit(given.cores, given.trainers, given.ranks))
-    if not given.contended or workers >= given.workers:
-        return None
-    return Cure(
-        count(workers, "worker"),
-        f"{given.ranks * given.workers} workers take turns on {about(given.cores)} cores, and every turn costs",
-        patient.run.command(workers=(config.workers, workers)),
-        Change(workers=workers) if patient.knows_costs else None,
-    )
-
-
-def in_the_trainer(patient: _Patient) -> Cure | None:
-    """Where ranks compute on the cores that load, a worker may do no more than take turns with its trainer."""
-    given, config = patient.given, patient.record.config
-    if patient.record.environment.device_type != "cpu" or not given.workers or not given.contended or spec_of(config.loader).threaded:
-        return None
-    if not patient.knows_costs:
-        return None
-    return Cure(
-        "--workers 0",
-        "a rank that makes its batches itself takes turns with nobody",
-        patient.run.command(workers=(config.workers, 0)),
-        Change(workers=0),
-    )
-
-
-def more_cores(patient: _Patient) -> Cure | None:
-    given = patient.given
-    wanted = given.cores_wanted
-    if wanted is None or given.ranks * wanted <= given.cores:
-        return None
-    workers = max(given.workers, given.workers_wanted or 0)
-    with_workers = f" and {count(workers, 'worker')}" if workers > given.workers else ""
-    as_fast = "one trainer process hands over" if given.handed_too_slowly else f"the {patient.on} trains"
-    return Cure(
-        f"{count(ceil(wanted), 'core')}{with_workers} a {patient.on}",
-        f"loading as fast as {as_fast} takes so many; the cores here are {about(given.cores / given.ranks)} a {patient.on}",
-        change=Change(cores_per_gpu=ceil(wanted), workers=workers),
-    )
-
-
-def tensor(patient: _Patient) -> Cure | None:
-    """For sets that fit in memory: none of their samples needs a process of its own."""
-    record = patient.record
-    if record.config.loader not in ("torch", "torch-uint8") or record.data is None or record.data.of_folders:
-        return None
-    return Cure(
-        "--loader tensor",
-        "the whole set lies on the device, and is cropped and flipped a batch at a time",
-        patient.run.command(loader=(record.config.loader, "tensor")),
-        Change(loader="tensor"),
-    )
-
-
-def torch_uint8(patient: _Patient) -> Cure | None:
-    if patient.record.config.loader != "torch" or not patient.reads_jpegs:
-        return None
-    return Cure(
-        "--loader torch-uint8",
-        "decodes with libjpeg-turbo and keeps bytes: fewer cores an image, and a quarter of the bytes to copy",
-        patient.run.command(loader=("torch", "torch-uint8")),
-        Change(loader="torch-uint8"),
-    )
-
-
-def dali_cpu(patient: _Patient) -> Cure | None:
-    loader = patient.record.config.loader
-    if loader not in ("torch", "torch-uint8", "dali-gpu") or not patient.reads_jpegs:
-        return None
-    return Cure(
-        "--loader dali-cpu",
-        "threads in place of worker processes, and nothing to collate",
-        _install_dali(patient.record) + patient.run.command(loader=(loader, "dali-cpu")),
-        Change(loader="dali-cpu"),
-    )
-
-
-def dali_gpu(patient: _Patient) -> Cure | None:
-    record = patient.record
-    loader = record.config.loader
-    if loader not in ("torch", "torch-uint8", "dali-cpu") or not patient.reads_jpegs or record.environment.device_type != "cuda":
-        return None
-    return Cure(
-        "--loader dali-gpu",
-        "decodes on the GPU: a few cores are enough, and the GPU shares its time",
-        _install_dali(record) + patient.run.command(loader=(loader, "dali-gpu")),
-        Change(loader="dali-gpu"),
-    )
-
-
-def less_on_the_decoder(patient: _Patient) -> Cure | None:
-    """More of the decoding by the GPU's own unit for it, which training does not use."""
-    share = patient.record.config.hw_decoder_load
-    share = DALIS_SHARE if share is None else share
-    if not decodes_on_device(patient.record) or share >= NEARLY_ALL:
-        return None
-    return Cure(
-        f"--hw-decoder-load {NEARLY_ALL}",
-        "the GPU's JPEG unit decodes nearly all images, and leaves its multiprocessors to training",
-        patient.run.command(hw_decoder_load=(share, NEARLY_ALL)),
-        Change(hw_decoder_load=NEARLY_ALL),
-    )
-
-
-def data_in_memory(patient: _Patient) -> Cure | None:
-    diagnosis, change = patient.case.around.diagnosis, Change(data_in_memory=True)
-    files, directory = diagnosis.storage if diagnosis else None, patient.record.config.data_dir
-    if files is None:
-        return Cure("data in memory", "no file is waited for", change=change)
-    gigabytes = files.files * files.bytes_per_file / 1e9
-    room = min((each.shm_free_bytes or 0 for each in diagnosis.surroundings), default=0) / 1e9 if diagnosis else 0.0
-    if directory is None or gigabytes > MOST_OF_MEMORY * room:
-        return Cure("data in memory", f"its {about(gigabytes)} GB; of {SHARED_MEMORY} {about(room)} are free", change=change)
-    if patient.record.environment.nodes > 1:
-        return Cure("data in memory", f"its {about(gigabytes)} GB fit in {SHARED_MEMORY}, where every node needs a copy", change=change)
-    copied = f"{SHARED_MEMORY}/ddpbench-data"
-    return Cure(
-        "data in memory",
-        f"its {about(gigabytes)} GB fit in {SHARED_MEMORY}",
-        f"cp -r {quote(directory)} {copied} && {patient.run.command(data_dir=(copied,))}",
-        change,
-    )
-
-
-def prefetch(patient: _Patient) -> Cure | None:
-    config = patient.record.config
-    if not config.workers:
-        return None
-    return Cure(
-        f"--prefetch {2 * config.prefetch}",
-        "batches that are ready in advance bridge the time of a slow one",
-        patient.run.command(prefetch=(config.prefetch, 2 * config.prefetch)),
-        Change(prefetch=2 * config.prefetch),
-    )
-
-
-def workers_that_stay(patient: _Patient) -> Cure | None:
-    """For a DataLoader of somebody's own; those of ours stay."""
-    record, diagnosis, given = patient.record, patient.case.around.diagnosis, patient.given
-    if record.data is None or not record.data.starts_anew or diagnosis is None:
-        return None
-    start = start_of(record, given, diagnosis)
-    most = min(start.most_gain, given.device_rate / given.given_rate) if start else 1.0
-    if start is None or most < WORTH_IT:
-        return None
-    return Cure(
-        "persistent_workers=True",
-        f"at most {about(most)}x: your DataLoader starts its workers anew for every epoch of {about(start.epoch_s)} s, and "
-        f"{about(start.first_s)} s pass until there is a batch, which also takes its time where they stay",
-    )
-
-
-def pinned(patient: _Patient) -> Cure | None:
-    if patient.record.config.pin_memory or patient.record.environment.device_type != "cuda":
-        return None
-    return Cure(
-        "--pin-memory",
-        "the GPU fetches batches itself from page-locked memory, while it trains",
-        patient.run.command(pin_memory=(False, True)),
-        Change(pin_memory=True),
-    )
-
-
-def without_loader(patient: _Patient) -> Cure | None:
-    """What the loader costs altogether: the same beside a batch that is there already."""
-    loader = patient.record.config.loader
-    if loader == SYNTHETIC:
-        return None
-    command = patient.run.command(loader=(loader, SYNTHETIC))
-    return Cure("without a loader", "what is left when no batch is loaded or copied", command)
-
-
-Offer = Callable[[_Patient], Cure | None]
 
 GENERAL: tuple[Offer, ...] = (tensor, less_on_the_decoder, more_workers, workers_that_stay, dali_gpu, torch_uint8, dali_cpu, more_cores)
 """What may help whatever the cause."""
@@ -302,11 +53,23 @@ OF_KIND: dict[str, tuple[Offer, ...]] = {
 }
 
 
-def _install_dali(record: Record) -> str:
-    software = record.environment.software
-    if software.dali:
-        return ""
-    return f"pip install nvidia-dali-cuda{'120' if (software.cuda or '').startswith('12') else '130'} && "
+def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
+    """Those that apply: the ones for the verdict's own cause, then the others, of which the one that promises most comes first.
+
+    Without those of which no gain is predicted, and that one knows of.
+    """
+    fed, weigh = FedRun(run, case, supply(case)), gains(case, run)
+
+    def worth_it(offers: Iterable[Offer]) -> list[Cure]:
+        applying = ((offer, cure) for offer in offers if (cure := offer(fed)))
+        weighed = ((offer, replace(cure, gain=weigh(cure.change)) if cure.change else cure) for offer, cure in applying)
+        return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
+
+    if found.kind != "data-bound":
+        return worth_it(OF_KIND[found.kind])
+    named = OF_CAUSE.get(found.cause, ())
+    others = worth_it(offer for offer in GENERAL if offer not in named)
+    return [*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))]
 
 
 def first_command(cures: Iterable[Cure]) -> str:
