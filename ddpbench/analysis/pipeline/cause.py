@@ -54,8 +54,8 @@ class Cause:
 
 def cause(given: Supply, item: str = "image", device: str = "GPU") -> Cause:
     """What makes the loader slow. Names nothing where no stage was timed and no core watched."""
-    case = _Asked(given, item, device)
-    return next((found for each in CAUSES if (found := each(case))), Cause("", ""))
+    asked = _Asked(given, item, device)
+    return next((found for each in CAUSES if (found := each(asked))), Cause("", ""))
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class _Asked:
         return f"this {self.device}" if ranks == 1 else f"{ranks} {self.device}s"
 
 
-def quota(case: _Asked) -> Cause | None:
-    busy = case.given.busy
+def quota(asked: _Asked) -> Cause | None:
+    busy = asked.given.busy
     if busy is None or busy.withheld < WITHHELD:
         return None
     return Cause(
@@ -84,10 +84,10 @@ def quota(case: _Asked) -> Cause | None:
     )
 
 
-def hand_over(case: _Asked) -> Cause | None:
+def hand_over(asked: _Asked) -> Cause | None:
     """Batches that are made, and not yet the trainer's; where workers keep the cores busy it only waits for one of these itself."""
-    share, working = case.given.hand_over_share, case.given.working
-    if case.given.contended and (case.given.cores_of_workers or 0.0) >= MOST * case.given.cores:
+    share, working = asked.given.hand_over_share, asked.given.working
+    if asked.given.contended and (asked.given.cores_of_workers or 0.0) >= MOST * asked.given.cores:
         return None
     if share is None or share < HARDLY or (working is not None and working >= IDLE and share < MOST):
         return None
@@ -98,9 +98,9 @@ def hand_over(case: _Asked) -> Cause | None:
     return Cause("hand-over", f"{slow}{idle}: the trainer process takes batches over too slowly")
 
 
-def head_of_line(case: _Asked) -> Cause | None:
+def head_of_line(asked: _Asked) -> Cause | None:
     """Workers that would be enough on the mean."""
-    given = case.given
+    given = asked.given
     blocked = given.head_of_line
     if blocked is None or blocked < HARDLY:
         return None
@@ -110,17 +110,17 @@ def head_of_line(case: _Asked) -> Cause | None:
         return None  # they are too few as well, and then some batch is always ahead of its turn
     if blocked < MOST or enough < ENOUGH:
         return Cause("", f"{ready}; {count(given.workers, 'worker')} would be just enough, so these two cannot be told apart")
-    return Cause("head-of-line", f"{ready}; on the mean the workers make {case.images(given.by_workers or 0.0)}")
+    return Cause("head-of-line", f"{ready}; on the mean the workers make {asked.images(given.by_workers or 0.0)}")
 
 
-def storage(case: _Asked) -> Cause | None:
+def storage(asked: _Asked) -> Cause | None:
     """By what the workers wait for files; else by how fast the files can be read at all."""
-    given, cost = case.given, case.given.cost
+    given, cost = asked.given, asked.given.cost
     if cost is not None and READ in cost.wall:
         share = cost.read_wait_s / cost.wall_s
         if share >= MOST:
             waits = (
-                f"of the {about(1000 * cost.wall_s)} ms that a worker takes for an {case.item} "
+                f"of the {about(1000 * cost.wall_s)} ms that a worker takes for an {asked.item} "
                 f"it waits {about(1000 * cost.read_wait_s)} for its file"
             )
             if given.contended and given.busy is not None and cost.queued_s is None:
@@ -132,16 +132,16 @@ def storage(case: _Asked) -> Cause | None:
     reached = max(given.given_rate, given.alone_rate or 0.0)
     if rate is None or rate >= given.device_rate or rate > ENOUGH * reached:
         return None
-    return Cause("storage", f"its files can be read at {case.images(rate)} a {case.device}")
+    return Cause("storage", f"its files can be read at {asked.images(rate)} a {asked.device}")
 
 
-def elsewhere(case: _Asked) -> Cause | None:
+def elsewhere(asked: _Asked) -> Cause | None:
     """Workers that wait for what is no core, and not for a file as far as that is told: by whether ranks take it from each other."""
-    given, cost = case.given, case.given.cost
+    given, cost = asked.given, asked.given.cost
     if cost is None or not cost.mostly_elsewhere or READ in cost.wall:
         return None
     waits = (
-        f"of the {about(1000 * cost.wall_s)} ms that a worker takes for an {case.item} "
+        f"of the {about(1000 * cost.wall_s)} ms that a worker takes for an {asked.item} "
         f"it waits {about(1000 * (cost.elsewhere_s or 0.0))}, and for no core"
     )
     if "decode" in cost.wall:
@@ -153,33 +153,33 @@ def elsewhere(case: _Asked) -> Cause | None:
     return None
 
 
-def idle_workers(case: _Asked) -> Cause | None:
+def idle_workers(asked: _Asked) -> Cause | None:
     """Workers that wait themselves, on cores that are free, are not what is too few; and nothing before told what they wait for."""
-    working = case.given.working
-    if working is None or working >= IDLE or case.given.contended:
+    working = asked.given.working
+    if working is None or working >= IDLE or asked.given.contended:
         return None
     idle = f"the workers make batches for {working:.0%} of their time"
-    return Cause("", f"{idle}, and yet the {case.device} waits: for what cannot be told")
+    return Cause("", f"{idle}, and yet the {asked.device} waits: for what cannot be told")
 
 
-def oversubscribed(case: _Asked) -> Cause | None:
+def oversubscribed(asked: _Asked) -> Cause | None:
     """Workers that are many more than the cores; a few more only where no stage alone is what these lack.
 
     By their number: what turns cost is seen in what an image costs, too, and so no more is computed of these cores than they give.
     """
-    given = case.given
+    given = asked.given
     workers, crowd = given.ranks * given.workers, TURNS * given.cores
-    if not given.contended or workers < crowd or (workers < 2 * crowd and (given.cost is None or one_stage(case))):
+    if not given.contended or workers < crowd or (workers < 2 * crowd and (given.cost is None or one_stage(asked))):
         return None
     if given.cost is not None and given.by_cores is None:
         return None  # there would be too few cores for any number of them
-    most = f"; they could load {case.images(given.by_cores)} a {case.device} at the most" if given.by_cores else ""
+    most = f"; they could load {asked.images(given.by_cores)} a {asked.device} at the most" if given.by_cores else ""
     return Cause("oversubscribed", f"{workers} workers take turns on {about(given.cores)} cores{most}")
 
 
-def one_stage(case: _Asked) -> Cause | None:
+def one_stage(asked: _Asked) -> Cause | None:
     """The only stage that nearly all of what is lacking goes into; unless more workers on idle cores are the larger part of a cure."""
-    given, cost = case.given, case.given.cost
+    given, cost = asked.given, asked.given.cost
     if cost is None or given.by_cores is None or _workers_are_most_of_it(given) or _cores_keep_up(given):
         return None
     there = [stage for stage in STAGES if stage in cost.cpu]
@@ -192,14 +192,14 @@ def one_stage(case: _Asked) -> Cause | None:
     without = f"without it {about(free[stage])}" if isfinite(free[stage]) else "and nothing else costs any"
     return Cause(
         stage,
-        f"{stage} takes {about(1000 * cost.cpu[stage])} of the {about(1000 * cost.cpu_s)} ms of a core that an {case.item} costs: "
-        f"{about(given.cores)} cores give {case.images(given.by_cores)} a {case.device}, {without}",
+        f"{stage} takes {about(1000 * cost.cpu[stage])} of the {about(1000 * cost.cpu_s)} ms of a core that an {asked.item} costs: "
+        f"{about(given.cores)} cores give {asked.images(given.by_cores)} a {asked.device}, {without}",
     )
 
 
-def busy_cores(case: _Asked) -> Cause | None:
+def busy_cores(asked: _Asked) -> Cause | None:
     """Of a loader that does not tell what an image costs."""
-    given, busy = case.given, case.given.busy
+    given, busy = asked.given, asked.given.busy
     if given.cost is not None or busy is None or not busy.all_of_them:
         return None
     all_busy = f"all {about(busy.usable)} usable cores are busy, {about(busy.own)} with the job itself"
@@ -208,28 +208,28 @@ def busy_cores(case: _Asked) -> Cause | None:
     return Cause("too-few-cores", all_busy)
 
 
-def too_few_cores(case: _Asked) -> Cause | None:
-    given = case.given
+def too_few_cores(asked: _Asked) -> Cause | None:
+    given = asked.given
     if given.cost is None or _workers_are_most_of_it(given) or _cores_keep_up(given):
         return None
     if given.by_cores is None and not given.contended:
         return None
-    gives = f"that gives {case.images(given.by_cores)} a {case.device}" if given.by_cores else f"training alone takes {given.trainers}"
+    gives = f"that gives {asked.images(given.by_cores)} a {asked.device}" if given.by_cores else f"training alone takes {given.trainers}"
     spans = {**given.cost.cpu, **({TRAINER: given.main_s} if given.main_s > LEAST_TOLD * given.cost.cpu_s else {})}
-    keeps_up = f"keeping up takes {about(given.cores_wanted or 0.0)} cores a {case.device}"
+    keeps_up = f"keeping up takes {about(given.cores_wanted or 0.0)} cores a {asked.device}"
     if given.handed_too_slowly:
-        keeps_up = f"with any number of cores one trainer process hands over {case.images(given.most_rate)}"
+        keeps_up = f"with any number of cores one trainer process hands over {asked.images(given.most_rate)}"
     return Cause(
         "too-few-cores",
-        f"no number of workers can feed {case.all_of_them} from {about(given.cores)} cores; "
-        f"an {case.item} costs {about(1000 * (given.image_s or 0.0))} ms of a core: "
+        f"no number of workers can feed {asked.all_of_them} from {about(given.cores)} cores; "
+        f"an {asked.item} costs {about(1000 * (given.image_s or 0.0))} ms of a core: "
         f"{', '.join(f'{stage} {about(1000 * span)}' for stage, span in spans.items())}; {gives}; {keeps_up}",
     )
 
 
-def too_few_workers(case: _Asked) -> Cause | None:
+def too_few_workers(asked: _Asked) -> Cause | None:
     """Workers that are all busy, on cores that are not."""
-    given = case.given
+    given = asked.given
     wanted, useful = given.workers_wanted, given.workers_of_use
     if wanted is None or useful is None or given.cost is None or given.by_cores is None:
         return None
@@ -238,9 +238,9 @@ def too_few_workers(case: _Asked) -> Cause | None:
         return None
     if given.contended and given.busy is not None:
         return Cause("", f"all {about(given.busy.usable)} usable cores are busy, and loading needs not so many: by what cannot be told")
-    has = f"{count(given.workers, 'worker')} a {case.device} give{'s' if given.workers == 1 else ''} {case.images(by_workers)}"
+    has = f"{count(given.workers, 'worker')} a {asked.device} give{'s' if given.workers == 1 else ''} {asked.images(by_workers)}"
     if by_workers >= given.device_rate:
-        return Cause("", f"{has}, which on the mean is enough: for what the {case.device} waits cannot be told")
+        return Cause("", f"{has}, which on the mean is enough: for what the {asked.device} waits cannot be told")
     if given.by_cores >= given.most_rate:
         keeps_up = "would keep up, and there are cores for them"
         if given.handed_too_slowly:
