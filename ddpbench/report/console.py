@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, TextIO, cast
 
 from rich.console import Console
@@ -104,6 +104,11 @@ def show(console: Console, lines: Iterable[Text]) -> None:
     for line in lines:
         line.plain = "".join(character if character.isprintable() else " " for character in line.plain)
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+
+
+def show_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None:
+    """Prints those that hold anything, with a blank line between two."""
+    show(console, [line for section in sections if section for line in (Text(), *section)][1:])
 
 
 def _width_of(stream: Tolerant) -> int:

@@ -15,10 +15,10 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import count
 from ddpbench.record.published import load
 from ddpbench.record.record import Job
-from ddpbench.report.console import page_of
+from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import interval, significant
-from ddpbench.report.grid import Column, grid, number, show_sections
+from ddpbench.report.grid import Column, grid, number
 from ddpbench.report.header import place
 from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, sentence

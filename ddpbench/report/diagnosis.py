@@ -15,12 +15,11 @@ from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_of, show
+from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.cures import cures, use
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import percent
 from ddpbench.report.findings import findings
-from ddpbench.report.grid import show_sections
 from ddpbench.report.header import labelled, loader_items, place
 from ddpbench.report.ink import GOOD, LABEL, inked
 from ddpbench.report.layout import Page, flow, sentence

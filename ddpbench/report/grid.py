@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.measures import Measure, Spread, spread
 from ddpbench.record.record import Record
-from ddpbench.report.console import show
 from ddpbench.report.figures import MISSING, fixed, interval
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import GAP, Page, columns, sentence
@@ -40,11 +38,6 @@ def grid(title: str, names: Sequence[Column], values: Sequence[Column], page: Pa
     for part in _parts(names, values, page):
         rows = zip(*([column.heading, *column.cells] for column in part), strict=True)
         yield from inked(columns(list(rows), "".join(column.align for column in part), page))
-
-
-def show_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None:
-    """Prints those that hold anything, with a blank line between two."""
-    show(console, [line for section in sections if section for line in (Text(), *section)][1:])
 
 
 def mean_cell(measure: Measure, record: Record | None, with_sd: bool = True) -> str:

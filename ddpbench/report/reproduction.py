@@ -17,11 +17,11 @@ from ddpbench.analysis.reproduction import RowResult, departures, rows, stand_in
 from ddpbench.record.catalogue import precision
 from ddpbench.record.published import Experiment, Publication, load, names
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_of, show
+from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.crossover import crossover
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, significant
-from ddpbench.report.grid import Column, as_published, grid, mean_cell, show_sections
+from ddpbench.report.grid import Column, as_published, grid, mean_cell
 from ddpbench.report.header import place
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import GAP, Page, flow, sentence

@@ -17,10 +17,9 @@ from ddpbench.analysis.words import count, device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
 from ddpbench.record.verdict import Verdict
-from ddpbench.report.console import page_of, show
+from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent
-from ddpbench.report.grid import show_sections
 from ddpbench.report.header import labelled, place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, columns, command, flow, sentence

@@ -12,9 +12,9 @@ from rich.text import Text
 from ddpbench.analysis.measures import ACCURACY, Measure, duration, memory
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arm_values
-from ddpbench.report.console import page_of
+from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.ending import endings
-from ddpbench.report.grid import Column, grid, mean_cell, middle_cell, show_sections
+from ddpbench.report.grid import Column, grid, mean_cell, middle_cell
 from ddpbench.report.header import labelled, shared_header
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, command

@@ -13,7 +13,7 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arms
 from ddpbench.report.conclusion import conclusion
-from ddpbench.report.console import page_of, show
+from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import ending_words, endings
 from ddpbench.report.findings import NO_LOADER, findings
 from ddpbench.report.header import details, header, shared_header
@@ -44,9 +44,7 @@ def render(job: Job, console: Console, path: Path | None, verbose: bool = False,
     lone = len(job.records) == 1
     sections = _run(job.records[0], page, verbose) if lone else _several(job, page, verbose)
     *before, trust = sections
-    last = [*trust, *([Text(str(path))] if path else [])]
-    shown = [section for section in (*before, last) if section]
-    show(console, [line for section in shown for line in (Text(), *section)][1:])
+    show_sections(console, [*before, [*trust, *([Text(str(path))] if path else [])]])
 
 
 def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:

@@ -14,9 +14,8 @@ from ddpbench.analysis.whatif.price import CONFIDENCE
 from ddpbench.analysis.words import device_word
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_of
+from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.figures import about, interval, percent
-from ddpbench.report.grid import show_sections
 from ddpbench.report.header import place, rate
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, flow, sentence
