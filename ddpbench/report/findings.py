@@ -12,6 +12,9 @@ from ddpbench.record.verdict import Verdict
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, advice, command, sentence
 
+GOOD_NEWS = ("compute-bound", "scales")
+"""Verdicts on a run and on a ladder that find nothing wrong."""
+
 NO_LOADER = "synthetic: your own loader was not measured; add `--data-dir DIR`"
 
 
@@ -20,13 +23,18 @@ def findings(record: Record, page: Page) -> Iterator[Text]:
     verdict = record.verdict
     if verdict is None:
         return
+    yield from verdict_lines(verdict, page)
+    if record.config.loader == SYNTHETIC:
+        yield from inked(advice("  data  ", NO_LOADER, page), LABEL, len("  data"))
+
+
+def verdict_lines(verdict: Verdict, page: Page) -> Iterator[Text]:
+    """What it says behind its kind, then why, then the command to copy where there is one."""
     kind = _kind(verdict)
-    yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind == "compute-bound" else CAUTION, len(kind))
+    yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind in GOOD_NEWS else CAUTION, len(kind))
     yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
     if verdict.next:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
-    if record.config.loader == SYNTHETIC:
-        yield from inked(advice("  data  ", NO_LOADER, page), LABEL, len("  data"))
 
 
 def _kind(verdict: Verdict) -> str:

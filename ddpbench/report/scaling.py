@@ -16,13 +16,13 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.words import count, device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
-from ddpbench.record.verdict import Verdict
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent
+from ddpbench.report.findings import verdict_lines
 from ddpbench.report.header import labelled, place, rate
-from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
-from ddpbench.report.layout import Page, columns, command, flow, sentence
+from ddpbench.report.ink import CAUTION, LABEL, inked
+from ddpbench.report.layout import Page, columns, flow, sentence
 from ddpbench.report.ranks import slow_rank
 from ddpbench.report.transport import travel
 from ddpbench.report.warnings import reasons, unmeasured, warnings
@@ -40,12 +40,12 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     """
     page, arms = page_of(console), arms_of(job)
     found = found_of(job, arms) if arms else None
-    verdict = job.scaling.verdict if job.scaling else None
+    verdict = [*verdict_lines(job.scaling.verdict, page)] if job.scaling and job.scaling.verdict else []
     if quiet:
         why = reasons(_named(job), page) if job.records[0].config.strict else ()
-        show(console, [*_verdict(verdict, page), *why])
+        show(console, [*verdict, *why])
         return
-    sections: list[Sequence[Text]] = [[*_head(job, page)], [*endings(_named(job), page)], [*_verdict(verdict, page)]]
+    sections: list[Sequence[Text]] = [[*_head(job, page)], [*endings(_named(job), page)], verdict]
     if arms and arms.rungs:
         down = _way_down(found, page) if found else ()
         sections.append([*_ladder(found.rungs if found else ladder(arms, None), job, page), *down])
@@ -77,16 +77,6 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
     fed = next((record.config.loader for record in job.records if record.label == WITH_DATA), None)
     batches = f"batches that lie on the device; loader {fed} in one arm, '{WITH_DATA}'" if fed else "batches that lie on the device"
     yield from inked(flow("", [*where, shared, batches, f"torch {top.environment.software.torch}", rounds], page))
-
-
-def _verdict(verdict: Verdict | None, page: Page) -> Iterator[Text]:
-    if verdict is None:
-        return
-    kind = verdict.kind.upper()
-    yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind == "scales" else CAUTION, len(kind))
-    yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
-    if verdict.next:
-        yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
 
 
 def _ladder(rungs: Sequence[Rung], job: Job, page: Page) -> Iterator[Text]:
