@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TextIO
 
-from rich.progress import BarColumn, Progress, TextColumn
-
+from ddpbench.report.bar import can_move, make_bar, start
 from ddpbench.report.console import make_console
 from ddpbench.report.progress import time_left
 
@@ -22,9 +21,7 @@ def counting(
 ) -> Iterator[Callable[[int], None]]:
     """Within, a function to be told how many of ``total`` are done, first of all 0; until then ``stream`` shows nothing."""
     console = make_console(stream, width)
-    moving = console.is_interactive and console.file.isatty()  # FORCE_COLOR lets rich take a log for a terminal
-    columns = BarColumn(bar_width=console.width // 5), TextColumn("{task.description}", markup=False)
-    bar = Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+    moving, bar = can_move(console), make_bar(console)
     task = bar.add_task("", total=total)
     began: float | None = None
     said = 0.0
@@ -36,8 +33,7 @@ def counting(
             began = said = now
             console.out(f"ddpbench: {what}", highlight=False)
             if moving:
-                bar.start()
-                console.show_cursor(True)  # a process that is killed could not bring it back
+                start(bar)
         left = (now - began) / done * (total - done) if done else None
         words = ", ".join(filter(None, [f"{done:,} of {total:,} {items}", time_left(left)]))
         if moving:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
-from rich.table import Column
 
 from ddpbench.record.progress import Progress
+from ddpbench.report.bar import can_move, make_bar, start
 from ddpbench.report.console import make_console
 
 
 def listener(stream: TextIO | None, width: int | None = None) -> Progress:
     """A listener that writes to ``stream``: a bar where that is a terminal, else lines. ``width`` as in ``make_console``."""
     console = make_console(stream, width)
-    moving = console.is_interactive and console.file.isatty()  # FORCE_COLOR lets rich take a log for a terminal
-    return MovingBar(console) if moving else PlainLines(console)
+    return MovingBar(console) if can_move(console) else PlainLines(console)
 
 
 class PlainLines:
@@ -41,24 +38,12 @@ class PlainLines:
 
 
 class MovingBar:
-    """One line at the foot of the terminal, gone when the run ends; what is said on stderr meanwhile stands above it.
-
-    It moves only when told to: a thread that redraws by itself would take the interpreter from the training it watches.
-    """
+    """One line at the foot of the terminal, gone when the run ends; what is said on stderr meanwhile stands above it."""
 
     def __init__(self, console: Console) -> None:
-        self._bar = Bar(
-            BarColumn(bar_width=console.width // 5),
-            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="crop", ratio=1)),
-            console=console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            expand=True,
-        )
+        self._bar = make_bar(console, fill=True)
         self._task = self._bar.add_task("", total=1)
-        self._bar.start()
-        console.show_cursor(True)  # a process that is killed could not bring it back
+        start(self._bar)
 
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=text, refresh=True)
