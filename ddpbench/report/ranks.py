@@ -23,7 +23,7 @@ MOST_ROWS = 16
 
 
 @dataclass(frozen=True)
-class Column:
+class RankColumn:
     """Its ``name`` and ``unit`` stand side by side, or on a narrow page one above the other."""
 
     name: str
@@ -56,30 +56,30 @@ def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -
         yield from inked(sentence("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
 
 
-def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[Column]:
+def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[RankColumn]:
     cuda = record.environment.device_type == "cuda"
     decimals = step_decimals(max(row.step_ms for row in rows))
     table = [
-        Column("rank", "", names),
-        Column("step", "ms", [fixed(row.step_ms, decimals) for row in rows]),
-        Column("data", "ms", [fixed(row.data_ms, decimals) for row in rows]),
-        Column("own", "ms", [fixed(row.own_ms, decimals) for row in rows]),
-        Column("sync", "ms", [fixed(row.sync_ms, decimals) for row in rows]),
+        RankColumn("rank", "", names),
+        RankColumn("step", "ms", [fixed(row.step_ms, decimals) for row in rows]),
+        RankColumn("data", "ms", [fixed(row.data_ms, decimals) for row in rows]),
+        RankColumn("own", "ms", [fixed(row.own_ms, decimals) for row in rows]),
+        RankColumn("sync", "ms", [fixed(row.sync_ms, decimals) for row in rows]),
     ]
     if record.environment.nodes > 1:
-        table.insert(1, Column("host", "", [row.host for row in rows], align="<"))
+        table.insert(1, RankColumn("host", "", [row.host for row in rows], align="<"))
     if not cuda:
-        return [*table, Column("host", "GiB", [gib(row.rss_bytes) for row in rows])]
+        return [*table, RankColumn("host", "GiB", [gib(row.rss_bytes) for row in rows])]
     return [
         *table,
-        Column("peak", "GiB", [gib(row.peak_bytes) for row in rows]),
-        Column("SM", "MHz", [fixed(row.sm_mhz, 0).replace(",", "") for row in rows], essential=False),
-        Column("watts", "", [fixed(row.watts, 0) for row in rows], essential=False),
-        Column("deg", "C", [fixed(row.celsius, 0) for row in rows], essential=False),
+        RankColumn("peak", "GiB", [gib(row.peak_bytes) for row in rows]),
+        RankColumn("SM", "MHz", [fixed(row.sm_mhz, 0).replace(",", "") for row in rows], essential=False),
+        RankColumn("watts", "", [fixed(row.watts, 0) for row in rows], essential=False),
+        RankColumn("deg", "C", [fixed(row.celsius, 0) for row in rows], essential=False),
     ]
 
 
-def _drawn(table: Sequence[Column], page: Page) -> tuple[list[str], list[str]]:
+def _drawn(table: Sequence[RankColumn], page: Page) -> tuple[list[str], list[str]]:
     """The lines of the heading and of the rows, in the fullest form that the page is wide enough for."""
     essential = [column for column in table if column.essential]
     forms = [(table, 1), (table, 2), (essential, 1), (essential, 2)]
