@@ -17,8 +17,8 @@ def who(record: Record, verb: str) -> str:
     return f"the {on} {verb}s" if record.world_size == 1 else f"the {on}s {verb}"
 
 
-def about(value: float) -> str:
-    """Three significant digits."""
+def trimmed(value: float) -> str:
+    """Three significant digits as a sentence has them, without zeros at their end: ``3``, where a table has ``3.00``."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 

@@ -17,7 +17,7 @@ from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.trust import MOST_VARIATION
-from ddpbench.analysis.words import about, device_word, who
+from ddpbench.analysis.words import device_word, trimmed, who
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
@@ -78,7 +78,7 @@ def data_bound(case: Case) -> Verdict | None:
     return Verdict(
         kind="data-bound",
         says=f"{who(record, 'wait')} {share:.0%} of every step for data",
-        why=f"the loader gives {about(given.given_rate)} {record.item}s/s a {on}, the {on} could train {about(given.device_rate)}"
+        why=f"the loader gives {trimmed(given.given_rate)} {record.item}s/s a {on}, the {on} could train {trimmed(given.device_rate)}"
         + (f"; {found.why}" if found.why else ""),
         cause=found.name,
     )
@@ -96,11 +96,12 @@ def host_to_device_bound(case: Case) -> Verdict | None:
     if copy_ms >= BINDING * case.step_ms:
         pageable = ""
         if copies is not None and not record.config.pin_memory:
-            pageable = f"; from pageable memory {about(copies.pageable / 1e9)} GB/s are copied, from pinned {about(copies.pinned / 1e9)}"
+            from_pageable, from_pinned = trimmed(copies.pageable / 1e9), trimmed(copies.pinned / 1e9)
+            pageable = f"; from pageable memory {from_pageable} GB/s are copied, from pinned {from_pinned}"
         return Verdict(
             kind="host-to-device-bound",
             says=f"{who(record, 'wait')} {copy_ms / case.step_ms:.0%} of every step for batches to be copied",
-            why=f"the copy holds the {device_word(record.environment)} up for {about(copy_ms)} of {about(case.step_ms)} ms{pageable}",
+            why=f"the copy holds the {device_word(record.environment)} up for {trimmed(copy_ms)} of {trimmed(case.step_ms)} ms{pageable}",
         )
     device_s, longer = step_s(case.around.device), times_as_long(case.around.replay, case.around.device)
     if device_s is None or longer is None or not longer.is_more or longer.center < 1 + BINDING:
@@ -110,7 +111,8 @@ def host_to_device_bound(case: Case) -> Verdict | None:
         kind="host-to-device-bound",
         says=f"with batches that are ready in the host's memory a step takes {longer.center - 1:.0%} longer than with those on the "
         f"{device_word(record.environment)}",
-        why=f"it takes {about(1000 * device_s + copies_ms)} ms, {about(copies_ms)} of them for copies and the host, whatever the loader",
+        why=f"it takes {trimmed(1000 * device_s + copies_ms)} ms, {trimmed(copies_ms)} of them for copies and the host, "
+        "whatever the loader",
     )
 
 
@@ -146,7 +148,8 @@ def _readied_by_trainers(case: Case) -> Verdict | None:
     return Verdict(
         kind="data-bound",
         says=f"{who(record, 'spend')} {spent_ms / case.step_ms:.0%} of every step on batches that are not ready to train on",
-        why=f"the trainer process itself finishes each batch for {about(spent_ms)} of {about(case.step_ms)} ms, and trains none meanwhile",
+        why=f"the trainer process itself finishes each batch for {trimmed(spent_ms)} of {trimmed(case.step_ms)} ms, "
+        "and trains none meanwhile",
         cause="hand-over",
     )
 
@@ -161,11 +164,11 @@ def _watched_neighbour(case: Case, busy: Busy) -> Verdict | None:
     if busy.cores / max(busy.cores - busy.others, 0.1) < lacking or not _waits_for_a_core(case):
         return None
     before = [each.others_cores for each in (case.around.diagnosis.surroundings if case.around.diagnosis else []) if each.host == busy.host]
-    already = f"; before anything of it ran they kept {about(before[0])} busy" if before and before[0] else ""
+    already = f"; before anything of it ran they kept {trimmed(before[0])} busy" if before and before[0] else ""
     return Verdict(
         kind="noisy-neighbour",
-        says=f"others keep {about(busy.others)} of the {busy.cores} cores busy that the job may use, and it waits for them",
-        why=f"it got {about(busy.own)} of them itself, and none was left{already}; others are other processes or, where this machine "
+        says=f"others keep {trimmed(busy.others)} of the {busy.cores} cores busy that the job may use, and it waits for them",
+        why=f"it got {trimmed(busy.own)} of them itself, and none was left{already}; others are other processes or, where this machine "
         "is a virtual one, its host",
     )
 

@@ -15,7 +15,7 @@ from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.surroundings import wanted_of
-from ddpbench.analysis.words import about, who
+from ddpbench.analysis.words import trimmed, who
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS
 from ddpbench.record.verdict import Verdict
@@ -51,8 +51,8 @@ def straggler(case: Case) -> Verdict | None:
     return Verdict(
         kind="straggler",
         says=f"rank {slow.rank} ({_place(record, slow)}) is {slow.excess:.0%} slower than the others, {_slow_in(record, slow)}",
-        why=f"its own time is {about(own_ms)} ms a step, the others' {about(others_ms)}, in every round; "
-        f"it costs {about(slow.cost_images_per_s)} {record.item}s/s",
+        why=f"its own time is {trimmed(own_ms)} ms a step, the others' {trimmed(others_ms)}, in every round; "
+        f"it costs {trimmed(slow.cost_images_per_s)} {record.item}s/s",
         rank=slow.rank,
         cause="one-rank" if slow.kind == "data" else "",
     )
@@ -87,10 +87,10 @@ def launch_bound(case: Case) -> Verdict | None:
         of = summary if seen.launch_gap else case.summary
         free_ms = gap.step_ms - fsum(of.phases_ms[phase] for phase in ("data", "host_to_device", *WAITS_FOR_OTHERS))
         held = gap.kernel_ms < BUSY * free_ms
-        why = f"kernels run for {about(gap.kernel_ms)} of the {about(free_ms)} ms in which the GPU waits for nothing else"
+        why = f"kernels run for {trimmed(gap.kernel_ms)} of the {trimmed(free_ms)} ms in which the GPU waits for nothing else"
     elif summary.lead_ms is not None and summary.step_ms is not None:
         held = summary.lead_ms < HARDLY_AHEAD * summary.step_ms
-        why = f"when it has issued a step of {about(summary.step_ms)} ms the host is {about(summary.lead_ms)} ms ahead of the GPU"
+        why = f"when it has issued a step of {trimmed(summary.step_ms)} ms the host is {trimmed(summary.lead_ms)} ms ahead of the GPU"
     else:
         return None
     if not held:
@@ -107,16 +107,16 @@ def sync_bound(case: Case) -> Verdict | None:
     record, around = case.record, case.around
     waits_ms = (case.summary.sync_ms or 0) - (case.summary.late_data_ms or 0)
     share = f"{waits_ms / case.step_ms:.0%} of every step"
-    says, why = f"{share} is gradient sync that backward does not hide", f"{about(waits_ms)} of {about(case.step_ms)} ms"
+    says, why = f"{share} is gradient sync that backward does not hide", f"{trimmed(waits_ms)} of {trimmed(case.step_ms)} ms"
     device_s, longer = step_s(around.device), times_as_long(around.device, around.no_sync)
     if device_s is not None and longer is not None and (longer.has_interval or longer.low <= 1):
         waits_ms = 1000 * exposed_sync(device_s, device_s / max(longer.low, 1.0))
         says = f"gradient sync makes every step {longer.center - 1:.0%} longer ({longer.low - 1:.0%} to {longer.high - 1:.0%})"
         apart_ms = 1000 * device_s / longer.center
-        why = f"{about(1000 * device_s)} ms together, {about(apart_ms)} with every rank for itself; by the clock it is {share} as asked"
+        why = f"{trimmed(1000 * device_s)} ms together, {trimmed(apart_ms)} with every rank for itself; by the clock it is {share} as asked"
     if waits_ms < BINDING * case.step_ms:
         return None
-    gradients = f"for the gradients of {about(record.parameters / 1e6)} million parameters on {record.world_size} ranks"
+    gradients = f"for the gradients of {trimmed(record.parameters / 1e6)} million parameters on {record.world_size} ranks"
     return Verdict(kind="sync-bound", says=says, why=f"{why}, {gradients}")
 
 
@@ -127,18 +127,18 @@ def unexplained(case: Case) -> Verdict | None:
     return Verdict(
         kind="inconclusive",
         says=f"{rest_ms / case.step_ms:.0%} of every step is not explained by its phases",
-        why=f"{about(rest_ms)} of {about(case.step_ms)} ms pass on the wall clock and in no phase",
+        why=f"{trimmed(rest_ms)} of {trimmed(case.step_ms)} ms pass on the wall clock and in no phase",
     )
 
 
 def compute_bound(case: Case) -> Verdict:
     phases_ms = case.summary.phases_ms
     share = fsum(phases_ms[phase] for phase in COMPUTE) / case.step_ms
-    forward, backward, optimizer = (about(phases_ms[phase]) for phase in COMPUTE)
+    forward, backward, optimizer = (trimmed(phases_ms[phase]) for phase in COMPUTE)
     return Verdict(
         kind="compute-bound",
         says=f"{who(case.record, 'compute')} {share:.0%} of every step: healthy",
-        why=f"forward {forward}, backward {backward}, optimizer {optimizer} of {about(case.step_ms)} ms"
+        why=f"forward {forward}, backward {backward}, optimizer {optimizer} of {trimmed(case.step_ms)} ms"
         + (f"; MFU {case.summary.mfu:.0%} of the measured ceiling" if case.summary.mfu is not None else ""),
     )
 

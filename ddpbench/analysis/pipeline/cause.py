@@ -11,7 +11,7 @@ from math import isfinite
 
 from ddpbench.analysis.pipeline.costs import READ
 from ddpbench.analysis.pipeline.supply import Supply
-from ddpbench.analysis.words import about, count
+from ddpbench.analysis.words import count, trimmed
 
 MOST = 0.5
 """What explains at least this fraction of a wait is what is waited for."""
@@ -65,7 +65,7 @@ class _Asked:
     device: str
 
     def images(self, rate: float) -> str:
-        return f"{about(rate)} {self.item}s/s"
+        return f"{trimmed(rate)} {self.item}s/s"
 
     @property
     def all_of_them(self) -> str:
@@ -80,7 +80,7 @@ def quota(asked: _Asked) -> Cause | None:
         return None
     return Cause(
         "quota",
-        f"a quota of {about(busy.usable)} of {busy.cores} cores kept {busy.withheld:.0%} of the core time from the job that it asked for",
+        f"a quota of {trimmed(busy.usable)} of {busy.cores} cores kept {busy.withheld:.0%} of the core time from the job that it asked for",
     )
 
 
@@ -120,8 +120,8 @@ def storage(asked: _Asked) -> Cause | None:
         share = cost.read_wait_s / cost.wall_s
         if share >= MOST:
             waits = (
-                f"of the {about(1000 * cost.wall_s)} ms that a worker takes for an {asked.item} "
-                f"it waits {about(1000 * cost.read_wait_s)} for its file"
+                f"of the {trimmed(1000 * cost.wall_s)} ms that a worker takes for an {asked.item} "
+                f"it waits {trimmed(1000 * cost.read_wait_s)} for its file"
             )
             if given.contended and given.busy is not None and cost.queued_s is None:
                 return Cause("", f"{waits}, and all cores are busy: storage and cores cannot be told apart")
@@ -141,8 +141,8 @@ def elsewhere(asked: _Asked) -> Cause | None:
     if cost is None or not cost.mostly_elsewhere or READ in cost.wall:
         return None
     waits = (
-        f"of the {about(1000 * cost.wall_s)} ms that a worker takes for an {asked.item} "
-        f"it waits {about(1000 * (cost.elsewhere_s or 0.0))}, and for no core"
+        f"of the {trimmed(1000 * cost.wall_s)} ms that a worker takes for an {asked.item} "
+        f"it waits {trimmed(1000 * (cost.elsewhere_s or 0.0))}, and for no core"
     )
     if "decode" in cost.wall:
         return Cause("storage", f"{waits}: for its file, which it reads and decodes in one")
@@ -174,7 +174,7 @@ def oversubscribed(asked: _Asked) -> Cause | None:
     if given.cost is not None and given.by_cores is None:
         return None  # there would be too few cores for any number of them
     most = f"; they could load {asked.images(given.by_cores)} a {asked.device} at the most" if given.by_cores else ""
-    return Cause("oversubscribed", f"{workers} workers take turns on {about(given.cores)} cores{most}")
+    return Cause("oversubscribed", f"{workers} workers take turns on {trimmed(given.cores)} cores{most}")
 
 
 def one_stage(asked: _Asked) -> Cause | None:
@@ -189,11 +189,11 @@ def one_stage(asked: _Asked) -> Cause | None:
     if enough != [cost.most_costly]:
         return None
     stage = cost.most_costly
-    without = f"without it {about(free[stage])}" if isfinite(free[stage]) else "and nothing else costs any"
+    without = f"without it {trimmed(free[stage])}" if isfinite(free[stage]) else "and nothing else costs any"
     return Cause(
         stage,
-        f"{stage} takes {about(1000 * cost.cpu[stage])} of the {about(1000 * cost.cpu_s)} ms of a core that an {asked.item} costs: "
-        f"{about(given.cores)} cores give {asked.images(given.by_cores)} a {asked.device}, {without}",
+        f"{stage} takes {trimmed(1000 * cost.cpu[stage])} of the {trimmed(1000 * cost.cpu_s)} ms of a core that an {asked.item} costs: "
+        f"{trimmed(given.cores)} cores give {asked.images(given.by_cores)} a {asked.device}, {without}",
     )
 
 
@@ -202,9 +202,9 @@ def busy_cores(asked: _Asked) -> Cause | None:
     given, busy = asked.given, asked.given.busy
     if given.cost is not None or busy is None or not busy.all_of_them:
         return None
-    all_busy = f"all {about(busy.usable)} usable cores are busy, {about(busy.own)} with the job itself"
+    all_busy = f"all {trimmed(busy.usable)} usable cores are busy, {trimmed(busy.own)} with the job itself"
     if busy.shared:
-        return Cause("", f"{all_busy} and {about(busy.others)} with others: which of the two is too much cannot be told")
+        return Cause("", f"{all_busy} and {trimmed(busy.others)} with others: which of the two is too much cannot be told")
     return Cause("too-few-cores", all_busy)
 
 
@@ -216,14 +216,14 @@ def too_few_cores(asked: _Asked) -> Cause | None:
         return None
     gives = f"that gives {asked.images(given.by_cores)} a {asked.device}" if given.by_cores else f"training alone takes {given.trainers}"
     spans = {**given.cost.cpu, **({TRAINER: given.main_s} if given.main_s > LEAST_TOLD * given.cost.cpu_s else {})}
-    keeps_up = f"keeping up takes {about(given.cores_wanted or 0.0)} cores a {asked.device}"
+    keeps_up = f"keeping up takes {trimmed(given.cores_wanted or 0.0)} cores a {asked.device}"
     if given.handed_too_slowly:
         keeps_up = f"with any number of cores one trainer process hands over {asked.images(given.most_rate)}"
     return Cause(
         "too-few-cores",
-        f"no number of workers can feed {asked.all_of_them} from {about(given.cores)} cores; "
-        f"an {asked.item} costs {about(1000 * (given.image_s or 0.0))} ms of a core: "
-        f"{', '.join(f'{stage} {about(1000 * span)}' for stage, span in spans.items())}; {gives}; {keeps_up}",
+        f"no number of workers can feed {asked.all_of_them} from {trimmed(given.cores)} cores; "
+        f"an {asked.item} costs {trimmed(1000 * (given.image_s or 0.0))} ms of a core: "
+        f"{', '.join(f'{stage} {trimmed(1000 * span)}' for stage, span in spans.items())}; {gives}; {keeps_up}",
     )
 
 
@@ -237,18 +237,18 @@ def too_few_workers(asked: _Asked) -> Cause | None:
     if best <= given.workers:
         return None
     if given.contended and given.busy is not None:
-        return Cause("", f"all {about(given.busy.usable)} usable cores are busy, and loading needs not so many: by what cannot be told")
+        return Cause("", f"all {trimmed(given.busy.usable)} usable cores are busy, and loading needs not so many: by what cannot be told")
     has = f"{count(given.workers, 'worker')} a {asked.device} give{'s' if given.workers == 1 else ''} {asked.images(by_workers)}"
     if by_workers >= given.device_rate:
         return Cause("", f"{has}, which on the mean is enough: for what the {asked.device} waits cannot be told")
     if given.by_cores >= given.most_rate:
         keeps_up = "would keep up, and there are cores for them"
         if given.handed_too_slowly:
-            keeps_up = f"would give {about(given.most_rate)}, and no more is handed over by one trainer process"
+            keeps_up = f"would give {trimmed(given.most_rate)}, and no more is handed over by one trainer process"
         return Cause("too-few-workers", f"{has}; {best} {keeps_up}")
     return Cause(
         "too-few-workers",
-        f"{has}; {best} would give {about(given.by_cores)}, and no more can be had from {about(given.cores)} cores",
+        f"{has}; {best} would give {trimmed(given.by_cores)}, and no more can be had from {trimmed(given.cores)} cores",
     )
 
 

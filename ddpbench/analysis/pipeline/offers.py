@@ -13,7 +13,7 @@ from ddpbench.analysis.pipeline.rates import workers_that_fit
 from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply
-from ddpbench.analysis.words import about, count, device_word
+from ddpbench.analysis.words import count, device_word, trimmed
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.prediction import Change
@@ -97,7 +97,7 @@ def fewer_workers(fed: FedRun) -> Cure | None:
         return None
     return Cure(
         count(workers, "worker"),
-        f"{given.ranks * given.workers} workers take turns on {about(given.cores)} cores, and every turn costs",
+        f"{given.ranks * given.workers} workers take turns on {trimmed(given.cores)} cores, and every turn costs",
         fed.run.command(workers=(config.workers, workers)),
         Change(workers=workers) if fed.knows_costs else None,
     )
@@ -128,7 +128,7 @@ def more_cores(fed: FedRun) -> Cure | None:
     as_fast = "one trainer process hands over" if given.handed_too_slowly else f"the {fed.on} trains"
     return Cure(
         f"{count(ceil(wanted), 'core')}{with_workers} a {fed.on}",
-        f"loading as fast as {as_fast} takes so many; the cores here are {about(given.cores / given.ranks)} a {fed.on}",
+        f"loading as fast as {as_fast} takes so many; the cores here are {trimmed(given.cores / given.ranks)} a {fed.on}",
         change=Change(cores_per_gpu=ceil(wanted), workers=workers),
     )
 
@@ -204,13 +204,13 @@ def data_in_memory(fed: FedRun) -> Cure | None:
     gigabytes = files.files * files.bytes_per_file / 1e9
     room = min((each.shm_free_bytes or 0 for each in diagnosis.surroundings), default=0) / 1e9 if diagnosis else 0.0
     if directory is None or gigabytes > MOST_OF_MEMORY * room:
-        return Cure("data in memory", f"its {about(gigabytes)} GB; of {SHARED_MEMORY} {about(room)} are free", change=change)
+        return Cure("data in memory", f"its {trimmed(gigabytes)} GB; of {SHARED_MEMORY} {trimmed(room)} are free", change=change)
     if fed.record.environment.nodes > 1:
-        return Cure("data in memory", f"its {about(gigabytes)} GB fit in {SHARED_MEMORY}, where every node needs a copy", change=change)
+        return Cure("data in memory", f"its {trimmed(gigabytes)} GB fit in {SHARED_MEMORY}, where every node needs a copy", change=change)
     copied = f"{SHARED_MEMORY}/ddpbench-data"
     return Cure(
         "data in memory",
-        f"its {about(gigabytes)} GB fit in {SHARED_MEMORY}",
+        f"its {trimmed(gigabytes)} GB fit in {SHARED_MEMORY}",
         f"cp -r {quote(directory)} {copied} && {fed.run.command(data_dir=(copied,))}",
         change,
     )
@@ -239,8 +239,8 @@ def workers_that_stay(fed: FedRun) -> Cure | None:
         return None
     return Cure(
         "persistent_workers=True",
-        f"at most {about(most)}x: your DataLoader starts its workers anew for every epoch of {about(start.epoch_s)} s, and "
-        f"{about(start.first_s)} s pass until there is a batch, which also takes its time where they stay",
+        f"at most {trimmed(most)}x: your DataLoader starts its workers anew for every epoch of {trimmed(start.epoch_s)} s, and "
+        f"{trimmed(start.first_s)} s pass until there is a batch, which also takes its time where they stay",
     )
 
 

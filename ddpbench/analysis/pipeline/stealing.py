@@ -13,7 +13,7 @@ from ddpbench.analysis.pipeline.neighbours import watched
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.words import about
+from ddpbench.analysis.words import trimmed
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
 
@@ -67,8 +67,8 @@ def _measured(case: Case, longer: Ratio) -> Stolen | None:
         return None
     return Stolen(
         longer.center - 1,
-        f"a step on batches that are there already takes {about(device_ms)} ms alone, "
-        f"{about(beside_ms)} while the loader runs; the run waits {about(case.data_wait_ms)} of {about(case.step_ms)} ms for data",
+        f"a step on batches that are there already takes {trimmed(device_ms)} ms alone, "
+        f"{trimmed(beside_ms)} while the loader runs; the run waits {trimmed(case.data_wait_ms)} of {trimmed(case.step_ms)} ms for data",
         on_the_device,
     )
 
@@ -85,8 +85,8 @@ def _by_cores(case: Case) -> Stolen | None:
         return None
     return Stolen(
         least / max(got, 0.01) - 1,
-        f"while it computes a rank gets {about(got)} of {about(least)} cores, and the loader's workers keep {about(loading)} "
-        f"of {about(node.usable)} busy",
+        f"while it computes a rank gets {trimmed(got)} of {trimmed(least)} cores, and the loader's workers keep {trimmed(loading)} "
+        f"of {trimmed(node.usable)} busy",
         False,
     )
 

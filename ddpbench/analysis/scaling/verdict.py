@@ -23,7 +23,7 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import about, count
+from ddpbench.analysis.words import count, trimmed
 from ddpbench.record.record import Job, Record
 from ddpbench.record.verdict import Check, Verdict
 
@@ -142,11 +142,12 @@ def _of_links(found: Found) -> str:
     sent = found.traffic
     if sent is None or sent.alone_ms is None:
         return _account(found)
-    text = f"a step sends {about(sent.total / 1e6)} MB in {count(len(sent.buckets), 'bucket')}, which takes {about(sent.alone_ms)} ms alone"
+    sends = f"a step sends {trimmed(sent.total / 1e6)} MB in {count(len(sent.buckets), 'bucket')}"
+    text = f"{sends}, which takes {trimmed(sent.alone_ms)} ms alone"
     if sent.reached and sent.ceiling:
         share = sent.reached / sent.ceiling
         ends = "all that it gives" if share >= SATURATED else "larger buckets may get more of it"
-        text += f"; that is {about(sent.reached / 1e6)} of {about(sent.ceiling / 1e6)} MB/s measured on it: {ends}"
+        text += f"; that is {trimmed(sent.reached / 1e6)} of {trimmed(sent.ceiling / 1e6)} MB/s measured on it: {ends}"
     if sent.hidden is not None:
         text += f"; backward hides {sent.hidden:.0%}"
     return text
@@ -158,7 +159,7 @@ def _of_contention(found: Found, term: Term) -> Verdict:
     return Verdict(
         kind="contention-bound",
         says=f"ranks take {what} from each other: {term.lost:.0%} of the ideal is lost with every rank for itself",
-        why=f"a step without any communication takes {about(term.ms)} ms more on all ranks at once than on one alone{_others(found)}",
+        why=f"a step without any communication takes {trimmed(term.ms)} ms more on all ranks at once than on one alone{_others(found)}",
     )
 
 
@@ -166,7 +167,7 @@ def _of_data(found: Found, term: Term) -> Verdict:
     return Verdict(
         kind="data-bound",
         says=f"the ranks wait for data: {term.lost:.0%} of the ideal is lost to it",
-        why=f"{about(term.ms)} ms of every step, which batches on the device do not cost",
+        why=f"{trimmed(term.ms)} ms of every step, which batches on the device do not cost",
         next=Rerun(found.last, found.typed).diagnose(**found.as_a_run),
     )
 
@@ -180,7 +181,7 @@ def _of_straggler(found: Found, term: Term) -> Verdict:
     return Verdict(
         kind="straggler",
         says=f"{term.lost:.0%} of the ideal is lost to waiting for {who}",
-        why=f"{why}; {about(term.ms)} ms of every step",
+        why=f"{why}; {trimmed(term.ms)} ms of every step",
         rank=slow.rank if slow else None,
     )
 
@@ -190,8 +191,8 @@ def _of_ddp(found: Found, term: Term) -> Verdict:
     return Verdict(
         kind="ddp-bound",
         says=f"ranks compute more slowly in DDP than for themselves: {term.lost:.0%} of the ideal",
-        why=f"{about(term.ms)} ms a step of their own time, in which the all-reduce works beside the backward"
-        + (f"; all that other ranks cost a step is {about(cost)} ms" if cost is not None and cost > 0 else ""),
+        why=f"{trimmed(term.ms)} ms a step of their own time, in which the all-reduce works beside the backward"
+        + (f"; all that other ranks cost a step is {trimmed(cost)} ms" if cost is not None and cost > 0 else ""),
         next=_fewer_bytes(found),
     )
 
@@ -200,7 +201,7 @@ def _of_batch(found: Found, term: Term) -> Verdict:
     return Verdict(
         kind="batch-bound",
         says=f"{found.last.config.batch_size} a rank is too little work: {term.lost:.0%} of the ideal is lost to the smaller batch",
-        why=f"a step of one rank with that share takes {about(term.ms)} ms more than its part of the whole batch",
+        why=f"a step of one rank with that share takes {trimmed(term.ms)} ms more than its part of the whole batch",
     )
 
 
