@@ -22,17 +22,16 @@ OFTEN_WRONG = 0.05
 """Among arms that are alike one may be called faster than another in this fraction of jobs."""
 
 FAR_BEHIND = 1.5
-"""An arm that the best is so many times as fast as in every round that both have is none of the fastest, also where these are too few."""
+"""An arm that the best beats by this factor in every round that both have is no rival, even if there are too few for an interval."""
 
 
 @dataclass(frozen=True)
 class Fastest:
     """The ``best`` of the arms that were compared, and those that cannot be told from it.
 
-    ``ratio`` is how many times as fast it is as ``than``: the first arm or, where that is among the fastest, the next; the one
-    that is furthest behind where none can be told from the best. Which arm is the best is known from the same rounds: of many that
-    are alike one always looks good. So its interval holds for every pair of the arms at once (Bonferroni), and is the wider the more
-    there are.
+    ``ratio`` is how many times as fast it is as ``than``: the first arm of the job if that is clearly slower, else the closest of
+    the clearly slower ones; if there is none, the arm that may be furthest behind. The rounds that choose the best also time it, and
+    of many equal arms one always looks good: so the interval holds for all pairs of arms at once (Bonferroni).
     """
 
     best: Record

@@ -21,10 +21,10 @@ def exchange_ms(rounds: Sequence[Round]) -> float:
 
 
 def late_data_ms(rounds: Sequence[Round]) -> float | None:
-    """Mean over ranks and steps of the wait for others that is a wait for the latest rank's data; None without rounds.
+    """Mean over ranks and steps of the wait for a rank whose data came late; None without rounds.
 
-    The latest rank of a step is the one that waits least. Another rank waits longer than it by so much, and no more of
-    that is charged to data than the latest rank waited longer for its own.
+    The late rank of a step is the one that waits least for others. What another rank waits longer than that counts as
+    late data, but no more of it than the late rank waited longer for its own data.
     """
     return _mean([waits_of(timed).late_data_ms for timed in rounds], rounds)
 
@@ -37,7 +37,7 @@ def thinned(timed: Round, every: int) -> Round:
 
 
 def waits_of(timed: Round) -> Waits:
-    """Of all steps. A record that was thinned without them has sums that tell how long its waits are, and steps that tell of what."""
+    """Means over all steps. Of a round thinned without them, sums tell how long ranks waited, and the kept steps what for."""
     if timed.waits:
         return timed.waits
     traces = timed.traces

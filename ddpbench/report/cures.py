@@ -58,7 +58,7 @@ def _line(name: str, said: Sequence[str], page: Page) -> list[Text]:
 
 
 def use(job: Job, page: Page) -> Iterator[Text]:
-    """Nothing where nothing was predicted, or what was could be tried, and was not."""
+    """What to run from now on; nothing without a prediction, or until one that can be is tried."""
     found, real = outcomes(job), diagnosed(job)
     if not found or real is None:
         return

@@ -215,7 +215,7 @@ def _measuring(record: Record) -> Iterator[Item]:
 def _rounds(records: Sequence[Record]) -> str:
     """``5 rounds of 20 steps``; where some are missing ``3 of 5 rounds of 20 steps``, and of arms with more or fewer ``2 to 3 of 5``.
 
-    Of rounds of different lengths without these, and of whole trainings that they have them.
+    Steps are left out where rounds differ in length; where whole trainings do, that is said.
     """
     asked, done = [record.config.rounds for record in records], [len(record.rounds) for record in records]
     rounds = f"{_span(asked)} round{'s' * (max(asked) != 1)}"

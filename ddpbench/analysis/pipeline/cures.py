@@ -54,9 +54,9 @@ OF_KIND: dict[str, tuple[Offer, ...]] = {
 
 
 def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
-    """Those that apply: the ones for the verdict's own cause, then the others, of which the one that promises most comes first.
+    """Those that apply: first for the verdict's own cause, then the others by their predicted gain, the greatest first.
 
-    Without those of which no gain is predicted, and that one knows of.
+    Where that is below ``WORTH_IT`` a cure is left out, unless in ``NEVER_LEFT_OUT``.
     """
     fed, weigh = FedRun(run, case, supply(case)), gains(case, run)
 

@@ -48,7 +48,7 @@ def decodes_on_device(record: Record) -> bool:
 
 
 def _crowded(given: Supply) -> bool:
-    """Whether an image takes longer by training and loading at once than by the slower of the two alone, and by how much that matters."""
+    """Whether sharing the device costs an image more time than the loader, alone, takes longer than the training."""
     alone_s, device_s, given_s = (1 / (rate or inf) for rate in (given.loader_rate, given.device_rate, given.given_rate))
     return given_s - alone_s > alone_s - device_s
 

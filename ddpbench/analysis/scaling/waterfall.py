@@ -48,7 +48,7 @@ class Term:
     of_rounds_ms: Sequence[float]  # the same a round, in their order
 
     def exceeds(self, other: Term) -> bool:
-        """Whether this loss is the greater one, beyond what the rounds leave open: told by both in each, for some share a measurement."""
+        """Whether this loss is surely the greater: by the difference in each round, as two may share a measurement. True of few rounds."""
         more_ms = [ours - theirs for ours, theirs in zip(self.of_rounds_ms, other.of_rounds_ms, strict=True)]
         return len(more_ms) < LEAST_FOR_AN_INTERVAL or steady_interval(more_ms).low > 0
 

@@ -22,9 +22,9 @@ class Course:
 
 
 def run(setting: Setting, steps: int, chance: Random) -> Course:
-    """The course of so many steps, those left out that live on what was made before the first.
+    """The course of so many steps, counted once the batches that were made ahead of the first are used up.
 
-    Where they last too short for the cores to do the work in them, or for the storage to give the files, they last as long as that takes.
+    A step lasts at least as long as the cores need for its work, and the storage for its files.
     """
     free = _with_free_cores(setting, steps, chance)
     least = max(shortest_by_cores(setting), setting.storage)
