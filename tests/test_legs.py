@@ -17,7 +17,7 @@ from records import trace
 from test_files import no_room
 from training import config, session, world_of_one
 
-from ddpbench.experiments.legs import Course, Legs
+from ddpbench.experiments.legs import LegHooks, Legs
 from ddpbench.experiments.shelf import BEGINNING, Shelf, Stand
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.record import Record, load
@@ -168,7 +168,7 @@ def test_a_file_that_is_not_whole_is_as_if_it_were_not_there(tmp_path: Path) -> 
 def test_a_full_disk_is_said_once_and_the_training_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     world, told = world_of_one(), list[str]()
     shelf = Shelf(tmp_path / "sweep.json", "now", rank=0)
-    legs = Legs(0, 3, shelf, world, Pulse(60.0), Course(lambda: True, lambda next_s: None, told.append))
+    legs = Legs(0, 3, shelf, world, Pulse(60.0), LegHooks(lambda: True, lambda next_s: None, told.append))
     live = session(world, config())
     warm_up_again(live)
     with no_room():

@@ -27,7 +27,7 @@ class OutOfTime(Exception):
 
 
 @dataclass
-class Course:
+class LegHooks:
     """What legs have to do with the command that they are part of.
 
     ``in_time`` is whether one more ends in time, asked on all ranks alike; ``ended`` hears how many seconds the next will take if
@@ -48,7 +48,7 @@ class Legs:
     shelf: Shelf
     world: World
     pulse: Pulse
-    course: Course
+    hooks: LegHooks
     _epoch_s: float | None = field(default=None, init=False)  # what one took in the last leg
     _laid_down: int = field(default=0, init=False)  # epochs that all ranks can go on from
 
@@ -67,9 +67,9 @@ class Legs:
         traces, done = list(stand.traces), stand.epochs
         self._laid_down = done
         if done:
-            self.course.tell(f"goes on after epoch {done} of {self.epochs}")
+            self.hooks.tell(f"goes on after epoch {done} of {self.epochs}")
         while done < self.epochs:
-            if done > stand.epochs and not self.course.in_time():
+            if done > stand.epochs and not self.hooks.in_time():
                 self._break_off(done)
             at_once = min(self.epochs - done, self._epochs_a_leg)
             self._tell(done, at_once)
@@ -78,7 +78,7 @@ class Legs:
             done += at_once
             self._lay_down(turn, Stand(done, session.parked(), self.world.device.random_state(), traces))
             self._epoch_s = self.world.most(perf_counter() - begin) / at_once
-            self.course.ended(self._epoch_s * self._epochs_a_leg)
+            self.hooks.ended(self._epoch_s * self._epochs_a_leg)
         return joined(traces)
 
     def clear(self, turn: int) -> None:
@@ -93,7 +93,7 @@ class Legs:
     def _tell(self, done: int, at_once: int) -> None:
         if self._epoch_s is None or at_once * self._epoch_s > WORTH_TELLING_S:
             which = f"epoch {done + 1}" if at_once == 1 else f"epochs {done + 1} to {done + at_once}"
-            self.course.tell(f"{which} of {self.epochs}")
+            self.hooks.tell(f"{which} of {self.epochs}")
 
     def _lay_down(self, turn: int, stand: Stand) -> None:
         """Keeps what all ranks have. A disk that takes no more must not end the training: it is said once."""

@@ -11,7 +11,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.ground import Ground
-from ddpbench.experiments.legs import Course, Legs
+from ddpbench.experiments.legs import LegHooks, Legs
 from ddpbench.experiments.recipe import Recipe
 from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.telling import labels_of, named
@@ -51,12 +51,12 @@ def legs_of(request: Request, ground: Ground, shelf: Shelf, allowance: Allowance
     config = ground.configs[index]
     if not (config.fresh and config.epochs):
         return None
-    course = Course(
+    hooks = LegHooks(
         in_time=partial(allowance.has, index),
         ended=partial(allowance.pace.leg_ended, index),
         tell=lambda text: ground.progress.stage(named(request, ground.configs, index, text)),
     )
-    return Legs(index, config.epochs, shelf, ground.world.on(config.device), ground.pulse, course)
+    return Legs(index, config.epochs, shelf, ground.world.on(config.device), ground.pulse, hooks)
 
 
 def trace_file(request: Request, world: World, index: int) -> Path | None:
