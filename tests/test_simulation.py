@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.simulation.course import Course, run
+from ddpbench.analysis.simulation.course import Simulated, run
 from ddpbench.analysis.simulation.setting import Setting
 
 STEPS = 1000
@@ -28,7 +28,7 @@ def log_normal(mean: float, variation: float, number: int = 4000, seed: int = 0)
     return [scale * span for span in spans]
 
 
-def course(setting: Setting, steps: int = STEPS, seed: int = 1) -> Course:
+def course(setting: Setting, steps: int = STEPS, seed: int = 1) -> Simulated:
     return run(setting, steps, Random(seed))
 
 
@@ -82,13 +82,13 @@ def test_more_workers_and_more_prefetch_never_cost_where_there_are_cores() -> No
 def test_no_step_is_shorter_than_its_work_on_the_cores() -> None:
     """Four ranks a node with 0.5 s of work each, on 8 cores: 0.25 s, whatever the workers could do."""
     crowded = replace(EVEN, ranks=8, ranks_a_node=4, workers=16, cores=8.0, work=0.5)
-    assert course(crowded) == Course(pytest.approx(0.25), pytest.approx(0.6))
+    assert course(crowded) == Simulated(pytest.approx(0.25), pytest.approx(0.6))
     assert course(replace(crowded, cores=64.0)).step == pytest.approx(0.1, rel=0.01)
 
 
 def test_no_step_is_shorter_than_its_files_take_to_come_from_the_storage() -> None:
     plenty = replace(EVEN, workers=16, storage=0.25)
-    assert course(plenty) == Course(pytest.approx(0.25), pytest.approx(0.6))
+    assert course(plenty) == Simulated(pytest.approx(0.25), pytest.approx(0.6))
     assert course(replace(plenty, storage=0.05)).step == pytest.approx(0.1, rel=0.01)
 
 

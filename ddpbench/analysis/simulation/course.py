@@ -14,21 +14,21 @@ from ddpbench.analysis.simulation.setting import Setting
 
 
 @dataclass(frozen=True)
-class Course:
+class Simulated:
     """The mean of a step in seconds, and the share of it in which no rank can go on for want of a batch."""
 
     step: float
     waiting: float
 
 
-def run(setting: Setting, steps: int, chance: Random) -> Course:
+def run(setting: Setting, steps: int, chance: Random) -> Simulated:
     """The course of so many steps, counted once the batches that were made ahead of the first are used up.
 
     A step lasts at least as long as the cores need for its work, and the storage for its files.
     """
     free = _with_free_cores(setting, steps, chance)
     least = max(shortest_by_cores(setting), setting.storage)
-    return free if free.step >= least else Course(least, max(0.0, 1 - (1 - free.waiting) * free.step / least))
+    return free if free.step >= least else Simulated(least, max(0.0, 1 - (1 - free.waiting) * free.step / least))
 
 
 def shortest_by_cores(setting: Setting) -> float:
@@ -36,7 +36,7 @@ def shortest_by_cores(setting: Setting) -> float:
     return setting.ranks_a_node * setting.work / setting.cores if setting.cores else 0.0
 
 
-def _with_free_cores(setting: Setting, steps: int, chance: Random) -> Course:
+def _with_free_cores(setting: Setting, steps: int, chance: Random) -> Simulated:
     depth = setting.workers * setting.prefetch
     spans = chance.choices(setting.steps, k=steps + depth)
     ready = [_Rank(setting, chance.choices(setting.batches[rank % len(setting.batches)], k=len(spans))) for rank in range(setting.ranks)]
@@ -49,7 +49,7 @@ def _with_free_cores(setting: Setting, steps: int, chance: Random) -> Course:
         start = max(device_free, *[rank.take(number, host_free) for rank in ready])
         waited += start - device_free
         ends = [*ends[1:], start + span]
-    return Course((ends[-1] - began) / steps, waited / (ends[-1] - began))
+    return Simulated((ends[-1] - began) / steps, waited / (ends[-1] - began))
 
 
 class _Rank:

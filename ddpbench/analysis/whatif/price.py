@@ -12,7 +12,7 @@ from math import exp, hypot, log
 from random import Random
 from statistics import NormalDist, fmean, stdev
 
-from ddpbench.analysis.simulation.course import Course, run, shortest_by_cores
+from ddpbench.analysis.simulation.course import Simulated, run, shortest_by_cores
 from ddpbench.analysis.simulation.setting import Setting
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured, error_of
 from ddpbench.analysis.whatif.situation import Situation
@@ -51,8 +51,8 @@ class Price:
     gain: float
     low: float
     high: float
-    before: Course
-    after: Course
+    before: Simulated
+    after: Simulated
     miss: float  # how many times as long as measured a step is by the model, before the change; cores that lose no time to turns
     held_by: str  # the part that is the limit then
     assumed: tuple[Assumption, ...]
@@ -94,7 +94,7 @@ def certain(gained: float) -> float:
     return min(1.0, abs(log(gained)) / MODEL_ERROR)
 
 
-def held_by(setting: Setting, course: Course) -> str:
+def held_by(setting: Setting, course: Simulated) -> str:
     """What the step lasts as long as, within a few percent: one part or, where none alone explains it, batches that come unevenly."""
     parts = {
         "the device": fmean(setting.steps),
@@ -134,5 +134,5 @@ def _most(after: Setting, ratio: float, measured_step_s: float) -> float:
     return ratio * max(1.0, measured_step_s / max(fmean(after.steps), shortest_by_cores(after), after.storage))
 
 
-def _course(setting: Setting, seed: int) -> Course:
+def _course(setting: Setting, seed: int) -> Simulated:
     return run(setting, max(LEAST_STEPS, TAKEN // setting.ranks), Random(seed))
