@@ -9,7 +9,7 @@ import torch
 
 from ddpbench.experiments.cells import Cell, kept_as, request_of
 from ddpbench.experiments.job import carry_out
-from ddpbench.experiments.recipe import Kept
+from ddpbench.experiments.recipe import ContinuedRecipe
 from ddpbench.machine.host import usable_cores
 from ddpbench.machine.say import refuse
 from ddpbench.machine.seat import take_seat
@@ -41,7 +41,7 @@ def crossover(
         refuse(error)
     stem = slug(" ".join(["crossover", family, *(label(side) for side in chosen)]))
     request = request_of(cells(family, chosen, layers), given, output, command)
-    carry_out(request, Kept(kept_as(stem, "crossover"), render_crossover))
+    carry_out(request, ContinuedRecipe(kept_as(stem, "crossover"), render_crossover))
 
 
 def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:

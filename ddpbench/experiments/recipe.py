@@ -71,7 +71,7 @@ class Recipe:
         return records
 
 
-class Kept(Recipe):
-    """Of a job whose every round is a training of its own, in a file that the same command goes on with."""
+class ContinuedRecipe(Recipe):
+    """A job whose every round is a training of its own, in a file that the same command goes on with."""
 
     continued = True

@@ -14,7 +14,7 @@ from ddpbench.experiments.cells import Cell, kept_as, request_of
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.launches import start_launches
 from ddpbench.experiments.protocols import PROTOCOLS
-from ddpbench.experiments.recipe import Kept
+from ddpbench.experiments.recipe import ContinuedRecipe
 from ddpbench.machine.device import Device
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Output
@@ -40,7 +40,7 @@ def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, 
     return start_launches(request) if request.starts_ranks else carry_out(request, recipe)
 
 
-class Reproducing(Kept):
+class Reproducing(ContinuedRecipe):
     """One cell in the situation in which it was published: with the model of an earlier training alive."""
 
     def beside(self, label: str) -> Callable[[Device], object] | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.experiments.cells import kept_as
 from ddpbench.experiments.job import carry_out
-from ddpbench.experiments.recipe import Kept
+from ddpbench.experiments.recipe import ContinuedRecipe
 from ddpbench.record.record import slug
 from ddpbench.record.request import Request
 from ddpbench.report.sweep import render_sweep
@@ -19,7 +19,7 @@ def sweep(request: Request) -> NoReturn:
     axes = " ".join(request.swept) or request.arms[0].precision
     part = f" part {request.share.numbers[0]} of {request.share.of}" if request.share else ""
     stem = slug(f"sweep {request.arms[0].workload} {axes}{part}")
-    carry_out(anew(request), Kept(kept_as(stem, "sweep"), render_sweep))
+    carry_out(anew(request), ContinuedRecipe(kept_as(stem, "sweep"), render_sweep))
 
 
 def anew(request: Request) -> Request:

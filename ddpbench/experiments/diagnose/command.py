@@ -6,7 +6,7 @@ import os
 from typing import NoReturn
 
 from ddpbench.experiments.cells import request_of
-from ddpbench.experiments.diagnose.course import Course
+from ddpbench.experiments.diagnose.recipe import DiagnoseRecipe
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
@@ -41,7 +41,7 @@ def diagnose(request: Request, proving: Proving = PROVING) -> NoReturn:
 
     carry_out(
         request_of(cells, {}, request.output, request.command),
-        Course(open_journal, real.time_limit, [cell.label for cell in cells], proving.verify),
+        DiagnoseRecipe(open_journal, real.time_limit, [cell.label for cell in cells], proving.verify),
     )
 
 

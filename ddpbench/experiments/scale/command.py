@@ -7,7 +7,7 @@ from typing import NoReturn
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
-from ddpbench.experiments.scale.course import Course
+from ddpbench.experiments.scale.recipe import ScaleRecipe
 from ddpbench.experiments.scale.trainings import ladder, refuse_no_ladder, trainings
 from ddpbench.experiments.settle import default_batch
 from ddpbench.machine.say import refuse
@@ -35,5 +35,5 @@ def scale(request: Request, strong: bool) -> NoReturn:
 
     carry_out(
         request_of(cells, {}, request.output, request.command),
-        Course(open_journal, asked.time_limit, asked.rounds, ranks),
+        ScaleRecipe(open_journal, asked.time_limit, asked.rounds, ranks),
     )

@@ -1,4 +1,4 @@
-"""The course of a diagnosis: what is measured before the trainings and after them, in the time that there is."""
+"""The recipe of a diagnosis: what is measured before the trainings and after them, in the time that there is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_AFTER = 0.3
 """The share of the time that is kept free for what comes after the trainings, at most."""
 
 
-class Course(Recipe):
+class DiagnoseRecipe(Recipe):
     """One diagnosis on one rank. ``labels`` are those of its trainings, in the order of the arms.
 
     Where it is to ``verify`` what it predicts, ``limit_s`` is shared with that.

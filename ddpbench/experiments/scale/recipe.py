@@ -1,4 +1,4 @@
-"""The course of a scaling job: the links before its trainings, a look at the communication after them, in the time that there is."""
+"""The recipe of a scaling job: the links before its trainings, a look at the communication after them, in the time that there is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INSIDE_S = 6.0
 ONLY_FIRST_STEPS = Brief(0.0, warm_up_s=INSTANT_S)
 
 
-class Course(Recipe):
+class ScaleRecipe(Recipe):
     """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms.
 
     Each is to have ``rounds``.
