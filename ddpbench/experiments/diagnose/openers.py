@@ -27,7 +27,7 @@ class Openers:
 
     def __init__(self) -> None:
         self._turns = count(1)
-        self._kept: Kept | None = None
+        self._replayed: SharedHostLoader | None = None
 
     def of(self, label: str) -> Opener:
         """The opener of a training by its label."""
@@ -39,13 +39,13 @@ class Openers:
 
     def keep(self, host: HostLoader, device: torch.device, batches: int) -> None:
         """The next so many batches of ``host`` are those that are replayed, in every turn the same."""
-        self._kept = Kept(Replay(host, device, batches))
+        self._replayed = SharedHostLoader(Replay(host, device, batches))
 
     def close(self) -> None:
         """Nothing is opened any more."""
-        if self._kept:
-            self._kept.let_go()
-            self._kept = None
+        if self._replayed:
+            self._replayed.let_go()
+            self._replayed = None
 
     def _real(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
         return open_loader(self.elsewhere(config), dataset, classes, rank, world_size, device)
@@ -60,11 +60,11 @@ class Openers:
         return Beside(resident, other, _on_a_stream_of_its_own(other, device))
 
     def _replay(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
-        assert self._kept is not None, "no turn is laid out where nothing was kept"
-        return Delivered(self._kept, device)
+        assert self._replayed is not None, "no turn is laid out where nothing was kept"
+        return Delivered(self._replayed, device)
 
 
-class Kept:
+class SharedHostLoader:
     """Batches in host memory that several sessions are given, one after the other; what each has of them on the device is its own."""
 
     def __init__(self, host: HostLoader) -> None:
