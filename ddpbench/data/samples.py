@@ -30,7 +30,7 @@ ArrayView = Callable[[npt.NDArray[Any]], Tensor]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SampleRecipe:
     """What the loader of that name does to a sample.
 
     ``of_tree`` is asked with the size of a sample and whether to augment it, ``of_memory`` with the data set before them.
@@ -112,7 +112,7 @@ class Collate:
         return HostBatch(images, labels, self._watch.sheet())
 
 
-def read_samples(recipe: Recipe, config: Config, dataset: str, watch: Stopwatch) -> tuple[TreeSamples | ArraySamples, Data]:
+def read_samples(recipe: SampleRecipe, config: Config, dataset: str, watch: Stopwatch) -> tuple[TreeSamples | ArraySamples, Data]:
     """The training samples that ``config`` asks for, and which data they are."""
     if dataset != "imagenet":
         arrays = sets.train(dataset, config.data_dir)

@@ -16,7 +16,7 @@ from ddpbench.data.augment import FRAME
 from ddpbench.data.boxes import shorter_edge
 from ddpbench.data.images import decode
 from ddpbench.data.pixels import NORMALISATION, in_layout
-from ddpbench.data.samples import ArrayView, Recipe
+from ddpbench.data.samples import ArrayView, SampleRecipe
 from ddpbench.data.sets import FILE_SETS
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
@@ -76,4 +76,4 @@ def _normalised(dataset: str, *steps: Any) -> Callable[[Any], Tensor]:
     return composed
 
 
-STOCK = Recipe("torch", StockView, array_view)
+STOCK = SampleRecipe("torch", StockView, array_view)

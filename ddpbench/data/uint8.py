@@ -18,7 +18,7 @@ from ddpbench.data.boxes import Box, middle_box, random_box
 from ddpbench.data.images import in_rgb, opened
 from ddpbench.data.jpeg import decoder, is_jpeg, size_of
 from ddpbench.data.pixels import finisher
-from ddpbench.data.samples import ArrayView, Recipe
+from ddpbench.data.samples import ArrayView, SampleRecipe
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
 from ddpbench.record.config import Config
@@ -96,4 +96,4 @@ class CropAndFlipBytes:
         return self._transform(torch.from_numpy(image).permute(2, 0, 1)).permute(1, 2, 0)
 
 
-BYTEWISE = Recipe("torch-uint8", ByteView, array_view)
+BYTEWISE = SampleRecipe("torch-uint8", ByteView, array_view)

@@ -19,7 +19,7 @@ from ddpbench.data.inherited import leave_garbage_to_the_parent
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.plan import ShardPlan
-from ddpbench.data.samples import ArraySamples, Collate, Recipe, TreeSamples, read_samples
+from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSamples, read_samples
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.config import Config
@@ -35,7 +35,14 @@ leave_garbage_to_the_parent()
 
 
 def open_workers(
-    recipe: Recipe, finish: Finish, config: Config, dataset: str, rank: int, world_size: int, device: torch.device, first_batch: int = 0
+    recipe: SampleRecipe,
+    finish: Finish,
+    config: Config,
+    dataset: str,
+    rank: int,
+    world_size: int,
+    device: torch.device,
+    first_batch: int = 0,
 ) -> Workers:
     """Samples as ``recipe`` has them; what it leaves to do is ``finish``.
 
