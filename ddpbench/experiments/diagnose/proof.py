@@ -60,40 +60,40 @@ def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool
     cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
     there_s = left_s - world.most(pace.spent_s)
     for number in range(len(cures), 0, -1):
-        turns = laid_out(scene, cures[:number], there_s, round_s, warm_up_s)
-        if takes_s(turns) <= there_s:
-            take_turns(scene, turns, pace, left_s)
+        contenders = laid_out(scene, cures[:number], there_s, round_s, warm_up_s)
+        if takes_s(contenders) <= there_s:
+            take_turns(scene, contenders, pace, left_s)
             return True
     return not cures
 
 
 @dataclass(frozen=True)
-class Turns:
-    """What takes turns."""
+class Contender:
+    """A setting that takes turns with others: the present one, or a cure."""
 
     label: str
     config: Config
     brief: Brief
 
 
-def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s: float, warm_up_s: float) -> list[Turns]:
+def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s: float, warm_up_s: float) -> list[Contender]:
     """The present setting, then the cures, in ``there_s``."""
     longest_s = SHARE_OF_A_ROUND * there_s / (LEAST_FOR_AN_INTERVAL * (1 + len(cures)))
     usual = Brief(round_s, warm_up_s, 0.0, longest_s, LEAST_FOR_AN_INTERVAL, first_s=ENTERING_S + warm_up_s + round_s)
     present = msgspec.structs.replace(scene.config, rounds=ROUNDS)
-    found = [Turns(AGAIN, present, scene.paced(usual, present))]
+    contenders = [Contender(AGAIN, present, scene.paced(usual, present))]
     for cure in cures:
         config = msgspec.structs.replace(present, **fields_of(cure.change))
         batches = (present.batch_size or 1) / (config.batch_size or 1)  # as many as of the present setting have as many images
         paced = scene.paced(replace(usual, on_trial=True), config, batches * (cure.gain or 1.0))
-        found.append(Turns(TRIED + cure.change.words, config, paced))
-    return found
+        contenders.append(Contender(TRIED + cure.change.words, config, paced))
+    return contenders
 
 
-def takes_s(turns: Sequence[Turns]) -> float:
+def takes_s(contenders: Sequence[Contender]) -> float:
     """What the rounds that are needed take, about: in ABBA order every second turn goes on with the arm of the one before."""
-    present = turns[0].brief
-    return sum(each.brief.needed * each.brief.first_s for each in turns) - (present.needed - 1) * (present.first_s - present.round_s)
+    present = contenders[0].brief
+    return sum(each.brief.needed * each.brief.first_s for each in contenders) - (present.needed - 1) * (present.first_s - present.round_s)
 
 
 def foretold(journal: Journal) -> list[Prediction]:
@@ -127,17 +127,18 @@ def predictions_of(job: Job) -> list[Prediction]:
     return [predicted(case, run, cure.change) for cure in cures if cure.change is not None]
 
 
-def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -> None:
+def take_turns(scene: Scene, contenders: Sequence[Contender], pace: Pace, end_s: float) -> None:
     """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``pace``. A cure that fails is told so."""
-    ground, briefs = scene.ground, [each.brief for each in turns]
+    ground, briefs = scene.ground, [each.brief for each in contenders]
     world, journal = ground.world, ground.journal
     opener = opened_by_all(checked(scene.openers.of(REAL)), world)
-    first = journal.enter(records_of(turns, scene, journal.job.records[0].asked or scene.config)) if journal else 0
+    first = journal.enter(records_of(contenders, scene, journal.job.records[0].asked or scene.config)) if journal else 0
     allowance = Allowance(end_s, pace, world, briefs)
     arms = [
-        Arm(each.config, world.on(each.config.device), ground.pulse, Terms(len(turns), opener=opener, brief=each.brief)) for each in turns
+        Arm(each.config, world.on(each.config.device), ground.pulse, Terms(len(contenders), opener=opener, brief=each.brief))
+        for each in contenders
     ]
-    tried = ", ".join(each.label.removeprefix(TRIED) for each in turns[1:])
+    tried = ", ".join(each.label.removeprefix(TRIED) for each in contenders[1:])
     ground.begin("trying cures", f"trying {tried}, {time_left(end_s - pace.spent_s)}")
     pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs)})
     for index, measured in interleave(arms, allowance.has):
@@ -145,7 +146,7 @@ def take_turns(scene: Scene, turns: Sequence[Turns], pace: Pace, end_s: float) -
         if journal is None or measured is None:
             continue
         text = note(journal, first + index, arms[index], measured, journal.job.records[0].ceilings)
-        ground.progress.stage(f"{turns[index].label}: {text}")
+        ground.progress.stage(f"{contenders[index].label}: {text}")
     for arm in arms:
         arm.leave()
 
@@ -160,7 +161,7 @@ def checked(opener: Opener) -> Opener:
     return opened
 
 
-def records_of(turns: Sequence[Turns], scene: Scene, asked: Config) -> list[Record]:
+def records_of(contenders: Sequence[Contender], scene: Scene, asked: Config) -> list[Record]:
     """One an arm, before it begins."""
     world = scene.ground.world
-    return [new_record(asked, each.config, world.on(each.config.device), each.label) for each in turns]
+    return [new_record(asked, each.config, world.on(each.config.device), each.label) for each in contenders]
