@@ -25,7 +25,7 @@ from ddpbench.machine.device import open_device
 from ddpbench.machine.infiniband import active_devices
 from ddpbench.machine.nccl_log import Channel, cards, channels, nccl_log
 from ddpbench.machine.seat import Seat
-from ddpbench.machine.transport import Told, ask, gloo_ways
+from ddpbench.machine.transport import Fabric, ask, gloo_ways
 from ddpbench.machine.world import World
 from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.record import Record
@@ -163,8 +163,8 @@ def world(places: Environment) -> World:
 
 
 def test_a_rank_tells_which_ways_lead_to_another_host() -> None:
-    told = ask(world(records.environment(4, nodes=2)), TWO_NODES)
-    assert told.ways == [P2P, replace(IB, over="RoCE")]
+    seen = ask(world(records.environment(4, nodes=2)), TWO_NODES)
+    assert seen.ways == [P2P, replace(IB, over="RoCE")]
     far = TWO_NODES.replace("3[1]", "4[1]")
     assert ask(world(records.environment(4, nodes=2)), far).ways == [], "ranks of another world"
 
@@ -177,12 +177,12 @@ def test_gloo_goes_over_sockets(ranks: int, nodes: int, across: list[bool]) -> N
 
 
 def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
-    told = Told([NVLINK, IB], ["mlx5_0"])
-    both = with_ways(records.environment(4, nodes=2, transport=[SOCKET]), told)
+    fabric = Fabric([NVLINK, IB], ["mlx5_0"])
+    both = with_ways(records.environment(4, nodes=2, transport=[SOCKET]), fabric)
     assert (both.transport, both.infiniband) == ([NVLINK, IB, SOCKET], ["mlx5_0"])
-    assert with_ways(records.environment(2), told).transport == [NVLINK]
-    assert with_ways(records.environment(1), told).transport == []
-    assert with_ways(records.environment(2, device="Xeon CPU"), told).transport == []
+    assert with_ways(records.environment(2), fabric).transport == [NVLINK]
+    assert with_ways(records.environment(1), fabric).transport == []
+    assert with_ways(records.environment(2, device="Xeon CPU"), fabric).transport == []
 
 
 def test_a_record_from_before_says_nothing_of_it() -> None:

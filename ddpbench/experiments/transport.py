@@ -12,7 +12,7 @@ from ddpbench.experiments.journal import Journal
 from ddpbench.machine.nccl_log import nccl_log
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import print_note
-from ddpbench.machine.transport import Told, ask, in_order
+from ddpbench.machine.transport import Fabric, ask, in_order
 from ddpbench.machine.world import World
 from ddpbench.record.environment import Environment
 
@@ -44,9 +44,9 @@ class Travel:
             return
         self._asked.add(arm)
         self._pulse.enter("asking how gradients travel")
-        told = ask(self._world, self._log())
+        fabric = ask(self._world, self._log())
         for record in self._journal.job.records if self._journal else []:
-            record.environment = with_ways(record.environment, told)
+            record.environment = with_ways(record.environment, fabric)
         self._say_what_is_slow()
 
     def _say_what_is_slow(self) -> None:
@@ -55,9 +55,9 @@ class Travel:
             print_note(f"{slow.sentence}; {slow.hint}")
 
 
-def with_ways(environment: Environment, told: Told) -> Environment:
-    """``environment`` with what was told of the ways that its ranks can take."""
+def with_ways(environment: Environment, fabric: Fabric) -> Environment:
+    """``environment`` with the ways of ``fabric`` that its ranks can take."""
     if environment.device_type != "cuda" or environment.world_size == 1:
         return environment
-    ways = {way for way in told.ways if environment.nodes > 1 or not way.across}
-    return msgspec.structs.replace(environment, transport=in_order(ways | {*environment.transport}), infiniband=told.infiniband)
+    ways = {way for way in fabric.ways if environment.nodes > 1 or not way.across}
+    return msgspec.structs.replace(environment, transport=in_order(ways | {*environment.transport}), infiniband=fabric.infiniband)

@@ -13,11 +13,11 @@ from ddpbench.machine.world import World
 from ddpbench.record.environment import RankPlace, Transport
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What one rank knows, or what all of them know together."""
+class Fabric(msgspec.Struct, frozen=True):
+    """What connects the ranks, as one of them sees it, or all together."""
 
     ways: list[Transport]
-    infiniband: list[str]
+    infiniband: list[str]  # devices
 
 
 def gloo_ways(places: Sequence[RankPlace]) -> list[Transport]:
@@ -33,15 +33,15 @@ def nccl_ways(log: str, places: Sequence[RankPlace]) -> list[Transport]:
     return in_order({_way(channel, places, spoken) for channel in channels(log) if max(channel.source, channel.target) < len(places)})
 
 
-def ask(world: World, log: str) -> Told:
-    """What all ranks know, on rank 0; nothing on the others. ``log`` is NCCL's on this rank.
+def ask(world: World, log: str) -> Fabric:
+    """What all ranks see, on rank 0; nothing on the others. ``log`` is NCCL's on this rank.
 
     InfiniBand is there where every node has it, and called by its name on the first.
     """
-    own = Told(nccl_ways(log, world.places), active_devices())
-    told = world.gather(own)
-    everywhere = told and all(each.infiniband for each in told)
-    return Told(in_order({way for each in told for way in each.ways}), told[0].infiniband if everywhere else [])
+    own = Fabric(nccl_ways(log, world.places), active_devices())
+    seen = world.gather(own)
+    everywhere = seen and all(each.infiniband for each in seen)
+    return Fabric(in_order({way for each in seen for way in each.ways}), seen[0].infiniband if everywhere else [])
 
 
 def in_order(ways: set[Transport]) -> list[Transport]:
