@@ -17,10 +17,9 @@ from ddpbench.record.catalogue import ENGINES, precision
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
-from ddpbench.record.request import Output, Request
+from ddpbench.record.request import OUR_TORCHRUN, Output, Request
 from ddpbench.workloads import catalogue as workloads
 
-OUR_TORCHRUN = "ddpbench.experiments.torchrun"
 LAUNCHERS = {
     "torchrun": "torchrun",
     "torch.distributed.run": "torchrun",

@@ -17,18 +17,16 @@ from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.relay import Relay
 from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
 from ddpbench.experiments.targets import check_targets
-from ddpbench.machine.fingerprint import gpu_names
+from ddpbench.machine.nvml import gpu_names
 from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, outcome_in, refuse
 from ddpbench.machine.seat import take_seat
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.record import load
-from ddpbench.record.request import Request
+from ddpbench.record.request import OUR_TORCHRUN, Request
 
 HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
-
-TORCHRUN = "ddpbench.experiments.torchrun"
 
 
 def start_launches(request: Request) -> int:
@@ -72,7 +70,7 @@ def child_command(request: Request) -> list[str]:
     served = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
     words = without(request.command[request.command.index("ddpbench") + 1 :], served)
     if request.output.gpus:
-        torchrun = ["-m", TORCHRUN, "--standalone", f"--nproc_per_node={request.output.gpus}"]
+        torchrun = ["-m", OUR_TORCHRUN, "--standalone", f"--nproc_per_node={request.output.gpus}"]
         return [sys.executable, *torchrun, "-m", "ddpbench", *words]
     return [sys.executable, "-m", "ddpbench", *words]
 
@@ -96,7 +94,7 @@ def start(request: Request, relay: Relay, stdout: TextIO | None = None) -> Outco
     command, variables = child_command(request), dict(os.environ)
     if began_s := process_began_s(os.getpid()):
         variables[BEGAN_VARIABLE] = str(began_s)
-    if TORCHRUN in command:
+    if OUR_TORCHRUN in command:
         print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
         variables.setdefault("PET_SIGNALS_TO_HANDLE", HANDED_ON)

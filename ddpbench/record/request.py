@@ -12,6 +12,9 @@ from ddpbench.record.share import Share
 
 OUTPUT = "Output"
 
+OUR_TORCHRUN = "ddpbench.experiments.torchrun"
+"""The module that --gpus starts ranks with: by its name in the command of their parent they know what a person typed."""
+
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """The flags that change nothing in an arm: how it is started and where results go."""
