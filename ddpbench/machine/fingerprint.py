@@ -9,8 +9,7 @@ from importlib import metadata
 
 from ddpbench import __version__
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, speed_variables, usable_cores
-from ddpbench.machine.nvml import driver_version
-from ddpbench.machine.nvml import gpu_names as gpu_names  # launches asks for it here
+from ddpbench.machine.nvml import driver_version, gpu_names
 from ddpbench.record.environment import Environment, RankPlace, Software, Transport
 from ddpbench.record.loaders import DALI
 
