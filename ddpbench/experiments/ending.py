@@ -70,7 +70,7 @@ class Ending:
         """Every quarter of a second: tell the others where this rank is, and leave when the launcher is gone."""
         if self._world.seat.launched and os.getppid() != self._launcher:
             here = self._world.place.host
-            self._way_out.end(Interrupted("launcher", Exit.FAILED, f"the launcher on {here} ended without a word"))
+            self._way_out.end(Interrupted(f"the launcher on {here} ended without a word", Exit.FAILED))
         try:
             self._board.beat(mark)
             self._way_out.record_path = self._way_out.record_path or self._board.read("record")

@@ -87,7 +87,7 @@ def _print(lines: str) -> None:
 def interrupted(received: signal.Signals, how_far: str) -> Interrupted:
     """The error of a run that ``received`` ended: 130 for a Ctrl-C, 143 for any other signal."""
     code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
-    return Interrupted(received.name, code, f"interrupted by {received.name}{how_far}")
+    return Interrupted(f"interrupted by {received.name}{how_far}", code)
 
 
 class Outcome(msgspec.Struct, frozen=True):

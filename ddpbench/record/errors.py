@@ -90,7 +90,6 @@ class Interrupted(BenchError):
 
     status: Status = "interrupted"
 
-    def __init__(self, signal_name: str, exit_code: int, message: str) -> None:
+    def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.signal_name = signal_name
         self.exit_code = exit_code
