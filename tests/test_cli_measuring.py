@@ -18,7 +18,7 @@ from ddpbench.cli.program import program
 from ddpbench.cli.sides import Sides
 from ddpbench.cli.words import as_typed
 from ddpbench.record.config import Config
-from ddpbench.record.request import Output, Proving, Request
+from ddpbench.record.request import Output, Proving, Racing, Request
 
 ROOT = Path(__file__).parent.parent
 
@@ -153,17 +153,19 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
     threads = "disc-mlp --device cpu --threads 1,2"
     assert main(["crossover", "disc-mlp"]) == main(["crossover", *flagged.split()]) == main(["crossover", *threads.split()]) == 0
     assert handed == [
-        ("disc-mlp", [], [], range(2, 13), {}, Output(), as_typed(["crossover", "disc-mlp"])),
+        (Racing(family="disc-mlp", layers=range(2, 13)), {}, Output(), as_typed(["crossover", "disc-mlp"])),
         (
-            "disc-mlp",
-            ["cuda", "cpu"],
-            [8],
-            range(6, 13),
+            Racing(family="disc-mlp", layers=range(6, 13), devices=["cuda", "cpu"], threads=[8]),
             {"rounds": 2, "hang_timeout": 30.0},
             Output(output_dir="there", force=True, verbose=True),
             as_typed(["crossover", *flagged.split()]),
         ),
-        ("disc-mlp", ["cpu"], [1, 2], range(2, 13), {}, Output(), as_typed(["crossover", *threads.split()])),
+        (
+            Racing(family="disc-mlp", layers=range(2, 13), devices=["cpu"], threads=[1, 2]),
+            {},
+            Output(),
+            as_typed(["crossover", *threads.split()]),
+        ),
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 from ddpbench.cli.measuring import AMP, crossover, reproduce, run, sweep
 from ddpbench.cli.options import Option, options
 from ddpbench.cli.program import program
-from ddpbench.cli.sides import race
+from ddpbench.cli.sides import racing
 from ddpbench.cli.words import request
 from ddpbench.record.catalogue import ALIASES, ENGINES, PRECISIONS
 from ddpbench.record.config import TRAINING, Config
@@ -94,7 +94,7 @@ def test_every_command_that_is_offered_can_be_given(words: list[str]) -> None:
     if name == reproduce.name:
         assert context.params["name"] in (None, *names())
     if name == crossover.name:
-        assert race(context.params["family"], context.params).layers
+        assert racing(context.params["family"], context.params).layers
 
 
 def test_the_files_it_names_are_there() -> None:

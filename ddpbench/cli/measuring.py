@@ -13,7 +13,7 @@ from ddpbench.cli import words
 from ddpbench.cli.flags import all_but, helped, only, takes
 from ddpbench.cli.options import Option, options, values_given
 from ddpbench.cli.parts import part_of
-from ddpbench.cli.sides import Sides, race
+from ddpbench.cli.sides import Sides, racing
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import Exit, UsageError
 from ddpbench.record.names import lookup
@@ -174,11 +174,11 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
 
     The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
     """
-    asked = race(family, {"layers": layers, "device": device, "threads": threads})
+    asked = racing(family, {"layers": layers, "device": device, "threads": threads})
     settings, output, typed = values_given(Config, given), words.output(given), words.as_typed(context.obj)
     from ddpbench.experiments.crossover import crossover as carry_out
 
-    return carry_out(family, asked.devices, asked.threads, asked.layers, settings, output, typed)
+    return carry_out(asked, settings, output, typed)
 
 
 def started(request: Request) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +13,7 @@ from ddpbench.record.config import MEASURING, RANKS, TRAINING, Positive
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.names import did_you_mean
+from ddpbench.record.request import Racing
 from ddpbench.workloads.families import FAMILIES
 
 BY_LAYERS = "-{layers}"
@@ -38,16 +38,7 @@ class Sides(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-@dataclass(frozen=True)
-class Race:
-    """A crossover as it was asked for; what was not is empty."""
-
-    devices: list[str]
-    threads: list[int]
-    layers: range
-
-
-def race(family: str, given: Mapping[str, Any]) -> Race:
+def racing(family: str, given: Mapping[str, Any]) -> Racing:
     """What the words ask for; ``given`` holds the text of every flag of Sides that was given.
 
     Raises UsageError for an unknown family, a value out of range, and models that the family does not have.
@@ -57,7 +48,12 @@ def race(family: str, given: Mapping[str, Any]) -> Race:
         raise UsageError(f"unknown family '{family}'", did_you_mean(family, CROSSED) or f"it is {known}: models that differ in size alone")
     asked = {option.field.name: option.values(text) for option, text in given_options(Sides, given)}
     [layers] = asked.get("layers", [None])
-    return Race(asked.get("device", []), asked.get("threads", []), _between(layers, CROSSED[family]) if layers else CROSSED[family])
+    return Racing(
+        family=family,
+        layers=_between(layers, CROSSED[family]) if layers else CROSSED[family],
+        devices=asked.get("device", []),
+        threads=asked.get("threads", []),
+    )
 
 
 def _between(given: str, allowed: range) -> range:

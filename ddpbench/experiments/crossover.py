@@ -16,7 +16,7 @@ from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import slug
-from ddpbench.record.request import Output
+from ddpbench.record.request import Output, Racing
 from ddpbench.report.crossover import render_crossover
 
 EPOCHS, ROUNDS = 100, 3
@@ -25,22 +25,17 @@ Side = tuple[str, int | None]
 """A device, and where that is the processor the threads that a rank computes with."""
 
 
-def crossover(
-    family: str,
-    devices: Sequence[str],
-    threads: Sequence[int],
-    layers: range,
-    given: Mapping[str, Any],
-    output: Output,
-    command: Sequence[str],
-) -> NoReturn:
-    """Times both sides at every depth of ``layers``, or what the journal lacks of them, and ends the process with the exit code."""
+def crossover(asked: Racing, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> NoReturn:
+    """Times both sides at every depth that is asked for, or what the journal lacks of them, and ends the process with the exit code.
+
+    ``given`` are fields of Config that hold in every cell.
+    """
     try:
-        chosen = sides(devices, threads)
+        chosen = sides(asked.devices, asked.threads)
     except UsageError as error:
         refuse(error)
-    stem = slug(" ".join(["crossover", family, *(label(side) for side in chosen)]))
-    request = request_of(cells(family, chosen, layers), given, output, command)
+    stem = slug(" ".join(["crossover", asked.family, *(label(side) for side in chosen)]))
+    request = request_of(cells(asked.family, chosen, asked.layers), given, output, command)
     carry_out(request, ContinuedRecipe(kept_as(stem, "crossover"), render_crossover))
 
 

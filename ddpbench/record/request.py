@@ -48,6 +48,15 @@ class Laddering(msgspec.Struct, frozen=True, kw_only=True):
     strong: Annotated[bool, Flag(MEASURING, "keep the global batch: -b is one rank's, shared among more", sweep=False)] = False
 
 
+class Racing(msgspec.Struct, frozen=True, kw_only=True):
+    """What only a crossover is asked. Devices and threads that nobody named are empty."""
+
+    family: str  # "disc-mlp"
+    layers: range  # of its models
+    devices: list[str] = []
+    threads: list[int] = []
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One command: its arms in the order they were asked for."""
 
