@@ -15,7 +15,7 @@ from ddpbench.experiments.continued import continued_journal, device_slug
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.journal import Journal, close_records, write_json
 from ddpbench.record.errors import ArmOver, UsageError
-from ddpbench.record.record import Fault, Job, load, save
+from ddpbench.record.record import Ceilings, Fault, Job, load, save
 from ddpbench.record.request import Output, Request
 
 
@@ -70,7 +70,7 @@ def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> Non
     closed = journal.path.read_bytes()
     journal.enter([records.record(label="tried: --workers 8", status="running")])
     journal.drop(0, ArmOver("there is no room for it"))
-    journal.learn(journal.job.records[0], rounds=[])
+    journal.learn_of_arm(0, ceilings=Ceilings(matmul_tflops={"fp32": 1.0}))
     journal.add(0, journal.job.records[1].rounds[0])
     journal.save()
     assert journal.path.read_bytes() == closed

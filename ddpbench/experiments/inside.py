@@ -21,4 +21,4 @@ def look_inside(ground: Ground, arms: Sequence[Arm], index: int) -> None:
     if journal and kernels and (rounds := journal.job.records[index].rounds):
         last = rounds[-1]
         gap = LaunchGap(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
-        journal.learn(journal.job.records[index], launch_gap=gap)
+        journal.learn_of_arm(index, launch_gap=gap)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Unpack
 
 from ddpbench.analysis.history import earlier_runs, repeated
 from ddpbench.analysis.judge import judge_all
+from ddpbench.experiments.learned import OfArm, OfDiagnosis, OfScaling
 from ddpbench.machine.say import print_error, print_note
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, Status
@@ -43,19 +45,30 @@ class Journal:
         if self.unsaved and not before:
             print_note(f"{self.unsaved}; it is tried again after every round")
 
-    def add(self, index: int, measured: Round, **learned: object) -> None:
+    def add(self, index: int, measured: Round, **learned: Unpack[OfArm]) -> None:
         """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
-        if self._sealed:
-            return
-        self.job.records[index].rounds.append(measured)
-        self.learn(self.job.records[index], **learned)
+        if not self._sealed:
+            self.job.records[index].rounds.append(measured)
+        self._learn(self.job.records[index], learned)
 
-    def learn(self, what: Record | Diagnosis | Scaling, **learned: object) -> None:
-        """What is known by now of an arm, or of all of them, on disk at once."""
+    def learn_of_arm(self, index: int, **learned: Unpack[OfArm]) -> None:
+        """What is known by now of arm ``index``, on disk at once."""
+        self._learn(self.job.records[index], learned)
+
+    def learn_of_diagnosis(self, **learned: Unpack[OfDiagnosis]) -> None:
+        """What is known by now beside the arms of a diagnosis, on disk at once."""
+        self._learn(self.job.diagnosis, learned)
+
+    def learn_of_scaling(self, **learned: Unpack[OfScaling]) -> None:
+        """What is known by now beside the arms of a ladder, on disk at once."""
+        self._learn(self.job.scaling, learned)
+
+    def _learn(self, what: Record | Diagnosis | Scaling | None, learned: Mapping[str, object]) -> None:
         if self._sealed:
             return
         for name, value in learned.items():
-            setattr(what, name, value)
+            if value is not None:
+                setattr(what, name, value)
         self.save()
 
     def enter(self, records: Sequence[Record]) -> int:

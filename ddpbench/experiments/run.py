@@ -46,7 +46,7 @@ def loaders_alone(ground: Ground) -> None:
         ground.begin("measuring a loader alone", f"measuring the loader {config.loader} alone")
         told = of_all_ranks(loader_alone(config, ground.world, WINDOW_S), ground.world)
         if ground.journal:
-            ground.journal.learn(ground.journal.job.records[index], alone=told)
+            ground.journal.learn_of_arm(index, alone=told)
 
 
 def look_inside_each(ground: Ground, arms: Sequence[Arm]) -> None:

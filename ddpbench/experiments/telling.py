@@ -33,6 +33,5 @@ def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceil
     if isinstance(measured, ArmOver):
         journal.drop(index, measured)
         return measured.message
-    learned = {"data": arm.data, "attestation": arm.attestation, "preparation": arm.preparation, "ceilings": ceilings}
-    journal.add(index, measured, **{name: value for name, value in learned.items() if value is not None})
+    journal.add(index, measured, data=arm.data, attestation=arm.attestation, preparation=arm.preparation, ceilings=ceilings)
     return f"{about(measured.images_per_s, 4)} {rate(journal.job.records[index])}"

@@ -99,12 +99,11 @@ def takes_s(contenders: Sequence[Contender]) -> float:
 def foretold(journal: Journal) -> list[Prediction]:
     """Every prediction, once it is on record."""
     job = journal.job
-    assert job.diagnosis is not None
     try:
         predictions = predictions_of(job)
     except BenchError:  # the run has no round
         return []
-    journal.learn(job.diagnosis, predictions=predictions)
+    journal.learn_of_diagnosis(predictions=predictions)
     return predictions
 
 

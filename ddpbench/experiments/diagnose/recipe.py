@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from ddpbench.analysis.cures import DIAGNOSIS_S, PROOF_S
 from ddpbench.data.loader import Opener
@@ -21,6 +22,7 @@ from ddpbench.experiments.diagnose.storage import STORAGE
 from ddpbench.experiments.diagnose.surroundings import SURROUNDINGS
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.inside import look_inside
+from ddpbench.experiments.learned import OfDiagnosis
 from ddpbench.experiments.recipe import OpenJournal, Recipe
 from ddpbench.record.diagnosis import DEVICE, REAL
 from ddpbench.record.errors import ArmOver
@@ -116,13 +118,13 @@ class DiagnoseRecipe(Recipe):
         except ArmOver as over:
             self._leave_out({experiment.field: over.message})
         else:
-            if ground.journal and ground.journal.job.diagnosis:
-                ground.journal.learn(ground.journal.job.diagnosis, **{experiment.field: found})
+            if ground.journal:
+                ground.journal.learn_of_diagnosis(**cast(OfDiagnosis, {experiment.field: found}))
 
     def _leave_out(self, why: dict[str, str]) -> None:
         journal = self._scene.ground.journal
         if journal and journal.job.diagnosis:
-            journal.learn(journal.job.diagnosis, left_out={**journal.job.diagnosis.left_out, **why})
+            journal.learn_of_diagnosis(left_out={**journal.job.diagnosis.left_out, **why})
 
     @property
     def _after(self) -> list[Experiment]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.ground import Ground
+from ddpbench.experiments.learned import Finding
 from ddpbench.record.config import Config
 
 ENTERING_S = 2.0
@@ -46,7 +47,7 @@ class Experiment:
     ``why_not`` tells every rank alike why it cannot be here, or nothing. ``measure`` may still raise ArmOver, on every rank.
     """
 
-    field: str  # of a Diagnosis
+    field: Finding
     doing: str  # "measuring the loader alone"
     measure: Callable[[Scene], object]
     takes_s: float  # about, and beside it

@@ -65,8 +65,8 @@ class ScaleRecipe(Recipe):
         self._groups = {ranks: whole.first(ranks).apart() for ranks in sorted({*self._ranks.values()} - {whole.size})}
         ground.begin("measuring the links", "measuring how fast the ranks reduce together")
         reached = bus_ceilings(whole, LINKS_S * min(1.0, self._limit_s / LIMIT_S))
-        if ground.journal and ground.journal.job.scaling:
-            ground.journal.learn(ground.journal.job.scaling, bus=reached)
+        if ground.journal:
+            ground.journal.learn_of_scaling(bus=reached)
         if whole.device.cuda:
             self._take_first_steps(ground)
 
@@ -109,7 +109,7 @@ class ScaleRecipe(Recipe):
             return
         scaling, unmeasured = ground.journal.job.scaling, {record.label for record in ground.journal.job.records if not record.rounds}
         left_out = {**scaling.left_out, **dict.fromkeys(unmeasured, NO_TIME)}
-        ground.journal.learn(scaling, bucket_bytes=self._buckets, waiting_cores=waiting, overlap=overlap, left_out=left_out)
+        ground.journal.learn_of_scaling(bucket_bytes=self._buckets, waiting_cores=waiting, overlap=overlap, left_out=left_out)
 
     def _overlap(self, ground: Ground, arms: Sequence[Arm]) -> Overlap | None:
         """Rank 0's alone."""
