@@ -48,6 +48,11 @@ class DiagnoseRecipe(Recipe):
     Where it is to ``verify`` what it predicts, ``limit_s`` is shared with that.
     """
 
+    _budget: Budget
+    _scene: Scene
+    _after_s: float
+    """From ``before_rounds`` on, which is given the ground that they stand on."""
+
     def __init__(self, open_journal: OpenJournal, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
         super().__init__(open_journal, render_diagnosis)
         self.openers = Openers()
@@ -55,7 +60,6 @@ class DiagnoseRecipe(Recipe):
         self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
         self._proof_s = (limit_s or whole_s) - self._limit_s
         self._share = turns.share_of(self._limit_s)
-        self._after_s = 0.0
 
     def before_rounds(self, ground: Ground) -> None:
         """The machine, while nothing runs, and the loader alone, by whose pace the rounds are laid out."""

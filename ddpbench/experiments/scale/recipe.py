@@ -42,13 +42,17 @@ class ScaleRecipe(Recipe):
 
     even = True
 
+    _budget: Budget
+    _wait: Wait
+    _inside_s: float
+    """From ``before_rounds`` on, which is given the ground that they stand on."""
+
     def __init__(self, open_journal: OpenJournal, limit_s: float | None, rounds: int, ranks: Mapping[str, int]) -> None:
         super().__init__(open_journal, render_scaling)
         self._limit_s, self._rounds, self._ranks = limit_s or LIMIT_S, rounds, ranks
         self._full = rung(max(ranks.values()))
         self._groups: dict[int, World] = {}
         self._buckets: list[int] = []
-        self._inside_s = 0.0
 
     def among(self, label: str, whole: World) -> World:
         """The ranks that take part in the arm of that label, with their process group once there is one."""
