@@ -7,8 +7,8 @@ from functools import partial
 from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import Loader
 from ddpbench.experiments.alone import loader_alone, of_all_ranks
+from ddpbench.experiments.diagnose.briefs import MOST_TO_FILL, batches_to_replay
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
-from ddpbench.experiments.diagnose.turns import MOST_TO_FILL, batches_to_replay
 from ddpbench.experiments.together import on_rank_zero
 from ddpbench.record.diagnosis import Alone
 

@@ -10,7 +10,7 @@ from ddpbench.data.loader import Opener
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.budget import ENDING_S, NO_TIME, Budget
-from ddpbench.experiments.diagnose import turns
+from ddpbench.experiments.diagnose import briefs
 from ddpbench.experiments.diagnose.candidates import CANDIDATES, other_loaders
 from ddpbench.experiments.diagnose.copies import COPIES
 from ddpbench.experiments.diagnose.loading import ON_ALL_RANKS, ON_ONE_RANK
@@ -59,7 +59,7 @@ class DiagnoseRecipe(Recipe):
         whole_s = DIAGNOSIS_S + (PROOF_S if verify else 0.0)
         self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
         self._proof_s = (limit_s or whole_s) - self._limit_s
-        self._share = turns.share_of(self._limit_s)
+        self._share = briefs.share_of(self._limit_s)
 
     def before_rounds(self, ground: Ground) -> None:
         """The machine, while nothing runs, and the loader alone, by whose pace the rounds are laid out."""
@@ -88,7 +88,7 @@ class DiagnoseRecipe(Recipe):
 
     def brief(self, label: str) -> Brief:
         """How the training of that label takes its turns."""
-        return turns.brief(label, self._scene, self._limit_s, self._there_s())
+        return briefs.brief_of(label, self._scene, self._limit_s, self._there_s())
 
     def _there_s(self) -> float:
         return max(0.0, self._budget.left_s() - self._after_s)
@@ -105,7 +105,7 @@ class DiagnoseRecipe(Recipe):
         if self._proof_s:
             self._budget.extend(self._proof_s)
             left_s = self._budget.left_s() - self._inside_s
-            if not prove(self._scene, left_s, turns.ROUND_S * self._share, turns.WARM_UP_S * self._share):
+            if not prove(self._scene, left_s, briefs.ROUND_S * self._share, briefs.WARM_UP_S * self._share):
                 self._leave_out({"cures": NO_TIME})
         if self._inside_s and self._budget.left_s() >= self._inside_s:
             look_inside(ground, arms, self._labels.index(DEVICE))

@@ -11,7 +11,7 @@ from ddpbench.experiments.budget import NO_TIME, Budget
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.interleaving import enter_alone
 from ddpbench.experiments.recipe import OpenJournal, Recipe
-from ddpbench.experiments.scale import turns
+from ddpbench.experiments.scale import briefs
 from ddpbench.experiments.scale.communication import Communication
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.experiments.terms import Terms
@@ -84,7 +84,7 @@ class ScaleRecipe(Recipe):
 
     def brief(self, label: str) -> Brief:
         """How the training of that label takes its turns."""
-        return turns.brief(label, self._ranks, self._rounds, self._there_s())
+        return briefs.brief_of(label, self._ranks, self._rounds, self._there_s())
 
     def rounds_end_s(self, limit_s: float | None, over_s: float) -> float:
         """For what comes after them to have its time. The first is always tried."""

@@ -30,7 +30,7 @@ def share_of(limit_s: float) -> float:
     return min(share, sqrt(share))
 
 
-def brief(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
+def brief_of(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
     """How the training of that label takes its turns, where all share ``there_s`` seconds of a diagnosis of ``limit_s``.
 
     The run itself has its rounds at once where its loader starts too slowly.

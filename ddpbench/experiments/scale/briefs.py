@@ -18,7 +18,7 @@ SLOW = 3.0
 """A turn with data takes as long as so many others: workers start, and batches come slowly."""
 
 
-def brief(label: str, labels: Collection[str], rounds: int, there_s: float) -> Brief:
+def brief_of(label: str, labels: Collection[str], rounds: int, there_s: float) -> Brief:
     """How the arm of ``label`` takes its turns, where all of ``labels`` share ``there_s`` seconds for so many rounds each."""
     turn_s = there_s / rounds / (len(labels) + (SLOW - 1) * (WITH_DATA in labels))
     round_s = min(ROUND_S, max(LEAST_ROUND_S, turn_s - BESIDE_S))
