@@ -17,7 +17,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 
 LABELS = [REAL, DEVICE, BESIDE, REPLAY, NO_SYNC]
-LIMIT_S, THERE_S = DIAGNOSIS_S, 56.0
+LIMIT_S, AVAILABLE_S = DIAGNOSIS_S, 56.0
 """All time, and what is left of it for rounds where starting took 40 s."""
 
 
@@ -41,7 +41,7 @@ def seen(batch_s: float, workers: int = 8) -> Scene:
 
 def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
     scene = seen(batch_s=0.05)
-    briefs = {label: brief_of(label, scene, LIMIT_S, THERE_S) for label in LABELS}
+    briefs = {label: brief_of(label, scene, LIMIT_S, AVAILABLE_S) for label in LABELS}
     assert {label: each.at_once for label, each in briefs.items()} == dict.fromkeys(LABELS, 1)
     assert briefs[REAL].needed == 3
     assert batches_to_replay(scene) == 16
@@ -50,26 +50,26 @@ def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
 
 def test_rounds_of_a_slow_loader_come_at_once_and_are_short() -> None:
     scene = seen(batch_s=256 / 8 / 75)
-    real, replay = (brief_of(label, scene, LIMIT_S, THERE_S) for label in (REAL, REPLAY))
+    real, replay = (brief_of(label, scene, LIMIT_S, AVAILABLE_S) for label in (REAL, REPLAY))
     assert (real.at_once, real.steps(0.0, 8)) == (3, 8)
-    assert 3 * 8 * real.step_s + real.first_s < THERE_S
-    assert replay.first_s < 8, "its batches were kept before"
+    assert 3 * 8 * real.step_s + real.first_round_s < AVAILABLE_S
+    assert replay.first_round_s < 8, "its batches were kept before"
 
 
 def test_fewer_batches_are_replayed_where_they_take_long_to_read_and_none_where_too_long() -> None:
     slow = seen(batch_s=2.0, workers=1)
     assert batches_to_replay(slow) == 3
     assert batches_to_replay(seen(batch_s=0.0)) == 0, "there was no time to look at the loader"
-    assert brief_of(REPLAY, slow, LIMIT_S, THERE_S).first_s < inf
-    assert brief_of(REPLAY, seen(batch_s=3.5, workers=1), LIMIT_S, THERE_S).first_s == inf
-    assert brief_of(REPLAY, seen(batch_s=1.0, workers=8), LIMIT_S, THERE_S).first_s == inf, "the first of them may take 8 s"
+    assert brief_of(REPLAY, slow, LIMIT_S, AVAILABLE_S).first_round_s < inf
+    assert brief_of(REPLAY, seen(batch_s=3.5, workers=1), LIMIT_S, AVAILABLE_S).first_round_s == inf
+    assert brief_of(REPLAY, seen(batch_s=1.0, workers=8), LIMIT_S, AVAILABLE_S).first_round_s == inf, "the first of them may take 8 s"
 
 
 def test_a_round_of_a_very_slow_loader_is_shortened() -> None:
-    assert brief_of(REAL, seen(batch_s=30.0, workers=1), LIMIT_S, THERE_S).steps(0.0, 1) == 1
+    assert brief_of(REAL, seen(batch_s=30.0, workers=1), LIMIT_S, AVAILABLE_S).steps(0.0, 1) == 1
 
 
 def test_a_longer_limit_gives_longer_rounds_and_leaves_time_for_more() -> None:
-    usual, longer = (brief_of(REAL, seen(0.05), limit_s, THERE_S).round_s for limit_s in (LIMIT_S, 4 * LIMIT_S))
+    usual, longer = (brief_of(REAL, seen(0.05), limit_s, AVAILABLE_S).round_s for limit_s in (LIMIT_S, 4 * LIMIT_S))
     assert longer == 2 * usual
     assert [share_of(share * LIMIT_S) for share in (0.5, 1, 4)] == [0.5, 1, 2]

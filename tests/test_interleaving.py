@@ -68,9 +68,9 @@ def take_turns(
     monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
     arms, pace = [Turns(clock, cost_s) for cost_s in costs_s], Pace()
     allowance = Allowance(end_s, pace, world_of_one(), briefs)
-    pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
+    pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
-    for index, _ in interleave(arms, allowance.has, at_once, even):  # type: ignore[arg-type]
+    for index, _ in interleave(arms, allowance.has_time_for, at_once, even):  # type: ignore[arg-type]
         pace.round_ended(index)
     return [*(arm.had for arm in arms), [round(clock[0])]]
 
@@ -95,15 +95,19 @@ def test_none_gets_ahead_where_turns_are_even(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_arm_that_never_began_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, first_s=2.0), Brief(1.0, 1.0, first_s=2.0), Brief(1.0, 1.0, first_s=inf)]
+    briefs: list[Brief | None] = [
+        Brief(1.0, 1.0, first_round_s=2.0),
+        Brief(1.0, 1.0, first_round_s=2.0),
+        Brief(1.0, 1.0, first_round_s=inf),
+    ]
     assert take_turns(monkeypatch, 60.0, [1.0, 1.0, 1.0], briefs, even=True)[:3] == [[0, 1, 2, 3, 4]] * 2 + [[]]
 
 
 def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[Brief | None] = [
-        Brief(1.0, 1.0, needed=3, first_s=8.0),
-        Brief(1.0, 1.0, needed=1, first_s=4.0),
-        Brief(1.0, 1.0, first_s=4.0),
+        Brief(1.0, 1.0, needed=3, first_round_s=8.0),
+        Brief(1.0, 1.0, needed=1, first_round_s=4.0),
+        Brief(1.0, 1.0, first_round_s=4.0),
     ]
     real, device, other, end = take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], briefs)
     assert real == [0, 1, 2]
@@ -114,27 +118,27 @@ def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyP
 
 
 def test_the_time_of_what_cannot_be_had_any_more_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_s=8.0), Brief(1.0, 1.0, first_s=2.0)]
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_round_s=8.0), Brief(1.0, 1.0, first_round_s=2.0)]
     real, other, end = take_turns(monkeypatch, 29.0, [19.0, 1.0], briefs)
     assert (real, other) == ([0], [0, 1, 2, 3, 4])
     assert end <= [29]
 
 
 def test_the_first_is_always_tried_and_what_is_not_worth_its_time_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_s=4.0), Brief(1.0, 1.0, first_s=inf)]
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_round_s=4.0), Brief(1.0, 1.0, first_round_s=inf)]
     assert take_turns(monkeypatch, 0.0, [50.0, 1.0], briefs)[:2] == [[0], []]
     assert take_turns(monkeypatch, 500.0, [5.0, 1.0], briefs)[:2] == [[0, 1, 2, 3, 4], []]
 
 
 def test_a_device_that_is_slower_than_expected_is_so_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_s=5.0), Brief(1.0, 1.0, needed=1, first_s=5.0)]
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_round_s=5.0), Brief(1.0, 1.0, needed=1, first_round_s=5.0)]
     real, device, end = take_turns(monkeypatch, 100.0, [80.0, 80.0], briefs)
     assert (real, device) == ([0], [])
     assert end == [81]
 
 
 def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, first_s=2.0), Brief(1.0, 1.0, first_s=2.0, leaving_s=5.0)]
+    briefs: list[Brief | None] = [Brief(1.0, 1.0, first_round_s=2.0), Brief(1.0, 1.0, first_round_s=2.0, leaving_s=5.0)]
     assert take_turns(monkeypatch, 8.0, [1.0, 1.0], briefs)[1] == []
     assert take_turns(monkeypatch, 9.0, [1.0, 1.0], briefs)[1] == [0]
 

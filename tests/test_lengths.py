@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpbench.experiments.brief import TURNS
+from ddpbench.experiments.brief import BATCHES_A_MAKER
 from ddpbench.experiments.earlier import NOTHING, Earlier
 from ddpbench.experiments.lengths import (
     CPU_JOB_S,
@@ -45,7 +45,7 @@ def test_steps_that_are_asked_for_are_had() -> None:
 def test_a_round_is_of_whole_turns_of_its_makers() -> None:
     assert steps_on_gpu(ROUND_S / 100, makers=0) == 100
     assert steps_on_gpu(ROUND_S, makers=0) == LEAST_STEPS_CUDA
-    assert steps_on_gpu(ROUND_S, makers=8) == TURNS * 8
+    assert steps_on_gpu(ROUND_S, makers=8) == BATCHES_A_MAKER * 8
     assert steps_on_gpu(ROUND_S / 100, makers=8) == 96
 
 

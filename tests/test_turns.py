@@ -24,12 +24,12 @@ from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, UNSYNCED, WITH_
 LABELS = [rung(1), rung(2), rung(4), ALONE, APART, UNSYNCED, COMMUNICATION, WITH_DATA]
 
 
-@pytest.mark.parametrize("there_s", [110.0, 130.0, 200.0])
+@pytest.mark.parametrize("available_s", [110.0, 130.0, 200.0])
 @pytest.mark.parametrize("labels", [LABELS, LABELS[:-1]])
-def test_all_arms_have_all_their_rounds_in_the_time_that_there_is(labels: list[str], there_s: float) -> None:
-    laid_out = {label: brief_of(label, labels, 5, there_s) for label in labels}
+def test_all_arms_have_all_their_rounds_in_the_time_that_there_is(labels: list[str], available_s: float) -> None:
+    laid_out = {label: brief_of(label, labels, 5, available_s) for label in labels}
     assert LEAST_ROUND_S < laid_out[ALONE].round_s <= ROUND_S
-    assert sum(5 * each.first_s for each in laid_out.values()) <= there_s * 1.0001
+    assert sum(5 * each.first_round_s for each in laid_out.values()) <= available_s * 1.0001
 
 
 def test_little_time_gives_short_rounds_and_much_none_longer_than_a_run_has() -> None:
@@ -39,7 +39,7 @@ def test_little_time_gives_short_rounds_and_much_none_longer_than_a_run_has() ->
 
 def test_a_round_with_data_takes_no_more_than_some_others() -> None:
     with_data = brief_of(WITH_DATA, LABELS, 5, 130.0)
-    assert with_data.first_s == SLOW * (BESIDE_S + with_data.round_s)
+    assert with_data.first_round_s == SLOW * (BESIDE_S + with_data.round_s)
     assert 0.15 * with_data.steps(0.15, 8) <= SLOW * with_data.round_s
     assert with_data.steps(2.0, 8) == 1
 

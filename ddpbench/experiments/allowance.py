@@ -17,7 +17,7 @@ class Allowance:
         self._needed = [brief.needed if brief else 0 for brief in briefs]
         self._leaving_s = [brief.leaving_s if brief else 0.0 for brief in briefs]
 
-    def has(self, arm: int) -> bool:
+    def has_time_for(self, arm: int) -> bool:
         """Whether one more round of that arm, of its usual length, ends in time. The very first does, always."""
         if self._end_s is None:
             return True

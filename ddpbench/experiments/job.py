@@ -108,16 +108,16 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     allowance = Allowance(end_s, pace, ground.world, briefs)
     arms = line_up(request, recipe, ground, earlier, briefs, allowance)
     if len(arms) > 1:
-        pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs) if brief})
+        pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
-    for index, measured in interleave(arms, allowance.has, at_once, recipe.even):
+    for index, measured in interleave(arms, allowance.has_time_for, at_once, recipe.even):
         pace.round_ended(index)
         travel.learn(index)
         to_do.round_ended(index, arms[index].over)
         if ground.journal and measured is not None:
             text = named(request, ground.configs, index, note(ground.journal, index, arms[index], measured, ceilings))
             left_s = pace.seconds_left_until(end_s, to_do.arms)
-            ground.progress.round_done(to_do.done, to_do.total, text, None if left_s is None else left_s + recipe.after_s())
+            ground.progress.round_done(to_do.done, to_do.total, text, None if left_s is None else left_s + recipe.after_rounds_s())
     recipe.after_rounds(ground, arms)
     for arm in arms:
         arm.leave()

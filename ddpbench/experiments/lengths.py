@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ddpbench.experiments.brief import TURNS, whole_turns
+from ddpbench.experiments.brief import BATCHES_A_MAKER, whole_turns
 from ddpbench.record.config import Config
 from ddpbench.training.warming import WARMUP_LIMIT_S
 
@@ -51,4 +51,4 @@ def steps_on_cpu(step_s: float, makers: int, rounds: int) -> int:
 
 
 def _usual_steps(step_s: float, makers: int) -> int:
-    return whole_turns(max(TURNS * makers, round(ROUND_S / step_s)), makers)
+    return whole_turns(max(BATCHES_A_MAKER * makers, round(ROUND_S / step_s)), makers)

@@ -52,7 +52,7 @@ def legs_of(request: Request, ground: Ground, shelf: Shelf, allowance: Allowance
     if not (config.fresh and config.epochs):
         return None
     hooks = LegHooks(
-        in_time=partial(allowance.has, index),
+        in_time=partial(allowance.has_time_for, index),
         ended=partial(allowance.pace.leg_ended, index),
         tell=lambda text: ground.progress.stage(named(request, ground.configs, index, text)),
     )

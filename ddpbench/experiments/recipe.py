@@ -41,11 +41,11 @@ class Recipe:
     def before_rounds(self, ground: Ground) -> None:
         """What is measured before anybody trains."""
 
-    def rounds_end_s(self, limit_s: float | None, over_s: float) -> float | None:
-        """How many seconds after the beginning no round may last any more, of which ``over_s`` are over."""
+    def rounds_end_s(self, limit_s: float | None, spent_s: float) -> float | None:
+        """When the last round must have ended, in seconds from the beginning of the Pace, which is ``spent_s`` ago; None for never."""
         return limit_s
 
-    def after_s(self) -> float:
+    def after_rounds_s(self) -> float:
         """How long ``after_rounds`` takes, about."""
         return 0.0
 

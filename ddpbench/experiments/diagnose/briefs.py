@@ -30,8 +30,8 @@ def share_of(limit_s: float) -> float:
     return min(share, sqrt(share))
 
 
-def brief_of(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
-    """How the training of that label takes its turns, where all share ``there_s`` seconds of a diagnosis of ``limit_s``.
+def brief_of(label: str, scene: Scene, limit_s: float, available_s: float) -> Brief:
+    """How the training of that label takes its turns, where all share ``available_s`` seconds of a diagnosis of ``limit_s``.
 
     The run itself has its rounds at once where its loader starts too slowly.
     """
@@ -39,21 +39,21 @@ def brief_of(label: str, scene: Scene, limit_s: float, there_s: float) -> Brief:
     usual = Brief(
         round_s,
         warm_up_s,
-        longest_s=LONGEST * there_s,
+        longest_s=LONGEST * available_s,
         needed=NEEDED.get(label, 0),
-        first_s=inf if label == REPLAY and not batches_to_replay(scene) else ENTERING_S + warm_up_s + round_s,
+        first_round_s=inf if label == REPLAY and not batches_to_replay(scene) else ENTERING_S + warm_up_s + round_s,
         leaving_s=scene.turn_s if label == BESIDE else 0.0,  # the batch that it waits for is waited for to the end
     )
     if label != REAL:
         return usual
     paced = scene.paced(usual, scene.config)
-    return replace(paced, at_once=paced.needed if paced.needed * paced.first_s > there_s / 2 else 1)
+    return replace(paced, at_once=paced.needed if paced.needed * paced.first_round_s > available_s / 2 else 1)
 
 
 def batches_to_replay(scene: Scene) -> int:
     """As many as there is time to read, and no more than are of use; 0 where that is not worth it, or the loader's pace not known."""
     if not scene.batch_s:
         return 0
-    there_s = MOST_TO_FILL * scene.window_s
-    batches = min(MOST_BATCHES, int(there_s / scene.batch_s))
-    return batches if batches >= LEAST_BATCHES and scene.turn_s <= there_s else 0
+    reading_s = MOST_TO_FILL * scene.window_s
+    batches = min(MOST_BATCHES, int(reading_s / scene.batch_s))
+    return batches if batches >= LEAST_BATCHES and scene.turn_s <= reading_s else 0

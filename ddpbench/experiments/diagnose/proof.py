@@ -58,10 +58,10 @@ def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool
         world.board.pin(BOARD, msgspec.json.encode(promising(foretold(ground.journal))).decode())
     world.barrier()
     cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
-    there_s = left_s - world.most(pace.spent_s)
+    available_s = left_s - world.most(pace.spent_s)
     for number in range(len(cures), 0, -1):
-        contenders = laid_out(scene, cures[:number], there_s, round_s, warm_up_s)
-        if takes_s(contenders) <= there_s:
+        contenders = laid_out(scene, cures[:number], available_s, round_s, warm_up_s)
+        if takes_s(contenders) <= available_s:
             take_turns(scene, contenders, pace, left_s)
             return True
     return not cures
@@ -76,10 +76,10 @@ class Contender:
     brief: Brief
 
 
-def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s: float, warm_up_s: float) -> list[Contender]:
-    """The present setting, then the cures, in ``there_s``."""
-    longest_s = SHARE_OF_A_ROUND * there_s / (LEAST_FOR_AN_INTERVAL * (1 + len(cures)))
-    usual = Brief(round_s, warm_up_s, 0.0, longest_s, LEAST_FOR_AN_INTERVAL, first_s=ENTERING_S + warm_up_s + round_s)
+def laid_out(scene: Scene, cures: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float) -> list[Contender]:
+    """The present setting, then the cures, in ``available_s``."""
+    longest_s = SHARE_OF_A_ROUND * available_s / (LEAST_FOR_AN_INTERVAL * (1 + len(cures)))
+    usual = Brief(round_s, warm_up_s, 0.0, longest_s, LEAST_FOR_AN_INTERVAL, first_round_s=ENTERING_S + warm_up_s + round_s)
     present = msgspec.structs.replace(scene.config, rounds=ROUNDS)
     contenders = [Contender(AGAIN, present, scene.paced(usual, present))]
     for cure in cures:
@@ -93,7 +93,9 @@ def laid_out(scene: Scene, cures: Sequence[Prediction], there_s: float, round_s:
 def takes_s(contenders: Sequence[Contender]) -> float:
     """What the rounds that are needed take, about: in ABBA order every second turn goes on with the arm of the one before."""
     present = contenders[0].brief
-    return sum(each.brief.needed * each.brief.first_s for each in contenders) - (present.needed - 1) * (present.first_s - present.round_s)
+    return sum(each.brief.needed * each.brief.first_round_s for each in contenders) - (present.needed - 1) * (
+        present.first_round_s - present.round_s
+    )
 
 
 def foretold(journal: Journal) -> list[Prediction]:
@@ -139,8 +141,8 @@ def take_turns(scene: Scene, contenders: Sequence[Contender], pace: Pace, end_s:
     ]
     tried = ", ".join(each.label.removeprefix(TRIED) for each in contenders[1:])
     ground.begin("trying cures", f"trying {tried}, {time_left(end_s - pace.spent_s)}")
-    pace.rounds_begin({index: brief.first_s for index, brief in enumerate(briefs)})
-    for index, measured in interleave(arms, allowance.has):
+    pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs)})
+    for index, measured in interleave(arms, allowance.has_time_for):
         pace.round_ended(index)
         if journal is None or measured is None:
             continue

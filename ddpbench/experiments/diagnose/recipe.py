@@ -50,7 +50,7 @@ class DiagnoseRecipe(Recipe):
 
     _budget: Budget
     _scene: Scene
-    _after_s: float
+    _experiments_s: float
     """From ``before_rounds`` on, which is given the ground that they stand on."""
 
     def __init__(self, open_journal: OpenJournal, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
@@ -70,14 +70,14 @@ class DiagnoseRecipe(Recipe):
         ground.pulse.enter("looking for other loaders")
         self._scene.others = other_loaders(self._scene.config, ground.world)
         wanted_s = sum(each.costs_s(self._scene) for each in self._after if not each.why_not(self._scene)) + self._inside_s
-        self._after_s = min(wanted_s, MOST_AFTER * self._limit_s)
+        self._experiments_s = min(wanted_s, MOST_AFTER * self._limit_s)
 
-    def rounds_end_s(self, limit_s: float | None, over_s: float) -> float:
-        """For what comes after them to have its time. The first is always tried."""
-        return over_s + self._there_s()
+    def rounds_end_s(self, limit_s: float | None, spent_s: float) -> float:
+        """Early enough for what comes after them. The first is always tried."""
+        return spent_s + self._available_s()
 
-    def after_s(self) -> float:
-        return self._after_s + self._proof_s
+    def after_rounds_s(self) -> float:
+        return self._experiments_s + self._proof_s
 
     def opener(self, label: str) -> Opener:
         return self.openers.of(label)
@@ -88,10 +88,11 @@ class DiagnoseRecipe(Recipe):
 
     def brief(self, label: str) -> Brief:
         """How the training of that label takes its turns."""
-        return briefs.brief_of(label, self._scene, self._limit_s, self._there_s())
+        return briefs.brief_of(label, self._scene, self._limit_s, self._available_s())
 
-    def _there_s(self) -> float:
-        return max(0.0, self._budget.left_s() - self._after_s)
+    def _available_s(self) -> float:
+        """Seconds that rounds may still take together."""
+        return max(0.0, self._budget.left_s() - self._experiments_s)
 
     def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:
         """The experiments for which nobody trains, and a look inside a step: after the profiler every launch is slower."""

@@ -37,7 +37,7 @@ class Scene:
         step_s, workers = self.batch_s / gain, config.workers or 0
         brief = replace(brief, step_s=step_s)
         loading_s = (2 * max(1, workers) + brief.steps(0.0, workers)) * step_s
-        return replace(brief, first_s=max(brief.first_s, ENTERING_S + loading_s))
+        return replace(brief, first_round_s=max(brief.first_round_s, ENTERING_S + loading_s))
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,13 @@ SLOW = 3.0
 """A turn with data takes as long as so many others: workers start, and batches come slowly."""
 
 
-def brief_of(label: str, labels: Collection[str], rounds: int, there_s: float) -> Brief:
-    """How the arm of ``label`` takes its turns, where all of ``labels`` share ``there_s`` seconds for so many rounds each."""
-    turn_s = there_s / rounds / (len(labels) + (SLOW - 1) * (WITH_DATA in labels))
+def brief_of(label: str, labels: Collection[str], rounds: int, available_s: float) -> Brief:
+    """How the arm of ``label`` takes its turns, where all of ``labels`` share ``available_s`` seconds for so many rounds each."""
+    turn_s = available_s / rounds / (len(labels) + (SLOW - 1) * (WITH_DATA in labels))
     round_s = min(ROUND_S, max(LEAST_ROUND_S, turn_s - BESIDE_S))
-    usual = Brief(round_s, warm_up_s=max(1.0, round_s), first_s=BESIDE_S + round_s)
-    return replace(usual, warm_up_s=SLOW * round_s, longest_s=SLOW * round_s, first_s=SLOW * usual.first_s) if label == WITH_DATA else usual
+    usual = Brief(round_s, warm_up_s=max(1.0, round_s), first_round_s=BESIDE_S + round_s)
+    return (
+        replace(usual, warm_up_s=SLOW * round_s, longest_s=SLOW * round_s, first_round_s=SLOW * usual.first_round_s)
+        if label == WITH_DATA
+        else usual
+    )

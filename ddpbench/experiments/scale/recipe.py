@@ -84,16 +84,17 @@ class ScaleRecipe(Recipe):
 
     def brief(self, label: str) -> Brief:
         """How the training of that label takes its turns."""
-        return briefs.brief_of(label, self._ranks, self._rounds, self._there_s())
+        return briefs.brief_of(label, self._ranks, self._rounds, self._available_s())
 
-    def rounds_end_s(self, limit_s: float | None, over_s: float) -> float:
-        """For what comes after them to have its time. The first is always tried."""
-        return over_s + self._there_s()
+    def rounds_end_s(self, limit_s: float | None, spent_s: float) -> float:
+        """Early enough for what comes after them. The first is always tried."""
+        return spent_s + self._available_s()
 
-    def after_s(self) -> float:
+    def after_rounds_s(self) -> float:
         return self._inside_s
 
-    def _there_s(self) -> float:
+    def _available_s(self) -> float:
+        """Seconds that rounds may still take together."""
         return max(0.0, self._budget.left_s() - self._inside_s)
 
     def arm(self, label: str, config: Config, world: World, pulse: Pulse, terms: Terms) -> Arm:
