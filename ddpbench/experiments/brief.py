@@ -1,4 +1,4 @@
-"""Turns of an arm where many share little time: how long its rounds are, and which of them come before those of others."""
+"""How an arm takes its turns where many share little time: how long its rounds are, and how many of them it needs."""
 
 from __future__ import annotations
 
@@ -9,43 +9,42 @@ LEAST_STEPS = 4
 INSTANT_S = 1e-6
 
 BATCHES_A_MAKER = 4
-"""A round spans so many batches of every maker, so that their bursts are in its mean and not in its figure."""
+"""A round has at least so many batches of every maker, worker or pipeline: they come in bursts, which its mean then evens out."""
 
 SHARE_OF_THE_LONGEST = 1 / 3
-"""It does where that takes this fraction of the longest round."""
+"""It has them only where they take no more than this share of the longest round."""
 
 
 def whole_turns(steps: int, makers: int) -> int:
-    """The whole turns of so many makers that are nearest to ``steps``: their batches come in bursts, and a part of one is chance."""
+    """The multiple of ``makers`` that is nearest to ``steps``; ``steps`` itself where there are fewer of them than makers.
+
+    Batches come in bursts, one of each maker, and a round with a part of a burst is longer or shorter by chance.
+    """
     return round(steps / makers) * makers if 0 < makers <= steps else steps
 
 
 @dataclass(frozen=True)
 class Brief:
-    """How an arm takes its turns: the same training as the others, under a condition of its own.
+    """How an arm takes its turns. Arms with briefs run the same training, each under a condition of its own.
 
-    So what fits for one fits for all, and no step is tried before, unless it is ``on_trial``: under a setting that may not work here.
-    ``step_s`` is what a step takes at least where that is known: a loader's first batches come faster than those that follow.
-
-    Time is kept for ``needed`` rounds of it, before others have any that they do not need themselves, and its first turn is of
-    ``at_once`` rounds. ``first_round_s`` is what the first of them takes with all before it, about; inf where it is not worth its time.
+    What fits into memory for one then fits for all, so no step is tried first, unless an arm is ``on_trial``.
     """
 
     round_s: float
     warm_up_s: float
-    step_s: float = 0.0
-    longest_s: float = inf  # no round lasts longer, unless a step does
-    needed: int = 0
-    at_once: int = 1
-    first_round_s: float = 0.0
-    leaving_s: float = 0.0  # what its turn takes after its last round, where that is long
-    on_trial: bool = False
+    step_s: float = 0.0  # the least that a step takes, where that is known: a loader's first batches come faster than the others
+    longest_s: float = inf  # no round lasts longer, unless a single step does
+    needed: int = 0  # rounds that time is reserved for, before other arms have any that they do not need
+    at_once: int = 1  # rounds in the first turn
+    first_round_s: float = 0.0  # what the first round takes with all that comes before it, about; inf: the arm is not worth beginning
+    leaving_s: float = 0.0  # what leaving the device takes after the last round of a turn, where that is long
+    on_trial: bool = False  # under a setting that may not work here
 
     def steps(self, step_s: float, makers: int) -> int:
-        """How many a round has, of ``step_s`` seconds each as far as was seen, whose batches come from so many makers.
+        """How many steps a round has, of ``step_s`` seconds each as far as was seen, with batches from so many makers.
 
-        ``BATCHES_A_MAKER`` batches of every maker as other rounds have at least, or one where there is no time for that: whole turns still,
-        so that each has the bursts that it must have, but of few of them. Fewer where even those last too long.
+        As many as last ``round_s``, in whole turns of the makers: ``BATCHES_A_MAKER`` turns at least, or one where there is no time
+        for them. Fewer where even that would last longer than ``longest_s``, but never less than one step.
         """
         step_s = max(step_s, self.step_s, INSTANT_S)
         usual = whole_turns(max(LEAST_STEPS, makers, round(self.round_s / step_s)), makers)

@@ -14,7 +14,8 @@ from ddpbench.record.record import Round
 def schedule(rounds: Sequence[int], at_once: Mapping[int, int] | None = None) -> Iterator[tuple[int, int]]:
     """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm.
 
-    ``rounds`` are those of each arm; one that has had its own is left out. An arm of ``at_once`` has so many in its first turn.
+    ``rounds`` says how many each arm has; one that has had all of its own is left out. ``at_once`` says how many an arm has in its
+    first turn, where that is more than one.
     """
     at_once = at_once or {}
     for turn in range(max(rounds)):
@@ -28,23 +29,28 @@ def schedule(rounds: Sequence[int], at_once: Mapping[int, int] | None = None) ->
 def interleave(
     arms: Sequence[Arm], in_time: Callable[[int], bool], at_once: Mapping[int, int] | None = None, even: bool = False
 ) -> Iterator[tuple[int, Round | ArmOver | None]]:
-    """Runs all rounds of all arms, one arm on the device at a time; yields (arm, round) as each ends, the round on rank 0 alone.
+    """Runs the rounds of all arms, one arm on the device at a time; yields (arm, what it gave) as each ends.
 
-    An arm whose numbers died is not continued, and one of several that cannot go on gives the reason in place of a
-    round. ``in_time(arm)`` is asked before every round, on every rank; a round in legs asks for itself before each further one.
-    One for which there is no time is passed over: another arm's may be shorter. With ``even`` none gets ahead of it by that: once an
-    arm that has begun goes without a round, no other has a later one. The arm of the last round is left on the device.
+    What an arm gives is its round, on rank 0 alone and None on the others, or the ArmOver that ended it on all. A round is skipped where
+
+    - its arm is over: its numbers died, or it cannot go on;
+    - an earlier job has measured it;
+    - ``in_time(arm)`` says no, which every rank asks before every round. That arm has no more rounds; those of others may be shorter;
+    - with ``even``, an arm that had begun has missed an earlier round for want of time: no other gets ahead of it.
+
+    A round in legs asks for the time before each further leg, and is not yielded where there is none. The arm of the last round stays on
+    the device.
     """
-    last: float = inf
+    last_turn: float = inf
     begun: set[int] = set()
-    late: set[int] = set()
+    late: set[int] = set()  # arms without time for another round
     for index, turn in schedule([arm.config.rounds for arm in arms], at_once):
         arm = arms[index]
-        if arm.over or turn in arm.done or turn > last or index in late:
+        if arm.over or turn in arm.done or turn > last_turn or index in late:
             continue
         if not in_time(index):
             late.add(index)
-            last = turn if even and index in begun else last
+            last_turn = turn if even and index in begun else last_turn
             continue
         try:
             enter_alone(arm, arms)
