@@ -9,11 +9,11 @@ from time import perf_counter
 
 
 class Pace:
-    """How long the last round of each arm took, from the end of the round before.
+    """How long the last round of each arm took, counted from the end of the round before it.
 
-    What came before the very first, warm-up above all, comes once and is left out, unless ``rounds_begin`` says where that is over:
-    of several arms each warms up when its turn begins. So a round that begins a turn is told from one that goes on with it.
-    A round in legs is begun where there is time for one of them.
+    The very first round has none before it. Of one arm it is left out, for it holds the warm-up, which comes once. Of several arms each
+    warms up when its turn begins: there ``rounds_begin`` says from when the first counts, and a round that begins a turn is kept apart
+    from one that goes on with it. Of a round in legs the next leg counts, since it may be stopped after any.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Pace:
         return self._rounds[arm]
 
     def rounds_begin(self, expected_s: Mapping[int, float] | None = None) -> None:
-        """``expected_s`` is what the first turn of an arm takes, of those of which it is known."""
+        """From now on rounds count. ``expected_s`` is what the first round of an arm takes with all before it, where that is known."""
         self._last_end, self._expected_s = perf_counter(), expected_s or {}
 
     def round_ended(self, arm: int) -> None:
