@@ -42,7 +42,7 @@ class Stopwatch:
             wall_s[stage] = wall_s.get(stage, 0.0) + wall - wall_before
         began, ended = self._readings[0][2], self._readings[-1][2]
         before, now = self._queued_s, queued_s()
-        queued = None if before is None or now is None else now - before
+        queued = None if before is None or now is None else min(now - before, ended - began)  # it may wait once more after the last lap
         sheet = Sheet(began, ended, cpu_s, wall_s, tuple(self.left_out), queued)
         self._readings, self.left_out = [], []
         return sheet
