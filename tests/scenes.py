@@ -117,6 +117,7 @@ def loaders_and_batches() -> Job:
     fault = Fault(
         message="out of memory on rank 0 (node-01) at step 3 (forward): batch 512, peak 138.9 of 139.8 GiB",
         hint="a smaller --batch-size",
+        out_of_memory=True,
     )
     stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT, 6 of 15 rounds")}
     return several(
@@ -184,7 +185,11 @@ def accelerate_alone() -> Job:
 
 def many_arms() -> Job:
     """Eight arms of four fields, none of them as steady as it should be; one ran out of memory."""
-    fault = Fault(message="out of memory on rank 0 (node-01) at step 3 (forward): peak 138.9 of 139.8 GiB", hint="a smaller batch: -b N")
+    fault = Fault(
+        message="out of memory on rank 0 (node-01) at step 3 (forward): peak 138.9 of 139.8 GiB",
+        hint="a smaller batch: -b N",
+        out_of_memory=True,
+    )
     each = [
         {"precision": precision, "batch_size": batch, "engine": engine, "compile": compiled}
         for precision, batch in (("amp-fp16", 256), ("amp-bf16", 512))

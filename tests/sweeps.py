@@ -96,6 +96,7 @@ def no_memory(name: str, batch: int) -> Record:
     fault = Fault(
         message=f"out of memory on rank 0 (node-01): batch {batch} needed 152.3 of 139.8 GiB",
         hint="a smaller --batch-size",
+        out_of_memory=True,
     )
     return cell(name=name, batch=batch, seconds=(), status="failed", fault=fault)
 
@@ -268,7 +269,7 @@ def unfinished(whole: Callable[[], Job]) -> Iterator[Job]:
         there = whole().records
         yield job(*there[:place], command="reproduce")
         yield job(*there[:place], *(replace(record, status="interrupted", **begun) for record in there[place:]), command="reproduce")
-        broken = replace(there[place], status="failed", rounds=[], fault=Fault(message="out of memory at batch 1: ..."))
+        broken = replace(there[place], status="failed", rounds=[], fault=Fault(message="out of memory at batch 1: ...", out_of_memory=True))
         yield job(*there[:place], broken, *there[place + 1 :], command="reproduce")
         fewer = [replace(record, rounds=record.rounds[: 2 if at < place else 1]) for at, record in enumerate(there)]
         yield job(*fewer, command="reproduce")

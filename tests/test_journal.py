@@ -80,7 +80,7 @@ def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
     cells = [records.record([{"forward": 1.0}]) for _ in range(3)]
     for cell in cells:
         cell.rounds, cell.status = [], "running"
-    close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm=1))
+    close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm=1, out_of_memory=True))
     assert [Earlier.of(cell).over for cell in cells] == [False, True, False]
     assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
         "ended with another arm",

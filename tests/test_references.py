@@ -16,7 +16,7 @@ from ddpbench.analysis.references import PUBLISHED_AS, beside
 from ddpbench.record.published import references
 from ddpbench.record.record import Record
 from ddpbench.report.console import make_console
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 
 def judged(made: Record) -> Record:
@@ -31,7 +31,7 @@ def run(precision: str = "amp-fp16", **settings: Any) -> Record:
 
 def page(record: Record, width: int, encoding: str = "utf-8", verbose: bool = True) -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
-    render(lone(record), make_console(stream, width), None, verbose=verbose)
+    render_run(lone(record), make_console(stream, width), None, verbose=verbose)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 

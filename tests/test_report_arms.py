@@ -13,13 +13,13 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.report.arms import ratio_text
 from ddpbench.report.console import make_console
 from ddpbench.report.layout import Page
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 from ddpbench.report.warnings import together, warnings
 
 
 def page(name: str, width: int = 80) -> str:
     stream = io.StringIO()
-    render(SCENES[name](), make_console(stream, width), None)
+    render_run(SCENES[name](), make_console(stream, width), None)
     return stream.getvalue()
 
 
@@ -76,7 +76,7 @@ def test_the_conclusion_comes_first(name: str, told: str) -> None:
 def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered() -> None:
     tied = several([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
     stream = io.StringIO()
-    render(tied, make_console(stream, 100), None)
+    render_run(tied, make_console(stream, 100), None)
     assert re.search(r"FASTEST   fp32, tf32, too close to tell apart; tf32: \d\.\d+ times o2 \(", stream.getvalue())
     assert re.search(r"  next  torchrun .* resnet50 --precision fp32\n", stream.getvalue())
 
@@ -84,7 +84,7 @@ def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered
 def test_one_that_is_far_behind_in_few_rounds_is_not_among_the_fastest() -> None:
     few = several([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
     stream = io.StringIO()
-    render(few, make_console(stream, 100), None)
+    render_run(few, make_console(stream, 100), None)
     assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", stream.getvalue())
     assert re.search(r"  next  torchrun .* resnet50 --precision o2\n", stream.getvalue())
 
@@ -93,7 +93,7 @@ def test_a_lone_arm_with_a_figure_is_compared_with_nothing() -> None:
     dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
     alone = several([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")
     stream = io.StringIO()
-    render(alone, make_console(stream), None)
+    render_run(alone, make_console(stream), None)
     assert "times" not in stream.getvalue()
     assert "  next  " not in stream.getvalue()
 

@@ -14,13 +14,13 @@ from scenes import SCENES
 
 from ddpbench.record.record import Fault
 from ddpbench.report.console import make_console, page_of, show
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 TESTS = Path(__file__).parent
 PRINT_A_PAGE = (
     f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
-    "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.terminal import render\n"
-    "for _ in range({times}): render(SCENES['data-bound'](), make_console(sys.stdout), None)\n"
+    "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.terminal import render_run\n"
+    "for _ in range({times}): render_run(SCENES['data-bound'](), make_console(sys.stdout), None)\n"
 )
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7])m")
@@ -41,7 +41,7 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(stream: io.StringIO) -> str:
-    render(SCENES["data-bound"](), make_console(stream), None)
+    render_run(SCENES["data-bound"](), make_console(stream), None)
     return stream.getvalue()
 
 
@@ -87,7 +87,7 @@ def test_words_of_others_are_no_markup_and_cannot_steer_the_terminal() -> None:
     job = SCENES["killed"]()
     job.records[0].fault = Fault(message="[rank0] [bold]lost[/bold] :smile:\x1b[2J\x07\nnext line", hint="[/] is a folder")
     stream = io.StringIO()
-    render(job, make_console(stream, 100), None)
+    render_run(job, make_console(stream, 100), None)
     assert "failed: [rank0] [bold]lost[/bold] :smile: [2J next line, 2 of 5 rounds" in stream.getvalue()
     assert "hint  [/] is a folder" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()

@@ -24,7 +24,7 @@ from ddpbench.record.record import Data, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.pages import page as page_for
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 GOLDEN = Path(__file__).parent / "golden" / "diagnosis"
 RECORD = Path("results/runs/20261121T012930Z-diagnose-resnet50.json")
@@ -214,7 +214,7 @@ def compared() -> Job:
 @pytest.mark.parametrize("width", [60, 80])
 def test_compared_loaders_have_a_row_each_of_what_they_give_and_cost(width: int) -> None:
     stream = io.StringIO()
-    render(compared(), make_console(stream, width), RECORD)
+    render_run(compared(), make_console(stream, width), RECORD)
     rows = [line.split() for line in stream.getvalue().splitlines()]
     assert ["torch", "5,876", "5,805", "6.4", "9.0", "1.8", "s"] in rows
     assert ["dali-cpu", "16,160", "14,460", "6.4", "9.0", "1.8", "s"] in rows
@@ -226,6 +226,6 @@ def test_a_run_says_what_an_image_cost_and_what_was_left_out() -> None:
     told = Loading(images=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0}, skipped=1)
     stream = io.StringIO()
     job = several([records.record(traces={0: {"loading": told}})])
-    render(job, make_console(stream), RECORD)
+    render_run(job, make_console(stream), RECORD)
     words = " ".join(stream.getvalue().split())
     assert "load 6.0 ms of a core an image: read 0.098, decode 5.9 5 files could not be read, and were left out" in words

@@ -18,7 +18,7 @@ from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")
@@ -44,7 +44,7 @@ def page(name: str, width: int, encoding: str = "utf-8", mode: str = "") -> str:
     """The scene as printed to a file; 80 columns is what a file gets by itself."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
     console = make_console(stream, None if width == 80 else width)
-    render(SCENES[name](), console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
+    render_run(SCENES[name](), console, RECORD, verbose=mode == "verbose", quiet=mode == "quiet")
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
@@ -96,7 +96,7 @@ def test_printed_phases_add_up_to_the_step(name: str) -> None:
 def test_many_ranks_are_folded_unless_asked_for(verbose: bool, rows: int) -> None:
     big = records.record([records.BUSY] * 128, environment=records.environment(128, nodes=16))
     stream = io.StringIO()
-    render(lone(big), make_console(stream), RECORD, verbose=verbose)
+    render_run(lone(big), make_console(stream), RECORD, verbose=verbose)
     assert ("128 ranks, by their own time; a row each with -v" in stream.getvalue()) == (not verbose)
     assert len(re.findall(r"^ *(?:slowest|median|fastest)? *\d+  node-\d\d ", stream.getvalue(), re.MULTILINE)) == rows
 
@@ -127,7 +127,7 @@ def test_a_next_command_can_be_copied_from_the_page(name: str, width: int) -> No
 
 def printed(job: Job, quiet: bool = False) -> str:
     stream = io.StringIO()
-    render(job, make_console(stream), RECORD, quiet=quiet)
+    render_run(job, make_console(stream), RECORD, quiet=quiet)
     return stream.getvalue()
 
 
@@ -159,6 +159,6 @@ def test_a_hint_with_a_command_can_be_copied_from_a_narrow_page() -> None:
 def test_a_slow_rank_is_named_once_and_never_from_two_rounds(rounds: int, data_ms: float, named: bool) -> None:
     starving = [{**records.BUSY, "data": data_ms}] * 3 + [{**records.BUSY, "data": data_ms + 60.0}]
     stream = io.StringIO()
-    render(lone(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
+    render_run(lone(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
     assert ("slow rank 3 (node-01, GPU 3): +" in stream.getvalue()) == named
     assert ("STRAGGLER   rank 3" in stream.getvalue()) == (data_ms == 20.0)

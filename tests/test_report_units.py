@@ -17,7 +17,7 @@ from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console
 from ddpbench.report.pictures import cells_by_workload, charts
 from ddpbench.report.tables import to_markdown
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 
 def of(item: str, job: Job) -> Job:
@@ -33,7 +33,7 @@ def pages(job: Job) -> str:
     stream = io.StringIO()
     for width in (60, 80):
         for quiet in (False, True):
-            render(job, make_console(stream, width), None, verbose=True, quiet=quiet)
+            render_run(job, make_console(stream, width), None, verbose=True, quiet=quiet)
     return stream.getvalue() + to_markdown(job)
 
 

@@ -130,9 +130,10 @@ class Ending:
             self._way_out.end_silently(Exit.FAILED)
         mark, place, arm = self._pulse.mark, self._world.place, None
         where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
+        short = "" if isinstance(problem, BenchError) else self._world.device.shortage(problem)
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
-        elif short := self._world.device.shortage(problem):
+        elif short:
             arm = _owner(Arm, traceback.walk_tb(problem.__traceback__))  # whose turn it was
             at_batch = f" at batch {arm.config.batch_size}" if arm else ""
             others = "; the same command goes on with the other cells" if arm and self._goes_on else ""
@@ -142,7 +143,13 @@ class Ending:
             told = raised(problem)
             error = BenchError(f"{type(problem).__name__} {where}: {told.reason}", f"{told.place}{self._way_out.kept()}")
         fault = Fault(
-            message=error.message, hint=error.hint, rank=place.rank, step=mark.step, phase=mark.doing, arm=arm.index if arm else None
+            message=error.message,
+            hint=error.hint,
+            rank=place.rank,
+            step=mark.step,
+            phase=mark.doing,
+            arm=arm.index if arm else None,
+            out_of_memory=bool(short) or isinstance(problem, DoesNotFit),
         )
         self._way_out.end(error, fault)
 

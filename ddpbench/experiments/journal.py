@@ -14,7 +14,7 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.experiments.learned import OfArm, OfDiagnosis, OfScaling
 from ddpbench.machine.say import print_error, print_note
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.errors import BenchError, Status
+from ddpbench.record.errors import BenchError, DoesNotFit, Status
 from ddpbench.record.files import write_whole
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
 from ddpbench.record.request import Output, Request
@@ -84,7 +84,8 @@ class Journal:
         if self._sealed:
             return
         record = self.job.records[index]
-        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, arm=index)
+        too_large = isinstance(error, DoesNotFit)
+        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, arm=index, out_of_memory=too_large)
         self.save()
 
     def seal(self) -> None:

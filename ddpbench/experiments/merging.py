@@ -16,7 +16,7 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Job, Record, save, slug
 from ddpbench.record.request import Request
 from ddpbench.record.verdict import Check
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 
 def merge(request: Request, jobs: Sequence[Job]) -> Job:
@@ -59,7 +59,7 @@ def show(request: Request, merged: Job) -> bool:
         path = keep(request, merged)
     except BenchError as problem:
         unsaved = problem.message
-    return not print_and_write(merged, path, request.output, render, unsaved)
+    return not print_and_write(merged, path, request.output, render_run, unsaved)
 
 
 def keep(request: Request, merged: Job) -> Path:

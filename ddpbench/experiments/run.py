@@ -15,12 +15,12 @@ from ddpbench.experiments.recipe import OpenJournal, Recipe
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import Request
 from ddpbench.report.pages import Render
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 
 def run(request: Request) -> NoReturn:
     """Trains every arm of the request on this rank, and ends the process with the exit code."""
-    carry_out(request, Running(new_journal, render, "loader" in request.swept))
+    carry_out(request, Running(new_journal, render_run, "loader" in request.swept))
 
 
 class Running(Recipe):

@@ -32,6 +32,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     phase: str = ""
     arm: int | None = None  # where it is known to be of one arm alone, the place of that in the job
+    out_of_memory: bool = False
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):

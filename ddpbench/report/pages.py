@@ -15,7 +15,7 @@ from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.reproduction import render_reproduction
 from ddpbench.report.scaling import render_scaling
 from ddpbench.report.sweep import render_sweep
-from ddpbench.report.terminal import render
+from ddpbench.report.terminal import render_run
 
 
 class Render(Protocol):
@@ -25,7 +25,7 @@ class Render(Protocol):
 
 
 PAGES: Mapping[str, Render] = {
-    "run": render,
+    "run": render_run,
     "sweep": render_sweep,
     "crossover": render_crossover,
     "diagnose": render_diagnosis,
@@ -36,4 +36,4 @@ PAGES: Mapping[str, Render] = {
 def page(job: Job) -> Render:
     """What prints ``job``; a kind that this release does not know reads as a run."""
     kind, _, name = job.kind.partition(" ")
-    return partial(render_reproduction, name) if kind == "reproduce" else PAGES.get(kind, render)
+    return partial(render_reproduction, name) if kind == "reproduce" else PAGES.get(kind, render_run)

@@ -29,7 +29,7 @@ from ddpbench.report.warnings import reasons, warnings
 Section = Sequence[Text]
 
 
-def render(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
+def render_run(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
     """Prints ``job`` on ``console``: the page of its run or, of several arms, their table; whatever their status.
 
     ``verbose`` adds every setting, every check, a row for every rank, what others have published, and a page for every arm;

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.pipeline.offers import NEARLY_ALL as NEARLY_ALL  # passed on: the experiments see no offers
 from ddpbench.analysis.pipeline.offers import (
     WORTH_IT,
     Cure,
