@@ -110,6 +110,22 @@ def test_of_several_arms_the_first_counts_from_where_its_turn_began(monkeypatch:
     assert pace.seconds_left_until(55.0, [0, 1]) == 15.0
 
 
+def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+    pace = Pace()
+    pace.rounds_begin({0: 8.0, 1: 6.0, 2: 6.0, 3: 6.0})
+    clock[0] = 24.0
+    pace.round_ended(0)
+    assert pace.takes_s(1) == 18.0, "the first is all that is known"
+    clock[0] = 28.0
+    pace.round_ended(1)
+    assert pace.takes_s(2) == 6.0
+    clock[0] = 40.0
+    pace.round_ended(2)
+    assert pace.takes_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)
+
+
 def test_a_round_in_legs_is_begun_where_there_is_time_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])

@@ -69,15 +69,16 @@ class Pace:
     def takes_s(self, arm: int) -> float:
         """Seconds that a next round, or leg, of ``arm`` takes: as its last, else as expected, else as those of the others.
 
-        Where the others took longer than was expected of them, so will this one.
+        Where the others took longer than was expected of them, so will this one. The first arm of a job tells that only while there is no
+        other: drivers that load and cuDNN's trials of every algorithm come once.
         """
         took_s = self._took_s if arm == self.last_arm else self._took_s | self._entering_took_s
         known_s = took_s | self._leg_s
         if arm in known_s:
             return known_s[arm]
         if arm in self._expected_s:
-            as_others = [took_s / expected_s for other, took_s in self._first_took_s.items() if (expected_s := self._expected_s.get(other))]
-            return self._expected_s[arm] * max(1.0, fmean(as_others or [1.0]))
+            times = [took_s / expected_s for other, took_s in self._first_took_s.items() if (expected_s := self._expected_s.get(other))]
+            return self._expected_s[arm] * max(1.0, fmean(times[1:] or times or [1.0]))
         return fmean(known_s.values()) if known_s else self.spent_s
 
     def end_of_next_s(self, arm: int) -> float:
