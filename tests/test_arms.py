@@ -19,6 +19,14 @@ def trace() -> Trace:
     return record().rounds[0].traces[0]
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Its only element is the time that a Pace reads, in seconds."""
+    now = [0.0]
+    monkeypatch.setattr(pace_module, "perf_counter", lambda: now[0])
+    return now
+
+
 def gathered(trace: Trace, ranks: int) -> list[Trace]:
     """Ranks that are late by their data in turns, each in every fourth step: what one waits for the other is not the same in any two."""
     traces = []
@@ -82,9 +90,7 @@ def test_the_time_left_counts_each_arm_by_its_own_rounds(monkeypatch: pytest.Mon
     assert pace.seconds_left([0]) == 7.5, "nobody knows when the first began, so it counts as the others do"
 
 
-def test_the_next_round_is_foretold_from_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+def test_the_next_round_is_foretold_from_the_rounds(clock: list[float]) -> None:
     pace = Pace()
     assert pace.end_of_next_s(0) == 0, "the first is always tried"
     clock[0] = 10.0
@@ -95,9 +101,7 @@ def test_the_next_round_is_foretold_from_the_rounds(monkeypatch: pytest.MonkeyPa
     assert pace.end_of_next_s(0) == 16.0
 
 
-def test_of_several_arms_the_first_counts_from_where_its_turn_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+def test_of_several_arms_the_first_counts_from_where_its_turn_began(clock: list[float]) -> None:
     pace = Pace()
     clock[0] = 30.0
     pace.rounds_begin()
@@ -110,9 +114,7 @@ def test_of_several_arms_the_first_counts_from_where_its_turn_began(monkeypatch:
     assert pace.seconds_left_until(55.0, [0, 1]) == 15.0
 
 
-def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(clock: list[float]) -> None:
     pace = Pace()
     pace.rounds_begin({0: 8.0, 1: 6.0, 2: 6.0, 3: 6.0})
     clock[0] = 24.0
@@ -126,9 +128,7 @@ def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(monkeypatch:
     assert pace.takes_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)
 
 
-def test_a_round_in_legs_is_begun_where_there_is_time_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
+def test_a_round_in_legs_is_begun_where_there_is_time_for_one_of_them(clock: list[float]) -> None:
     pace = Pace()
     pace.rounds_begin()
     clock[0] = 60.0

@@ -69,19 +69,20 @@ def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headlin
     so it is never narrower than the one within this launch.
     """
     figure, rounds = median(figures), len(figures)
-    within = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
+    mean = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
     known = len(history) >= ENOUGH_HISTORY
     launch_sd = stdev(map(log, history)) if known else ASSUMED_LAUNCH_SD
     launch_reach = launch_sd * t_quantile((1 + CONFIDENCE) / 2, len(history) - 1 if known else inf)
-    reach = hypot(log(within.high / within.center), launch_reach)
+    reach = exp(hypot(log(mean.high / mean.center), launch_reach))
+    within, across = mean.holding(figure), Interval(mean.center, mean.center / reach, mean.center * reach).holding(figure)
     return Headline(
         images_per_s=figure,
-        low=min(within.low, figure),
-        high=max(within.high, figure),
+        low=within.low,
+        high=within.high,
         rounds=rounds,
         round_cv=variation(figures) if rounds > 1 else 0.0,
-        launch_low=min(within.center * exp(-reach), figure),
-        launch_high=max(within.center * exp(reach), figure),
+        launch_low=across.low,
+        launch_high=across.high,
         launch_sd=launch_sd,
         launch_source=f"{len(history)} earlier runs" if known else "assumed",
         confidence=CONFIDENCE,
@@ -90,15 +91,14 @@ def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headlin
 
 def across_launches(last: Headline, figures: Sequence[float]) -> Headline:
     """The headline of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
-    spread, figure = log_t_interval(figures, CONFIDENCE), median(figures)
-    low, high = min(spread.low, figure), max(spread.high, figure)
+    found = log_t_interval(figures, CONFIDENCE).holding(median(figures))
     return msgspec.structs.replace(
         last,
-        images_per_s=figure,
-        low=low,
-        high=high,
-        launch_low=low,
-        launch_high=high,
+        images_per_s=found.center,
+        low=found.low,
+        high=found.high,
+        launch_low=found.low,
+        launch_high=found.high,
         launch_sd=stdev(map(log, figures)),
         launch_source=f"{len(figures)} launches",
         launch_figures=list(figures),

@@ -56,7 +56,7 @@ class Measure:
         if len(values) < LEAST_FOR_AN_INTERVAL or min(values) == max(values):
             return Interval(center, center, center)
         within = _t_interval_of_shares(values) if self.is_share else log_t_interval(values)
-        return Interval(center, min(within.low, center), max(within.high, center))
+        return within.holding(center)
 
 
 @dataclass(frozen=True)

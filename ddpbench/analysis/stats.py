@@ -22,6 +22,10 @@ class Interval:
     low: float
     high: float
 
+    def holding(self, figure: float) -> Interval:
+        """The same about ``figure``, such as the median of the values whose mean this is of, and wide enough to hold it."""
+        return Interval(figure, min(self.low, figure), max(self.high, figure))
+
 
 def t_quantile(probability: float, freedom: float) -> float:
     """The ``probability`` quantile of Student's t with ``freedom`` >= 1 degrees; very large or infinite, the normal distribution.

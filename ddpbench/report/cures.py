@@ -88,10 +88,9 @@ def _told(outcome: Outcome) -> str:
         return f"{foretold}; {'not tried' if can_be_tried(outcome.prediction.change) else 'cannot be tried here'}"
     if not ratio.has_interval:
         return f"{foretold}; measured {about(ratio.center, 2)}x, too few rounds to tell"
-    center, low, high = interval(ratio.center, ratio.low, ratio.high, width_digits=1)
     held = f"{'inside' if outcome.inside else 'outside'}, {_off_by((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
     came = "" if outcome.gained else ", a loss" if outcome.told else ", no gain measured"
-    return f"{foretold}; measured {center}x ({low} to {high}), {held}{came}"
+    return f"{foretold}; measured {_within(ratio, 'x')}, {held}{came}"
 
 
 def _off_by(error: float) -> str:
@@ -111,6 +110,6 @@ def _worth(gain: Ratio, job: Job, real: Record) -> str:
     return f"{_within(more)} {rate(real)} more; {_within(saved)} of {hours:,} {device} a day are saved for the same work"
 
 
-def _within(found: Interval) -> str:
+def _within(found: Interval, unit: str = "") -> str:
     center, low, high = interval(found.center, found.low, found.high, width_digits=1)
-    return f"{center} ({low} to {high})"
+    return f"{center}{unit} ({low} to {high})"

@@ -15,7 +15,7 @@ from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.words import count, device_word, trimmed
 from ddpbench.record.diagnosis import SHARED_MEMORY
-from ddpbench.record.loaders import SYNTHETIC, spec_of
+from ddpbench.record.loaders import DALI, SYNTHETIC, spec_of
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
 
@@ -268,4 +268,5 @@ def _install_dali(record: Record) -> str:
     software = record.environment.software
     if software.dali:
         return ""
-    return f"pip install nvidia-dali-cuda{'120' if (software.cuda or '').startswith('12') else '130'} && "
+    for_cuda_13, for_cuda_12 = DALI.packages
+    return f"pip install {for_cuda_12 if (software.cuda or '').startswith('12') else for_cuda_13} && "
