@@ -210,9 +210,26 @@ def test_a_wait_that_every_round_shows_is_named_in_spite_of_noise() -> None:
 
 @pytest.mark.parametrize(("phase", "kind"), [("data", "data-bound"), ("host_to_device", "host-to-device-bound"), ("sync", "inconclusive")])
 def test_of_the_waits_only_those_for_data_explain_noise(phase: str, kind: str) -> None:
-    found = judged(with_config(records.record([{**WORK, phase: 30.0}] * 4, longer=UNSTEADY), loader="torch", data_dir="/data"))
+    found = judged(with_config(records.record([{**WORK, phase: 15.0}] * 4, longer=UNSTEADY), loader="torch", data_dir="/data"))
     assert found.kind == kind
-    assert found.why.startswith("most like sync-bound: 32% of every step") == (kind == "inconclusive")
+    assert found.why.startswith("most like sync-bound: 19% of every step") == (kind == "inconclusive")
+
+
+def test_an_exchange_of_gradients_that_is_far_above_the_noise_is_named_in_spite_of_it() -> None:
+    found = judged(records.record([{**WORK, "sync": 30.0}] * 4, longer=UNSTEADY))
+    assert (found.kind, found.says) == ("sync-bound", "32% of every step is gradient sync that backward does not hide")
+
+
+def test_ranks_that_noise_makes_wait_for_each_other_are_no_exchange_of_gradients() -> None:
+    """In every step another rank is held up, and the others wait for it as long as gradients would take."""
+    record = records.record([{**WORK, "backward": 55.0, "sync": 45.0}] * 4, longer=UNSTEADY)
+    for timed in record.rounds:
+        for rank, trace in enumerate(timed.traces):
+            held_up = [step % 4 == rank for step in range(trace.steps)]
+            trace.phases_ms["backward"] = [100.0 if held else 40.0 for held in held_up]
+            trace.phases_ms["sync"] = [0.0 if held else 60.0 for held in held_up]
+    found = judged(record)
+    assert (found.kind, found.why.split(":")[0]) == ("inconclusive", "most like sync-bound")
 
 
 def test_launches_that_only_the_profiler_misses_are_not_named_in_spite_of_noise() -> None:

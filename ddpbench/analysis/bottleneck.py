@@ -17,6 +17,7 @@ from ddpbench.analysis.pipeline.experiments import NONE, Experiments
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.trust import MOST_VARIATION
+from ddpbench.analysis.waits import exchange_ms
 from ddpbench.analysis.words import count
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
@@ -26,7 +27,7 @@ EXPLAINS_NOISE = ("loader-steals-cpu", "loader-steals-gpu", "noisy-neighbour", "
 """Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job."""
 
 FAR_ABOVE_NOISE = 10
-"""A rank that is slow in every round by so many times what the rounds vary is no chance."""
+"""What makes a step longer by so many times what the rounds vary is no chance."""
 
 
 def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
@@ -34,8 +35,8 @@ def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around:
 
     ``around`` holds what was measured beside the run. From too few rounds or steps, or where the rounds vary by more than the noise
     rule allows, the verdict is inconclusive, and ``why`` says what it looks like. Noise leaves a limit standing that explains it and
-    that every round on its own shows: a wait for data or launches, or somebody else's work; and a rank that is far slower than they vary.
-    Computing and the ranks' waits for each other are no explanation of why they vary.
+    that every round on its own shows: a wait for data or launches, or somebody else's work. Computing and what ranks cost each other
+    are no explanation of why they vary; a slow rank and the exchange of gradients stand where they are far above it.
     """
     if summary.step_ms is None:
         return None
@@ -55,9 +56,22 @@ def _doubt(case: Case, found: Verdict) -> str:
     spread = variation([timed.images_per_s for timed in cut.rounds])
     each_piece = replace(case, record=cut).each_round()
     explained = all(_explains_noise(piece, found) and first_limit(piece).kind == found.kind for piece in each_piece)
-    explained |= case.summary.slow is not None and found.kind == "straggler" and case.summary.slow.excess >= FAR_ABOVE_NOISE * spread
+    explained |= _longer_by(case, found) >= FAR_ABOVE_NOISE * spread
     what = "rounds" if cut is record else "parts of a round"
     return "" if spread <= MOST_VARIATION or explained else f"the {what} vary by {spread:.1%}, too much for a confident verdict"
+
+
+def _longer_by(case: Case, found: Verdict) -> float:
+    """What ranks cost each other, as a fraction of a step without it: nothing in other limits.
+
+    Of gradient sync only what it takes when all ranks are ready: noise itself makes them wait for each other.
+    """
+    if found.kind == "straggler" and case.summary.slow:
+        return case.summary.slow.excess
+    if found.kind == "sync-bound":
+        exchange = exchange_ms(case.record.rounds)
+        return exchange / (case.step_ms - exchange)
+    return 0.0
 
 
 def _explains_noise(case: Case, found: Verdict) -> bool:
