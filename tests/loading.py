@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
 
 CPU = torch.device("cpu")
@@ -41,11 +43,14 @@ def of_memory(loader: str, dataset: str, data_dir: Path | None = None, **asked: 
     return config(loader, data_dir, **{"image_size": OWN_SIDE[dataset], "workers": 0, "channels_last": False, **asked})
 
 
+def shard(dataset: str = "imagenet", classes: int = 1000, rank: int = 0, world_size: int = 1, device: torch.device = CPU) -> Shard:
+    """All of a data set, unless there are more ranks."""
+    return Shard(dataset, classes, rank, world_size, device)
+
+
 @contextmanager
-def opened(
-    settled: Config, dataset: str = "imagenet", rank: int = 0, world_size: int = 1, device: torch.device = CPU, classes: int = 1000
-) -> Iterator[Loader]:
-    loader = open_loader(settled, dataset, classes, rank, world_size, device)
+def opened(settled: Config, dataset: str = "imagenet", **which: Any) -> Iterator[Loader]:
+    loader = open_loader(settled, shard(dataset, **which))
     try:
         yield loader
     finally:

@@ -121,6 +121,12 @@ def at_once(config: Config) -> DataLoader[Any]:
     return DataLoader(AtOnce(*numbered().tensors), config.batch_size)
 
 
+def curious(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> list[Any]:
+    """Asks for all that it can be given, and tells of it in its labels."""
+    labels = torch.tensor([len(dataset), classes - 1, rank, world_size])
+    return [(torch.zeros(config.batch_size or 0, 3, 32, 32, device=device), labels)]
+
+
 def demanding(config: Config, mood: str) -> DataLoader[Any]:
     return without_questions()
 

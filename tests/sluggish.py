@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import msgspec
 from held_up import HeldUp
 
+from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import open_synthetic
+from ddpbench.record.config import Config
 from ddpbench.record.loaders import LoaderSpec
 
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 
 
-def open_sluggish(*where: Any) -> HeldUp:
-    loader = HeldUp(open_synthetic(*where), lambda: time.sleep(DELAY_S))
+def open_sluggish(config: Config, shard: Shard) -> HeldUp:
+    loader = HeldUp(open_synthetic(config, shard), lambda: time.sleep(DELAY_S))
     loader.data = msgspec.structs.replace(loader.data, loader="sluggish")
     return loader
 

@@ -11,15 +11,16 @@ import time
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from statistics import fmean
-from typing import Any
 
 import torch
 from held_up import HeldUp
 from torch import nn
 
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import open_synthetic
 from ddpbench.experiments.arms import Arm
+from ddpbench.record.config import Config
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.trace import Trace
 from ddpbench.workloads.catalogue import WorkloadSpec
@@ -117,8 +118,8 @@ def build(image_size: int, classes: int) -> nn.Module:
     return Net(classes)
 
 
-def open_late(*where: Any) -> HeldUp:
-    return HeldUp(open_synthetic(*where), lambda: stand_still() if late("data") else None)
+def open_late(config: Config, shard: Shard) -> HeldUp:
+    return HeldUp(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
 
 
 net = WorkloadSpec(

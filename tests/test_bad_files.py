@@ -10,7 +10,7 @@ from pathlib import Path
 import imagery
 import pytest
 import training
-from loading import CPU, config, opened, take
+from loading import config, opened, shard, take
 from torch import nn
 
 from ddpbench.data import folder, shared_memory
@@ -110,7 +110,7 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
     spoil(tree, 3)
     world = training.world_of_one()
     settled = training.config(loader="torch", data_dir=str(tree), workers=1, skip_bad=1)
-    loader = open_loader(settled, "imagenet", 12, 0, 1, CPU)
+    loader = open_loader(settled, shard(classes=12))
     live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
     try:
         warm_up(live)

@@ -13,7 +13,7 @@ import imagery
 import pytest
 import torch
 from colours import levels_off
-from loading import CPU, NO_DALI, config, opened, take
+from loading import CPU, NO_DALI, config, opened, shard, take
 from PIL import Image
 
 from ddpbench.data import folder
@@ -199,7 +199,7 @@ def test_nothing_hangs_where_all_that_a_rank_reads_is_left_out(
 def test_a_file_that_a_later_pipeline_dies_of_is_left_out_where_it_stands(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file_of(tree, 4).write_bytes(b"")
     settled = config("dali-cpu", tree, batch_size=3, workers=6, augment=False, shuffle=False, skip_bad=1)
-    host = open_host(settled, "imagenet", 1000, 0, 1, CPU)
+    host = open_host(settled, shard())
     try:
         batches = [host.next_batch() for _ in range(8)]
     finally:
@@ -351,7 +351,7 @@ class TestFeed:
 
 def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
-        open_host(config("dali-gpu", tree), "imagenet", 1000, 0, 1, CPU)
+        open_host(config("dali-gpu", tree), shard())
 
 
 @pytest.mark.parametrize(

@@ -327,11 +327,10 @@ def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
 
 def test_only_the_host_side_of_replayed_batches_is_kept_and_closed_at_the_end(tmp_path: Path) -> None:
     settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), Openers()
-    where = ("imagenet", 1000, 0, 1, torch.device("cpu"))
-    host = open_host(settled, *where)
+    host = open_host(settled, loading.shard())
     openers.keep(host, torch.device("cpu"), batches=3)
     host.close()
-    first, second = (openers.of(REPLAY)(settled, *where) for _ in range(2))
+    first, second = (openers.of(REPLAY)(settled, loading.shard()) for _ in range(2))
     assert isinstance(first, Delivered)
     assert first is not second, "what one has on the device goes with its turn"
     batches = [first.next_batch(lambda: None) for _ in range(3)]

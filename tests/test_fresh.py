@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
@@ -103,9 +102,9 @@ def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
 def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None:
     opened: list[int] = []
 
-    def opener(config: Config, *where: Any) -> Loader:
+    def opener(config: Config, shard: Shard) -> Loader:
         opened.append(config.seed)
-        return open_loader(config, *where)
+        return open_loader(config, shard)
 
     asked = Config(workload="disc-mlp-2", device="cpu", loader="torch", workers=0, steps=3, rounds=2, fresh=True, validate=False)
     arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2, opener=opener))

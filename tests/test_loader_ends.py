@@ -134,11 +134,12 @@ def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
     script = """
 import sys, time, torch
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
 settled = Config(
     workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2, image_size=32, workers=2, channels_last=True
 )
-loader = open_loader(settled, "imagenet", 1000, 0, 1, torch.device("cpu"))
+loader = open_loader(settled, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 loader.next_batch(lambda: None)
 print(*loader.worker_pids(), flush=True)
 time.sleep(600)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from loading import CPU, of_memory, opened
+from loading import of_memory, opened, shard
 from torch import nn
 
 from ddpbench.data.validation import held_out
@@ -33,7 +33,7 @@ def test_97_percent_of_held_out_digits_after_one_epoch() -> None:
             nn.functional.cross_entropy(net(images), labels).backward()
             optimizer.step()
     net.eval()
-    shares = held_out(settled, "mnist", 10, 0, 1, CPU)
+    shares = held_out(settled, shard("mnist", 10))
     assert shares is not None
     with torch.no_grad():
         right = torch.cat([net(images).argmax(1) == labels for images, labels in shares])

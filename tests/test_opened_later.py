@@ -9,7 +9,7 @@ from typing import Any
 import imagery
 import pytest
 import torch
-from loading import CPU, LIKE_TORCH, config, of_memory, take
+from loading import LIKE_TORCH, config, of_memory, shard, take
 
 from ddpbench.data.open import open_loader
 from ddpbench.record.config import Config
@@ -25,7 +25,7 @@ def digits(config: Config, rank: int) -> Iterator[tuple[torch.Tensor, torch.Tens
 
 
 def seen(settled: Config, dataset: str, classes: int, first_batch: int, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
-    loader = open_loader(settled, dataset, classes, RANK, RANKS, CPU, first_batch)
+    loader = open_loader(settled, shard(dataset, classes, RANK, RANKS), first_batch)
     try:
         return take(loader, batches)
     finally:
@@ -48,7 +48,7 @@ def test_of_files(loader: str, tmp_path: Path) -> None:
 
 def test_every_batch_that_is_passed_by_is_told() -> None:
     settled, passed = of_memory(f"{__name__}:digits", "mnist", batch_size=2), []
-    loader = open_loader(settled, "mnist", MNIST_CLASSES, RANK, RANKS, CPU, 3, lambda: passed.append("one"))
+    loader = open_loader(settled, shard("mnist", MNIST_CLASSES, RANK, RANKS), 3, lambda: passed.append("one"))
     loader.close()
     assert len(passed) == 3
 

@@ -15,10 +15,10 @@ import own_loaders
 import psutil
 import pytest
 import torch
-from loading import config, opened, take
+from loading import config, opened, shard, take
 from test_interrupts import rounds_on_disk
 
-from ddpbench.data.catalogue import find
+from ddpbench.data.catalogue import OFFERED, asked_for, find
 from ddpbench.data.check import check
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.validation import held_out
@@ -117,6 +117,12 @@ def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path
             assert (loading.images, len(loading.batch_ms)) == (8, 4)
 
 
+def test_it_is_given_whatever_it_may_ask_for() -> None:
+    assert asked_for(own_loaders.curious) == list(OFFERED)
+    with opened(own("curious", batch_size=4), "cifar10", classes=10, rank=1, world_size=3) as live:
+        assert take(live, 1)[1].tolist() == [len("cifar10"), 9, 1, 3]
+
+
 @pytest.mark.parametrize("name", ["generated", "streamed", "without_questions"])
 def test_whatever_can_be_iterated_over_starts_again_at_its_end(name: str) -> None:
     with opened(own(name)) as live:
@@ -127,7 +133,7 @@ def test_whatever_can_be_iterated_over_starts_again_at_its_end(name: str) -> Non
 
 def test_nothing_is_held_out_of_what_nobody_knows(tmp_path: Path) -> None:
     settled = own("without_questions")
-    assert held_out(settled, "imagenet", 1000, 0, 1, torch.device("cpu")) is None  # type: ignore[arg-type]
+    assert held_out(settled, shard()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import imagery
 import psutil
 import pytest
 import torch
-from loading import CPU, NO_DALI, config, opened, take
+from loading import CPU, NO_DALI, config, opened, shard, take
 
 from ddpbench.data import replay
 from ddpbench.data.delivered import Delivered
@@ -42,7 +42,7 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
     settled = config(loader, tree)
     with opened(settled) as live:
         images, labels = take(live, BATCHES)
-    host = open_host(settled, "imagenet", 1000, 0, 1, CPU)
+    host = open_host(settled, shard())
     pids = host.worker_pids()
     live = Delivered(replayed(host, CPU), CPU)
     assert not any(map(psutil.pid_exists, pids))
@@ -56,7 +56,7 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
 
 def test_batches_that_are_made_on_the_device_have_no_host_side() -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
-        open_host(config("synthetic"), "imagenet", 1000, 0, 1, CPU)
+        open_host(config("synthetic"), shard())
 
 
 def test_it_is_opened_later_without_giving_what_comes_before(tree: Path) -> None:
@@ -64,7 +64,7 @@ def test_it_is_opened_later_without_giving_what_comes_before(tree: Path) -> None
     with opened(settled) as live:
         labels = [take(live, 1)[1] for _ in range(BATCHES + 3)]
     passed: list[object] = []
-    later = open_loader(settled, "imagenet", 1000, 0, 1, CPU, first_batch=BATCHES + 2, passed=lambda: passed.append(1))
+    later = open_loader(settled, shard(), first_batch=BATCHES + 2, passed=lambda: passed.append(1))
     assert torch.equal(take(later, 1)[1], labels[-1])
     assert passed == []
     later.close()
@@ -83,5 +83,5 @@ def test_no_more_is_kept_than_the_host_has_room_for(tree: Path, monkeypatch: pyt
 def test_they_wait_in_pinned_memory(tree: Path) -> None:
     device = torch.device("cuda", 0)
     for pin_memory in (True, False):
-        host = open_host(config("replay", tree, pin_memory=pin_memory), "imagenet", 1000, 0, 1, device)
+        host = open_host(config("replay", tree, pin_memory=pin_memory), shard(device=device))
         assert all(part.is_pinned() for part in (host.next_batch().samples, host.next_batch().labels))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from loading import CPU, shard
 from training import InMemory, config, world_of_one
 
 from ddpbench.experiments.together import on_every_rank, on_rank_zero, opened_by_all
@@ -44,9 +45,9 @@ def test_what_rank_0_alone_does_is_its_own_and_fails_on_all() -> None:
 
 
 def test_a_loader_has_given_a_batch_before_it_is_used_and_is_closed_where_it_cannot() -> None:
-    world, where = world_of_one(), ("cifar10", 4, 0, 1, torch.device("cpu"))
-    loader = opened_by_all(lambda *_: InMemory(torch.device("cpu")), world)(config(), *where)
+    world = world_of_one()
+    loader = opened_by_all(lambda *_: InMemory(CPU), world)(config(), shard())
     assert loader.next_batch(lambda: None)[1].shape == (8,)
     with pytest.raises(ArmOver, match=r"^the file is gone, on rank 0 \(here\)$"):
-        opened_by_all(lambda *_: Broken(torch.device("cpu")), world)(config(), *where)
+        opened_by_all(lambda *_: Broken(CPU), world)(config(), shard())
     assert Broken.closed

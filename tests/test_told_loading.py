@@ -8,7 +8,7 @@ import imagery
 import pytest
 import torch
 import training
-from loading import CPU, config, of_memory, opened, take
+from loading import CPU, config, of_memory, opened, shard, take
 from torch import nn
 
 from ddpbench.data.delivered import Delivered
@@ -46,7 +46,7 @@ def test_a_sheet_is_on_the_clock_of_the_trainer(tree: Path) -> None:
     from time import perf_counter
 
     before = perf_counter()
-    host = open_host(config("torch", tree, workers=2), "imagenet", 1000, 0, 1, CPU)
+    host = open_host(config("torch", tree, workers=2), shard())
     sheets = [host.next_batch().sheet for _ in range(4)]
     host.close()
     assert all(sheet is not None and before < sheet.began < sheet.ended < perf_counter() for sheet in sheets)
@@ -102,7 +102,7 @@ def test_what_has_no_sheet_is_not_counted() -> None:
 def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
     world = training.world_of_one()
     settled = training.config(loader="torch", data_dir=str(tree), workers=1, prefetch=1)
-    loader = open_loader(settled, "imagenet", training.CLASSES, 0, 1, CPU)
+    loader = open_loader(settled, shard(classes=training.CLASSES))
     live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
     try:
         warm_up(live)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from itertools import chain, repeat
-from typing import Any
 
 import pytest
 from held_up import HeldUp
 from training import world_of_one
 
+from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import Synthetic, open_synthetic
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.lengths import ROUND_S
@@ -59,8 +59,8 @@ def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_secon
     short = Brief(0.1, warm_up_s=INSTANT_S, step_s=0.02, longest_s=0.1)
     config = settle(Config(workload="mnist-cnn", batch_size=2, device="cpu", rounds=2), False, 1)
 
-    def opener(*where: Any) -> SoonSlow:
-        return SoonSlow(open_synthetic(*where))
+    def opener(config: Config, shard: Shard) -> SoonSlow:
+        return SoonSlow(open_synthetic(config, shard))
 
     arm = Rung(config, world, pulse, Terms(2, opener=opener, brief=short), wait=Wait(world, pulse), note_buckets=lambda sizes: None)
     arm.enter()

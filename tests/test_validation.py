@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import CPU, IN_MEMORY, config, of_memory, opened, take
+from loading import IN_MEMORY, config, of_memory, opened, shard, take
 
 from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
@@ -18,7 +18,7 @@ from ddpbench.record.errors import UsageError
 
 def shares(settled: Config, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
     """Every rank's batches."""
-    found = [held_out(settled, dataset, classes, rank, world_size, CPU) for rank in range(world_size)]
+    found = [held_out(settled, shard(dataset, classes, rank, world_size)) for rank in range(world_size)]
     assert all(share is not None for share in found)
     return [list(share) for share in found if share is not None]
 
@@ -91,15 +91,15 @@ def test_a_class_that_training_has_not_is_named(tmp_path: Path) -> None:
 
 
 def test_nothing_is_held_out_where_a_folder_of_ones_own_is_laid_out_otherwise(tmp_path: Path) -> None:
-    assert held_out(config("own_loaders:generated", tmp_path), "imagenet", 1000, 0, 1, CPU) is None
-    assert held_out(of_memory("own_loaders:generated", "gemm", tmp_path), "gemm", 8, 0, 1, CPU) is None
+    assert held_out(config("own_loaders:generated", tmp_path), shard()) is None
+    assert held_out(of_memory("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
 
 
 @pytest.mark.cuda
 def test_the_last_batch_may_be_smaller_on_a_gpu_too(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=5, images=2, texture=0)
     imagery.image_tree(tmp_path, classes=5, images=2, texture=0, part="val")
-    held = held_out(config("torch", tmp_path, batch_size=4), "imagenet", 1000, 0, 1, torch.device("cuda", 0))
+    held = held_out(config("torch", tmp_path, batch_size=4), shard(device=torch.device("cuda", 0)))
     assert held
     batches = [(images.cpu(), labels.cpu()) for images, labels in held]
     (expected,) = shares(config("torch", tmp_path, batch_size=4), "imagenet", 1000, 1)
@@ -113,6 +113,6 @@ def test_nothing_is_held_out_of_synthetic_batches_or_where_the_folder_has_none(t
     imagery.image_tree(tmp_path / "tree")
     imagery.cifar10(tmp_path / "cifar")
     (tmp_path / "cifar" / "cifar-10-batches-py" / "test_batch").unlink()
-    assert held_out(config("torch", tmp_path / "tree"), "imagenet", 1000, 0, 1, CPU) is None
-    assert held_out(of_memory("torch", "cifar10", tmp_path / "cifar"), "cifar10", 10, 0, 1, CPU) is None
-    assert held_out(of_memory("synthetic", "mnist"), "mnist", 10, 0, 1, CPU) is None
+    assert held_out(config("torch", tmp_path / "tree"), shard()) is None
+    assert held_out(of_memory("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
+    assert held_out(of_memory("synthetic", "mnist"), shard("mnist", 10)) is None

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
+from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loading import Loading
@@ -97,7 +97,7 @@ class Loader(Protocol):
         """Ends the loader and its processes."""
 
 
-Opener = Callable[[Config, str, int, int, int, torch.device], Loader]
+Opener = Callable[[Config, Shard], Loader]
 """What gives a training its batches, called as ``open_loader`` is."""
 
 

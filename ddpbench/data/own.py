@@ -11,7 +11,6 @@ from multiprocessing.process import BaseProcess
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -20,9 +19,9 @@ from ddpbench.data.catalogue import asked_for
 from ddpbench.data.fitting import Fitting
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.pixels import in_layout
+from ddpbench.data.shard import Shard
 from ddpbench.data.timed import timed
 from ddpbench.record.config import Config
-from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Data
@@ -31,15 +30,14 @@ DEAF_S = 2.0
 """What does not end in this time when it is asked to hears nothing."""
 
 
-def open_own(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Own:
+def open_own(config: Config, shard: Shard) -> Own:
     """What the function that ``config.loader`` names returns. It is given what its parameters ask for; sharding is left to it."""
     assert config.loader, "settled"
     assert config.batch_size, "settled"
     function = resolve(config.loader)
-    offered = {"config": config, "dataset": dataset, "classes": classes, "rank": rank, "world_size": world_size, "device": device}
+    offered = {"config": config, **vars(shard)}
     make = partial(function, **{name: offered[name] for name in asked_for(function) if name in offered})
-    shape = DATASETS[dataset].input_shape(config.image_size, classes)
-    fitting = Fitting(shape, classes, targets=dataset == "gemm")
+    fitting = Fitting(shard.sample_shape(config.image_size), shard.classes, targets=shard.dataset == "gemm")
     return Own(config.loader, make, config.batch_size, fitting, lambda samples: in_layout(samples, config.channels_last))
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ddpbench.data.loader import HostBatch, HostLoader
+from ddpbench.data.shard import Shard
 from ddpbench.data.stock import open_stock
 from ddpbench.machine.host import usable_memory_bytes
 from ddpbench.machine.seat import take_seat
@@ -20,11 +21,9 @@ MOST_OF_MEMORY = 0.2
 """Of what is free on the host, for all ranks there together."""
 
 
-def open_replay(
-    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
-) -> Replay:
+def open_replay(config: Config, shard: Shard, first_batch: int = 0) -> Replay:
     """Replays the loader ``torch``."""
-    return replayed(open_stock(config, dataset, classes, rank, world_size, device), device, first_batch)
+    return replayed(open_stock(config, shard), shard.device, first_batch)
 
 
 def replayed(host: HostLoader, device: torch.device, first_batch: int = 0) -> Replay:

@@ -18,20 +18,19 @@ from ddpbench.data.images import decode
 from ddpbench.data.pixels import NORMALISATION, in_layout
 from ddpbench.data.samples import ArrayView, SampleRecipe
 from ddpbench.data.sets import FILE_SETS
+from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
 from ddpbench.record.config import Config
 
 
-def open_stock(
-    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
-) -> Workers:
+def open_stock(config: Config, shard: Shard, first_batch: int = 0) -> Workers:
     """Batches in float32 (B, C, S, S), normalised; only their layout is left to the device."""
 
     def finish(samples: Tensor) -> Tensor:
         return in_layout(samples, config.channels_last)
 
-    return open_workers(STOCK, finish, config, dataset, rank, world_size, device, first_batch)
+    return open_workers(STOCK, finish, config, shard, first_batch)
 
 
 class StockView:

@@ -9,8 +9,8 @@ import torch
 
 from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import in_layout
+from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
-from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Data
 
@@ -18,22 +18,22 @@ GEMM_BATCHES = 50
 """As the published run of gemm-mlp keeps on its device."""
 
 
-def open_synthetic(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Synthetic:
+def open_synthetic(config: Config, shard: Shard) -> Synthetic:
     """Standard normal inputs and uniform labels, drawn on the device from seed and rank: one batch, or 50 of matrices.
 
     What a matrix is trained towards is standard normal as well.
     """
     assert config.batch_size, "settled"
-    shape = (config.batch_size, *DATASETS[dataset].input_shape(config.image_size, classes))
-    generator = torch.Generator(device).manual_seed(config.seed + rank)
+    shape = (config.batch_size, *shard.sample_shape(config.image_size))
+    generator = torch.Generator(shard.device).manual_seed(config.seed + shard.rank)
 
     def draw() -> Batch:
-        inputs = in_layout(torch.randn(shape, generator=generator, device=device), config.channels_last)
-        if dataset == "gemm":
-            return inputs, torch.randn(shape, generator=generator, device=device)
-        return inputs, torch.randint(classes, shape[:1], generator=generator, device=device)
+        inputs = in_layout(torch.randn(shape, generator=generator, device=shard.device), config.channels_last)
+        if shard.dataset == "gemm":
+            return inputs, torch.randn(shape, generator=generator, device=shard.device)
+        return inputs, torch.randint(shard.classes, shape[:1], generator=generator, device=shard.device)
 
-    return Synthetic([draw() for _ in range(GEMM_BATCHES if dataset == "gemm" else 1)])
+    return Synthetic([draw() for _ in range(GEMM_BATCHES if shard.dataset == "gemm" else 1)])
 
 
 class Synthetic(Workerless):

@@ -12,22 +12,21 @@ from ddpbench.data.augment import CropAndFlip
 from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import finisher
 from ddpbench.data.plan import ShardPlan
+from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
 from ddpbench.record.record import Data
 
 
-def open_tensor(
-    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
-) -> Resident:
+def open_tensor(config: Config, shard: Shard, first_batch: int = 0) -> Resident:
     """Images as uint8, a quarter of their size in training; points in float32. CIFAR-10 is cropped and flipped, if asked for."""
     assert config.batch_size, "settled"
-    arrays = sets.train(dataset, config.data_dir)
-    samples, labels = (torch.from_numpy(array).to(device) for array in (arrays.samples, arrays.labels))
+    arrays = sets.train(shard.dataset, config.data_dir)
+    samples, labels = (torch.from_numpy(array).to(shard.device) for array in (arrays.samples, arrays.labels))
     view: Tensor | CropAndFlip = samples
-    if config.augment and dataset == "cifar10":
-        view = CropAndFlip(samples, torch.Generator(device).manual_seed(config.seed + rank + first_batch))
-    plan = ShardPlan(len(labels), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
-    order, finish = Order(plan, device), finisher(dataset, config.image_size, config.channels_last, device)
+    if config.augment and shard.dataset == "cifar10":
+        view = CropAndFlip(samples, torch.Generator(shard.device).manual_seed(config.seed + shard.rank + first_batch))
+    plan = ShardPlan(len(labels), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle, first_batch)
+    order, finish = Order(plan, shard.device), finisher(shard.dataset, config.image_size, config.channels_last, shard.device)
     return Resident(view, labels, order, config.batch_size, finish, arrays.data("tensor"))
 
 

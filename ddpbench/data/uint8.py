@@ -19,6 +19,7 @@ from ddpbench.data.images import in_rgb, opened
 from ddpbench.data.jpeg import decoder, is_jpeg, size_of
 from ddpbench.data.pixels import finisher
 from ddpbench.data.samples import ArrayView, SampleRecipe
+from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
 from ddpbench.record.config import Config
@@ -27,13 +28,11 @@ REDUCING_GAP = 2
 """What is decoded at a part of its size is this many times as large as needed at least: what PIL's thumbnails take for as good."""
 
 
-def open_uint8(
-    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
-) -> Workers:
+def open_uint8(config: Config, shard: Shard, first_batch: int = 0) -> Workers:
     """Batches in uint8 (B, S, S, C)."""
     decoder()  # looked for once, and not by every worker
-    finish = finisher(dataset, config.image_size, config.channels_last, device)
-    return open_workers(BYTEWISE, finish, config, dataset, rank, world_size, device, first_batch)
+    finish = finisher(shard.dataset, config.image_size, config.channels_last, shard.device)
+    return open_workers(BYTEWISE, finish, config, shard, first_batch)
 
 
 class ByteView:

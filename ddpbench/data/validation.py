@@ -14,46 +14,47 @@ from ddpbench.data.folder import ImageTree
 from ddpbench.data.loader import Batch
 from ddpbench.data.pixels import finisher, in_layout
 from ddpbench.data.samples import TreeSamples
+from ddpbench.data.shard import Shard
 from ddpbench.data.stock import StockView
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.config import Config
 
 
-def held_out(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Iterator[Batch] | None:
-    """Batches on ``device`` of the share of the held-out set that is ``rank``'s, normalised as in training, never augmented.
+def held_out(config: Config, shard: Shard) -> Iterator[Batch] | None:
+    """Batches of the rank's share of the held-out set, on its device, normalised as in training, never augmented.
 
     The ranks' shares add up to the set, each sample once; they differ by one sample at most, and the last batch is what is
     left. The disc has nothing held out, and gives its training points. None where there is no such set: synthetic batches,
     matrices, or a folder without it, or batches of somebody's own without a folder that is laid out as ours are.
     """
     loader = find(config.loader or "")
-    if dataset == "gemm" or not loader.reads_files or (loader.own and not config.data_dir):
+    if shard.dataset == "gemm" or not loader.reads_files or (loader.own and not config.data_dir):
         return None
-    if dataset == "imagenet" and loader.own and not folder.has_held_out(config.data_dir or ""):
+    if shard.dataset == "imagenet" and loader.own and not folder.has_held_out(config.data_dir or ""):
         return None
-    if dataset == "imagenet":
+    if shard.dataset == "imagenet":
         assert config.data_dir, "checked"
         tree = folder.read_held_out(config.data_dir)
-        return None if tree is None else _decoded(tree, config, rank, world_size, device)
-    arrays = sets.held_out(dataset, config.data_dir)
-    return None if arrays is None else _from_memory(arrays, config, dataset, rank, world_size, device)
+        return None if tree is None else _decoded(tree, config, shard)
+    arrays = sets.held_out(shard.dataset, config.data_dir)
+    return None if arrays is None else _from_memory(arrays, config, shard)
 
 
-def _decoded(tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device) -> Iterator[Batch]:
+def _decoded(tree: ImageTree, config: Config, shard: Shard) -> Iterator[Batch]:
     assert config.batch_size, "settled"
     assert config.image_size, "settled"
-    own = range(rank, len(tree.files), world_size)
+    own = range(len(tree.files))[shard.places]
     batches = [list(own[start : start + config.batch_size]) for start in range(0, len(own), config.batch_size)]
     watch = Stopwatch()
     samples = TreeSamples(tree, StockView(config.image_size, augment=False), watch, config.skip_bad)
     workers = Workers(
-        data_loader(samples, batches, watch, config, config.seed + rank, device),
+        data_loader(samples, batches, watch, config, config.seed + shard.rank, shard.device),
         tree.data("torch"),
         lambda images: in_layout(images, config.channels_last),
         config.skip_bad,
     )
-    delivered = Delivered(workers, device)
+    delivered = Delivered(workers, shard.device)
     try:
         for _ in batches:
             yield delivered.next_batch(lambda: None)
@@ -61,8 +62,8 @@ def _decoded(tree: ImageTree, config: Config, rank: int, world_size: int, device
         delivered.close()
 
 
-def _from_memory(arrays: Arrays, config: Config, dataset: str, rank: int, world_size: int, device: torch.device) -> Iterator[Batch]:
-    finish = finisher(dataset, config.image_size, config.channels_last, device)
-    samples, labels = (torch.from_numpy(array[rank::world_size].copy()) for array in (arrays.samples, arrays.labels))
+def _from_memory(arrays: Arrays, config: Config, shard: Shard) -> Iterator[Batch]:
+    finish = finisher(shard.dataset, config.image_size, config.channels_last, shard.device)
+    samples, labels = (torch.from_numpy(array[shard.places].copy()) for array in (arrays.samples, arrays.labels))
     for some, their in zip(samples.split(config.batch_size or 1), labels.split(config.batch_size or 1), strict=True):
-        yield finish(some.to(device)), their.to(device)
+        yield finish(some.to(shard.device)), their.to(shard.device)

@@ -20,6 +20,7 @@ from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.plan import ShardPlan
 from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSamples, read_samples
+from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.config import Config
@@ -34,25 +35,17 @@ SHORT_OF_MEMORY = (
 leave_garbage_to_the_parent()
 
 
-def open_workers(
-    recipe: SampleRecipe,
-    finish: Finish,
-    config: Config,
-    dataset: str,
-    rank: int,
-    world_size: int,
-    device: torch.device,
-    first_batch: int = 0,
-) -> Workers:
+def open_workers(recipe: SampleRecipe, finish: Finish, config: Config, shard: Shard, first_batch: int = 0) -> Workers:
     """Samples as ``recipe`` has them; what it leaves to do is ``finish``.
 
     Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one.
     """
     assert config.batch_size, "settled"
     watch = Stopwatch()
-    samples, data = read_samples(recipe, config, dataset, watch)
-    plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
-    return Workers(data_loader(samples, plan, watch, config, config.seed + rank + first_batch, device), data, finish, config.skip_bad)
+    samples, data = read_samples(recipe, config, shard.dataset, watch)
+    plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle, first_batch)
+    batches = data_loader(samples, plan, watch, config, config.seed + shard.rank + first_batch, shard.device)
+    return Workers(batches, data, finish, config.skip_bad)
 
 
 def data_loader(

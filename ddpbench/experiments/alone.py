@@ -12,6 +12,7 @@ import torch
 from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.machine.core_use import CoreWatch
 from ddpbench.machine.cores import keep_to
 from ddpbench.machine.host import cpu_seconds, resident_bytes
@@ -39,7 +40,7 @@ def loader_alone(config: Config, world: World, window_s: float, then: Callable[[
     keep_to(config.cores, world.seat.local_rank)
     spec = workloads.find(config.workload)
     began = perf_counter()
-    loader = open_loader(config, spec.dataset, spec.classes, world.rank, world.size, world.device.torch)
+    loader = open_loader(config, Shard.of(spec.dataset, spec.classes, world))
     try:
         on_gpu = world.device.cuda and find(config.loader or "").on_device
         taken = Taken(loader, torch.cuda.current_stream(world.device.torch) if on_gpu else None)

@@ -13,6 +13,7 @@ from torch import nn
 from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.earlier import ELSEWHERE
 from ddpbench.experiments.gathering import collect, pulled_down
@@ -64,6 +65,7 @@ class Arm:
         self._arms, self._trace_file = terms.arms, terms.trace_file
         self._opener, self._brief, self._legs, self._beside = terms.opener, terms.brief, terms.legs, terms.beside
         self._spec = workloads.find(config.workload)
+        self._shard = Shard.of(self._spec.dataset, self._spec.classes, world)
         self._left_over: object = None
         self._session: Session | None = None
         self._parked: Parked | None = None
@@ -146,8 +148,7 @@ class Arm:
 
     def _opened(self, opener: Opener, config: Config) -> Loader:
         self._pulse.enter(OPENING)
-        world = self._world
-        return opener(config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+        return opener(config, self._shard)
 
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""
@@ -181,8 +182,7 @@ class Arm:
         if not self.config.validate:
             return trace
         self._pulse.enter("validating")
-        world = self._world
-        held = held_out(self.config, self._spec.dataset, self._spec.classes, world.rank, world.size, world.device.torch)
+        held = held_out(self.config, self._shard)
         named_right = None if held is None else accuracy(self._session, held)
         return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=named_right))
 

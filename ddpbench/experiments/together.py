@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from ddpbench.data.loader import Loader, Opener
+from ddpbench.data.shard import Shard
 from ddpbench.machine.agreement import Found, all_or_none
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
@@ -31,9 +30,9 @@ def on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
 def opened_by_all(opener: Opener, world: World) -> Opener:
     """The same, for loaders of which nobody knows whether they work here: each gives a batch on every rank before it is used."""
 
-    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+    def opened(config: Config, shard: Shard) -> Loader:
         def with_a_batch() -> Loader:
-            loader = opener(config, dataset, classes, rank, world_size, device)
+            loader = opener(config, shard)
             try:
                 loader.next_batch(lambda: None)
             except BaseException:

@@ -14,6 +14,7 @@ from torch import nn
 
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.experiments.together import on_every_rank
 from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_for_training
@@ -40,7 +41,7 @@ def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, los
     alone = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
 
     def step() -> None:
-        loader = open_loader(alone, spec.dataset, spec.classes, world.rank, world.size, world.device.torch)
+        loader = open_loader(alone, Shard.of(spec.dataset, spec.classes, world))
         _steps_alone(alone, model, loss_of, loader, world)
 
     with_room(world, f"at batch {config.batch_size}", step)

@@ -16,6 +16,7 @@ from uint8 import NOT_TIMED, STOCK, rates_of
 
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 
@@ -28,7 +29,7 @@ CIFAR = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, image
 def main(target: str) -> None:
     """Alternates ABBA, batch by batch, in this process and one thread, and writes the rate of every batch beside the ratio."""
     torch.set_num_threads(1)
-    loaders = {arm: open_loader(CIFAR, "cifar10", 10, 0, 1, torch.device("cpu")) for arm in (TIMED, UNTIMED)}
+    loaders = {arm: open_loader(CIFAR, Shard("cifar10", 10, 0, 1, torch.device("cpu"))) for arm in (TIMED, UNTIMED)}
     rates_of(loaders, WARM_UP, BATCH)
     rates = rates_of(loaders, BATCHES, BATCH)
     ratio = ratio_of(rates[TIMED], rates[UNTIMED])

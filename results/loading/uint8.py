@@ -21,6 +21,7 @@ import torch
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.experiments.interleaving import schedule
 from ddpbench.machine.host import cpu_name
@@ -64,7 +65,7 @@ def opened(loader: str, folder: str) -> Loader:
     settled = Config(
         workload="resnet50", loader=loader, data_dir=folder, batch_size=BATCH, image_size=SIDE, workers=0, channels_last=True, device="cpu"
     )
-    return open_loader(settled, "imagenet", 1000, 0, 1, torch.device("cpu"))
+    return open_loader(settled, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 
 
 def rates_of(loaders: dict[str, Loader], batches: int, images: int) -> dict[str, list[float]]:

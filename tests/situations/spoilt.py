@@ -23,6 +23,7 @@ from ddpbench.data.pixels import in_layout
 from ddpbench.data.plan import ShardPlan
 from ddpbench.data.replay import replayed
 from ddpbench.data.samples import Collate, TreeSamples
+from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.config import Config
@@ -153,21 +154,21 @@ class SpoiltWorkers(Workers):
         return batch
 
 
-def open_spoilt(spoilt: Spoilt, config: Config, rank: int, world_size: int, device: torch.device) -> Workers:
+def open_spoilt(spoilt: Spoilt, config: Config, shard: Shard) -> Workers:
     assert config.data_dir
     assert config.batch_size
-    watch, tree, here = Stopwatch(), folder.read(config.data_dir), spoilt.on(rank)
+    watch, tree, here = Stopwatch(), folder.read(config.data_dir), spoilt.on(shard.rank)
     samples = SpoiltSamples(tree, config.image_size or 0, watch, here)
-    plan = ShardPlan(len(samples), config.batch_size, rank, world_size, config.seed, config.shuffle)
-    batches = data_loader(samples, plan, watch, config, rank, device)
+    plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
+    batches = data_loader(samples, plan, watch, config, shard.rank, shard.device)
     batches.collate_fn = SpoiltCollate(watch, here)
     data = Data(loader="spoilt", description=tree.description, images=len(tree.files))
     return SpoiltWorkers(batches, data, lambda images: in_layout(images, config.channels_last), here.take_over_ms)
 
 
 def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
-    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> HostLoader:
-        workers = open_spoilt(spoilt, config, rank, world_size, device)
+    def opened(config: Config, shard: Shard) -> HostLoader:
+        workers = open_spoilt(spoilt, config, shard)
         return replayed(workers, torch.device("cpu")) if spoilt.replayed else workers
 
     globals()[f"open_{name}"] = opened

@@ -11,15 +11,14 @@ from ddpbench.data.folder import ImageTree
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.pixels import finisher
+from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
 
 
-def open_dali_cpu(
-    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
-) -> DaliCpu:
+def open_dali_cpu(config: Config, shard: Shard, first_batch: int = 0) -> DaliCpu:
     """``config.workers`` threads, shared out over pipelines of which each keeps ``config.prefetch`` batches ready."""
     assert config.data_dir, "checked"
-    return DaliCpu(folder.read(config.data_dir), config, rank, world_size, device, first_batch)
+    return DaliCpu(folder.read(config.data_dir), config, shard, first_batch)
 
 
 def cpu_graph(config: Config, device: torch.device) -> Graph:
@@ -33,14 +32,14 @@ def cpu_graph(config: Config, device: torch.device) -> Graph:
 class DaliCpu:
     """Batches in host memory."""
 
-    def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
+    def __init__(self, tree: ImageTree, config: Config, shard: Shard, first_batch: int) -> None:
         self.data = tree.data("dali-cpu")
-        graph = cpu_graph(config, device)
-        normalise = finisher("imagenet", config.image_size, config.channels_last, device)
+        graph = cpu_graph(config, shard.device)
+        normalise = finisher("imagenet", config.image_size, config.channels_last, shard.device)
         self.finish = normalise if graph.dtype == "UINT8" else graph.seen_as_nchw
-        self._supply = Supply(graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self._supply = Supply(graph, tree, config, shard.rank, shard.world_size, LeftOut(config.skip_bad), first_batch=first_batch)
         self.in_flight = self._supply.in_flight
-        self._pin = config.pin_memory and device.type == "cuda"
+        self._pin = config.pin_memory and shard.device.type == "cuda"
 
     def next_batch(self) -> HostBatch:
         supplied = self._supply.next()

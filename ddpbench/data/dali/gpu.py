@@ -18,6 +18,7 @@ from ddpbench.data.dali.supply import Supply
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Batch
+from ddpbench.data.shard import Shard
 from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
 from ddpbench.record.loading import Loading
@@ -26,12 +27,10 @@ SAMPLED = 200
 """Files whose sizes tell how large images are."""
 
 
-def open_dali_gpu(
-    config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device, first_batch: int = 0
-) -> DaliGpu:
+def open_dali_gpu(config: Config, shard: Shard, first_batch: int = 0) -> DaliGpu:
     """``config.workers`` threads that read files and prepare them for the GPU, and ``config.prefetch`` batches kept ready there."""
     assert config.data_dir, "checked"
-    return DaliGpu(folder.read(config.data_dir), config, rank, world_size, device, first_batch)
+    return DaliGpu(folder.read(config.data_dir), config, shard, first_batch)
 
 
 def gpu_graph(config: Config, files: Sequence[str], device: torch.device) -> Graph:
@@ -62,13 +61,13 @@ def largest(files: Sequence[str]) -> tuple[int, int]:
 class DaliGpu:
     """Batches in DALI's own memory on the GPU, trained on where they lie."""
 
-    def __init__(self, tree: ImageTree, config: Config, rank: int, world_size: int, device: torch.device, first_batch: int) -> None:
+    def __init__(self, tree: ImageTree, config: Config, shard: Shard, first_batch: int) -> None:
         self.data = tree.data("dali-gpu")
-        self._device = device
-        self._graph = gpu_graph(config, tree.files, device)
-        self._supply = Supply(self._graph, tree, config, rank, world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self._device = shard.device
+        self._graph = gpu_graph(config, tree.files, shard.device)
+        self._supply = Supply(self._graph, tree, config, shard.rank, shard.world_size, LeftOut(config.skip_bad), first_batch=first_batch)
         self.in_flight = self._supply.in_flight
-        self._in_use = InUse(device)
+        self._in_use = InUse(shard.device)
         self._arrivals = Arrivals()
 
     def next_batch(self, in_hand: Callable[[], None]) -> Batch:

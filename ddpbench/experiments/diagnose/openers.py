@@ -13,6 +13,7 @@ from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import HostBatch, HostLoader, Loader, Opener
 from ddpbench.data.open import open_host, open_loader
 from ddpbench.data.replay import Replay
+from ddpbench.data.shard import Shard
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY
@@ -47,21 +48,20 @@ class Openers:
             self._replayed.let_go()
             self._replayed = None
 
-    def _real(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
-        return open_loader(self.elsewhere(config), dataset, classes, rank, world_size, device)
+    def _real(self, config: Config, shard: Shard) -> Loader:
+        return open_loader(self.elsewhere(config), shard)
 
-    def _beside(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
-        where = (dataset, classes, rank, world_size, device)
-        resident = open_loader(msgspec.structs.replace(config, loader=SYNTHETIC, data_dir=None), *where)
+    def _beside(self, config: Config, shard: Shard) -> Loader:
+        resident = open_loader(msgspec.structs.replace(config, loader=SYNTHETIC, data_dir=None), shard)
         if not find(config.loader or "").on_device:
-            host = open_host(self.elsewhere(config), *where)
+            host = open_host(self.elsewhere(config), shard)
             return Beside(resident, host, host.next_batch)
-        other = open_loader(self.elsewhere(config), *where)
-        return Beside(resident, other, _on_a_stream_of_its_own(other, device))
+        other = open_loader(self.elsewhere(config), shard)
+        return Beside(resident, other, _on_a_stream_of_its_own(other, shard.device))
 
-    def _replay(self, config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
+    def _replay(self, config: Config, shard: Shard) -> Loader:
         assert self._replayed is not None, "no turn is laid out where nothing was kept"
-        return Delivered(self._replayed, device)
+        return Delivered(self._replayed, shard.device)
 
 
 class SharedHostLoader:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-import torch
 
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
@@ -17,6 +16,7 @@ from ddpbench.analysis.whatif.answer import asked_of, predicted
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
 from ddpbench.data.check import check
 from ddpbench.data.loader import Loader, Opener
+from ddpbench.data.shard import Shard
 from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
@@ -155,9 +155,9 @@ def take_turns(scene: Scene, contenders: Sequence[Contender], pace: Pace, end_s:
 def checked(opener: Opener) -> Opener:
     """The same, after all that can be checked before: other workers may want more shared memory than there is."""
 
-    def opened(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> Loader:
-        check(config, dataset, classes, world_size)
-        return opener(config, dataset, classes, rank, world_size, device)
+    def opened(config: Config, shard: Shard) -> Loader:
+        check(config, shard.dataset, shard.classes, shard.world_size)
+        return opener(config, shard)
 
     return opened
 
