@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from records import BUSY, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, Alone, Copies, Diagnosis, Storage, Surroundings
 from ddpbench.record.environment import Environment
 from ddpbench.record.loading import CoreUse, Loading
 from ddpbench.record.record import Data, Job, LaunchGap, Record
+from ddpbench.record.settled import Settled
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """Milliseconds of a core that an image takes in a worker of the loader ``torch``."""
@@ -49,7 +49,7 @@ def diagnosis(
     *,
     ranks: int = 4,
     cores: float = 64.0,
-    config: Config = TORCH,
+    config: Settled = TORCH,
     work: Mapping[str, float] = WORK,
     device: Mapping[str, float] | None = None,
     no_sync: Mapping[str, float] | None = None,
@@ -109,7 +109,7 @@ def diagnosis(
     run = records.record(phases, longer=longer, config=config, traces={rank: of_rank(rank, 1.0) | lead for rank in range(ranks)}, **common)
     resident = replace(config, loader="synthetic", data_dir=None)
 
-    def training(label: str, changed: Mapping[str, float] | None, config: Config = config) -> Record:
+    def training(label: str, changed: Mapping[str, float] | None, config: Settled = config) -> Record:
         each = {**work, "data": 0.1, **(device or {}), **(changed or {})}
         given = {"loading": Loading(images=round(given_beside * images))} if label == BESIDE and given_beside is not None else {}
         traces = {rank: {**lead, **given} for rank in range(ranks)}

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 NOT_A_LOADER = [1, 2, 3]
 IMAGES = 10
@@ -27,17 +27,17 @@ def numbered(side: int = 32) -> TensorDataset:
     return TensorDataset(torch.randn(IMAGES, 3, side, side), torch.arange(IMAGES))
 
 
-def shared_out(config: Config, rank: int, world_size: int) -> DataLoader[Any]:
+def shared_out(config: Settled, rank: int, world_size: int) -> DataLoader[Any]:
     """As a training script has it."""
     dataset = numbered()
     sampler = DistributedSampler(dataset, world_size, rank, seed=config.seed)
-    workers, prefetch = config.workers or 0, config.prefetch if config.workers else None
+    workers, prefetch = config.workers, config.prefetch if config.workers else None
     return DataLoader(dataset, config.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=prefetch)
 
 
-def staying(config: Config) -> DataLoader[Any]:
+def staying(config: Settled) -> DataLoader[Any]:
     """Its workers go on into the next epoch."""
-    return DataLoader(numbered(), config.batch_size, num_workers=config.workers or 0, persistent_workers=True)
+    return DataLoader(numbered(), config.batch_size, num_workers=config.workers, persistent_workers=True)
 
 
 class Keeping(DataLoader[Any]):
@@ -53,8 +53,8 @@ class Keeping(DataLoader[Any]):
             yield from batches
 
 
-def kept_by_its_class(config: Config) -> DataLoader[Any]:
-    return Keeping(numbered(), config.batch_size, num_workers=config.workers or 0)
+def kept_by_its_class(config: Settled) -> DataLoader[Any]:
+    return Keeping(numbered(), config.batch_size, num_workers=config.workers)
 
 
 class Numbers(Dataset[Any]):
@@ -72,30 +72,30 @@ class Spoilt(Numbers):
         raise ValueError(f"bad sample {index}")
 
 
-def spoilt(config: Config) -> DataLoader[Any]:
+def spoilt(config: Settled) -> DataLoader[Any]:
     """Its workers raise."""
     return DataLoader(Spoilt(), config.batch_size, num_workers=1)
 
 
-def one_by_one(config: Config) -> DataLoader[Any]:
+def one_by_one(config: Settled) -> DataLoader[Any]:
     return DataLoader(Numbers(), config.batch_size)
 
 
-def folder(config: Config) -> DataLoader[Any]:
+def folder(config: Settled) -> DataLoader[Any]:
     """torchvision's own way to a tree."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     images = ImageFolder(f"{config.data_dir}/train", steps)
-    return DataLoader(images, config.batch_size, num_workers=config.workers or 0, drop_last=True)
+    return DataLoader(images, config.batch_size, num_workers=config.workers, drop_last=True)
 
 
 def without_questions() -> DataLoader[Any]:
     return DataLoader(numbered(), batch_size=2)
 
 
-def generated(config: Config, **others: object) -> Iterator[list[Tensor]]:
+def generated(config: Settled, **others: object) -> Iterator[list[Tensor]]:
     """Comes to its end, and cannot be started again."""
     for number in range(3):
-        yield [torch.full((config.batch_size or 0, 3, 32, 32), float(number)), torch.full((config.batch_size or 0,), number)]
+        yield [torch.full((config.batch_size, 3, 32, 32), float(number)), torch.full((config.batch_size,), number)]
 
 
 class Stream(IterableDataset[tuple[Tensor, int]]):
@@ -103,7 +103,7 @@ class Stream(IterableDataset[tuple[Tensor, int]]):
         return ((torch.zeros(3, 32, 32), number) for number in range(4))
 
 
-def streamed(config: Config) -> DataLoader[Any]:
+def streamed(config: Settled) -> DataLoader[Any]:
     return DataLoader(Stream(), config.batch_size, num_workers=1)
 
 
@@ -117,17 +117,17 @@ class AtOnce(TensorDataset):
         return [(self.tensors[0][index], self.tensors[1][index]) for index in indices]
 
 
-def at_once(config: Config) -> DataLoader[Any]:
+def at_once(config: Settled) -> DataLoader[Any]:
     return DataLoader(AtOnce(*numbered().tensors), config.batch_size)
 
 
-def curious(config: Config, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> list[Any]:
+def curious(config: Settled, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> list[Any]:
     """Asks for all that it can be given, and tells of it in its labels."""
     labels = torch.tensor([len(dataset), classes - 1, rank, world_size])
-    return [(torch.zeros(config.batch_size or 0, 3, 32, 32, device=device), labels)]
+    return [(torch.zeros(config.batch_size, 3, 32, 32, device=device), labels)]
 
 
-def demanding(config: Config, mood: str) -> DataLoader[Any]:
+def demanding(config: Settled, mood: str) -> DataLoader[Any]:
     return without_questions()
 
 
@@ -179,12 +179,12 @@ def with_a_class_below_0() -> list[Any]:
     return labelled(-1, 999)
 
 
-def matrices(config: Config, classes: int) -> list[Any]:
+def matrices(config: Settled, classes: int) -> list[Any]:
     """Of gemm, which are trained towards matrices."""
-    return 3 * [(torch.zeros(config.batch_size or 0, classes), torch.ones(config.batch_size or 0, classes))]
+    return 3 * [(torch.zeros(config.batch_size, classes), torch.ones(config.batch_size, classes))]
 
 
-def matrices_with_labels(config: Config, classes: int) -> list[Any]:
+def matrices_with_labels(config: Settled, classes: int) -> list[Any]:
     return [(samples, torch.zeros(len(samples), dtype=torch.int64)) for samples, _ in matrices(config, classes)]
 
 
@@ -198,7 +198,7 @@ class CollectorStates(Dataset[tuple[Tensor, int]]):
         return torch.zeros(3, 32, 32), int(gc.isenabled() and gc.get_freeze_count() > 0)
 
 
-def collector_states(config: Config) -> DataLoader[Any]:
+def collector_states(config: Settled) -> DataLoader[Any]:
     return DataLoader(CollectorStates(), config.batch_size, num_workers=1)
 
 

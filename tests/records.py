@@ -12,6 +12,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment, RankPlace, Software
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Attestation, Ceilings, Data, Job, Preparation, Record, Round
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Memory, Numerics, Trace
 
 GIB = 2**30
@@ -35,7 +36,7 @@ SOFTWARE = Software(
     driver="580.95.05",
 )
 
-RESNET50 = Config(
+RESNET50 = Settled(
     workload="resnet50",
     precision="amp-fp16",
     batch_size=256,
@@ -165,7 +166,7 @@ def record(
     unexplained_ms: float = 0.4,
     longer: Sequence[float] = STEADY,
     steps: int = 20,
-    config: Config = RESNET50,
+    config: Settled = RESNET50,
     traces: Mapping[int, Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> Record:
@@ -219,7 +220,7 @@ def data_bound(**changes: Any) -> Record:
     def health(watts: float, celsius: float) -> dict[str, Any]:
         return {"health": Health(sm_mhz=1980.0, sm_mhz_min=1980.0, watts=watts, celsius=celsius, other_processes=0, samples=140)}
 
-    config = Config(**{**_fields(RESNET50), "loader": "torch", "data_dir": "/data/imagenet", "workers": 16})
+    config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", workers=16)
     common: dict[str, Any] = {
         "ranks": [phases(139.8, 0.0), phases(133.0, 6.8), phases(176.9, 0.0), phases(130.7, 9.1)],
         "unexplained_ms": 2.5,
@@ -235,7 +236,7 @@ def cpu_run(**changes: Any) -> Record:
     """Two CPU ranks with gloo on a small synthetic batch."""
     phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 9.0, "optimizer": 4.0}
     asked = {"workload": "resnet18", "precision": "fp32", "batch_size": 8, "image_size": 64, "workers": 1, "warmup": 2, "device": "cpu"}
-    config = Config(**{**_fields(RESNET50), **asked})
+    config = replace(RESNET50, **asked)
     attested = {"first_layer": "float32", "last_layer": "float32", "loss_scale": None, "tf32_matmul": False, "tf32_cudnn": False}
     common: dict[str, Any] = {
         "ranks": [phases, phases],
@@ -267,7 +268,7 @@ def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
     return [*start.split(), *words.replace("--precision amp-fp16 ", "--amp ").split()]
 
 
-def as_asked(config: Config) -> Config:
+def as_asked(config: Settled) -> Config:
     """``config`` before its automatic fields were filled in."""
     automatic = (
         "batch_size",
@@ -283,7 +284,7 @@ def as_asked(config: Config) -> Config:
         "fresh",
         "validate",
     )
-    return replace(config, device="auto", **dict.fromkeys(automatic))
+    return Config(**{**_fields(config), "device": "auto", **dict.fromkeys(automatic)})
 
 
 def _fields(struct: Any) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from held_up import HeldUp
 
 from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import open_synthetic
-from ddpbench.record.config import Config
 from ddpbench.record.loaders import LoaderSpec
+from ddpbench.record.settled import Settled
 
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 
 
-def open_sluggish(config: Config, shard: Shard) -> HeldUp:
+def open_sluggish(config: Settled, shard: Shard) -> HeldUp:
     loader = HeldUp(open_synthetic(config, shard), lambda: time.sleep(DELAY_S))
     loader.data = msgspec.structs.replace(loader.data, loader="sluggish")
     return loader

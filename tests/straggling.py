@@ -20,8 +20,8 @@ from ddpbench.analysis.ranks import own_ms
 from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import open_synthetic
 from ddpbench.experiments.arms import Arm
-from ddpbench.record.config import Config
 from ddpbench.record.loaders import LoaderSpec
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.workloads.catalogue import WorkloadSpec
 
@@ -118,7 +118,7 @@ def build(image_size: int, classes: int) -> nn.Module:
     return Net(classes)
 
 
-def open_late(config: Config, shard: Shard) -> HeldUp:
+def open_late(config: Settled, shard: Shard) -> HeldUp:
     return HeldUp(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
 
 

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.record.catalogue import precision
-from ddpbench.record.config import Config
 from ddpbench.record.published import Mean, load
 from ddpbench.record.record import Data, Fault, Job, Record, Round
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import Memory
 
 MIB = 2**20
 SPREAD = (-1.2, 0.4, 0.0, 1.3, -0.5)
 """Five values of mean 0 and standard deviation nearly 1."""
 
-VGG = Config(
+VGG = Settled(
     workload="vgg16-cifar10",
     precision="fp32",
     batch_size=128,

@@ -15,17 +15,19 @@ from training import InMemory, world_of_one
 
 from ddpbench.experiments import alone
 from ddpbench.experiments.alone import loader_alone
+from ddpbench.experiments.settle import settle
 from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 pytestmark = pytest.mark.timeout(110)
 
 HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
 
 
-def config(**asked: Any) -> Config:
-    """A settled Config on made CIFAR-10."""
-    settled = {"batch_size": 16, "image_size": 32, "channels_last": False, "workers": 0, "loader": "torch"}
-    return Config(workload="vgg16-cifar10", **{**settled, **asked})
+def config(**asked: Any) -> Settled:
+    """How a training on made CIFAR-10 is settled."""
+    usual = {"batch_size": 16, "image_size": 32, "channels_last": False, "workers": 0, "loader": "torch"}
+    return settle(Config(workload="vgg16-cifar10", **{**usual, **asked}), False, 1)
 
 
 @pytest.fixture

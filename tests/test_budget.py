@@ -13,6 +13,7 @@ from ddpbench.experiments.budget import Budget
 from ddpbench.experiments.diagnose.briefs import batches_to_replay, brief_of, share_of
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.scene import Scene
+from ddpbench.experiments.settle import settle
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 
@@ -35,7 +36,7 @@ def test_time_may_be_added() -> None:
 
 def seen(batch_s: float, workers: int = 8) -> Scene:
     """A diagnosis whose loader was seen to take that long for a batch."""
-    config = Config(workload="resnet50", batch_size=256, workers=workers)
+    config = settle(Config(workload="resnet50", workers=workers), True, 1)
     return Scene(None, config, Openers(), 2.0, batch_s)  # type: ignore[arg-type]
 
 

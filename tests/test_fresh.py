@@ -14,6 +14,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.training.ledger import digest
 from ddpbench.training.session import Session
 from ddpbench.training.validating import accuracy
@@ -102,7 +103,7 @@ def test_a_logged_loss_and_zeroed_gradients_train_the_same() -> None:
 def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None:
     opened: list[int] = []
 
-    def opener(config: Config, shard: Shard) -> Loader:
+    def opener(config: Settled, shard: Shard) -> Loader:
         opened.append(config.seed)
         return open_loader(config, shard)
 

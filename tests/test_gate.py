@@ -65,7 +65,7 @@ def test_a_diagnosis_has_the_gate_of_its_run(launch: Callable[..., Any], results
 
 
 def test_what_was_not_measured_has_not_passed() -> None:
-    configs = [Config(workload="resnet18", loader=loader, batch_size=256, fail_if_data_wait=99.0) for loader in ("synthetic", "torch")]
+    configs = [msgspec.structs.replace(records.RESNET50, loader=loader, fail_if_data_wait=99.0) for loader in ("synthetic", "torch")]
     idle, unseen = (records.data_bound(config=config) for config in configs)
     both = records.job(idle, msgspec.structs.replace(unseen, rounds=[]), swept=["loader"])
     error = past_the_gate(both.records, both)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ddpbench.experiments.brief import BATCHES_A_MAKER
@@ -17,9 +19,15 @@ from ddpbench.experiments.lengths import (
     steps_on_gpu,
     warm_up_limit_s,
 )
+from ddpbench.experiments.settle import settle
 from ddpbench.experiments.to_do import ToDo
 from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.training.warming import WARMUP_LIMIT_S
+
+
+def small(**asked: Any) -> Settled:
+    return settle(Config(workload="disc-mlp-2", **asked), False, 1)
 
 
 @pytest.mark.parametrize(
@@ -32,13 +40,13 @@ from ddpbench.training.warming import WARMUP_LIMIT_S
     ],
 )
 def test_warming_up_has_its_share_of_a_short_job(asked: dict[str, object], limit_s: float | None) -> None:
-    assert warm_up_limit_s(Config(workload="disc-mlp-2", **asked), "cpu", arms=2) == limit_s  # type: ignore[arg-type]
+    assert warm_up_limit_s(small(**asked), "cpu", arms=2) == limit_s
 
 
 def test_steps_that_are_asked_for_are_had() -> None:
-    assert steps_asked_for(Config(workload="disc-mlp-2"), 7) is None
-    assert steps_asked_for(Config(workload="disc-mlp-2", steps=5), 7) == 5
-    assert steps_asked_for(Config(workload="disc-mlp-2", epochs=3), 7) == 21
+    assert steps_asked_for(small(), 7) is None
+    assert steps_asked_for(small(steps=5), 7) == 5
+    assert steps_asked_for(small(epochs=3), 7) == 21
     assert steps_an_epoch(images=1001, batch_size=50, ranks=2) == 11, "the last one is full"
 
 
@@ -56,7 +64,7 @@ def test_all_rounds_of_a_job_on_processors_end_in_time() -> None:
 
 
 def test_a_round_that_ended_is_to_do_no_more_and_none_is_of_an_arm_that_is_over() -> None:
-    configs = [Config(workload="disc-mlp-2", rounds=3), Config(workload="disc-mlp-4", rounds=2)]
+    configs = [small(rounds=3), small(rounds=2)]
     to_do = ToDo(configs, [Earlier(rounds=frozenset([0])), NOTHING])
     assert (to_do.arms, to_do.done, to_do.total) == ([1, 1, 0, 0], 1, 5)
     to_do.round_ended(1, over=False)

@@ -22,9 +22,9 @@ from ddpbench.data.beginning import starting_workers
 from ddpbench.data.samples import Collate, Sample
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_a_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
     check_that_a_damaged_image_is_named(config("dali-cpu", tmp_path), tmp_path)
 
 
-def check_that_a_damaged_image_is_named(settled: Config, root: Path) -> None:
+def check_that_a_damaged_image_is_named(settled: Settled, root: Path) -> None:
     damaged = imagery.image_tree(root) / "train" / "n00000002" / "1.JPEG"
     imagery.truncate(damaged)
     with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
@@ -135,11 +135,12 @@ def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
 import sys, time, torch
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
+from ddpbench.experiments.settle import settle
 from ddpbench.record.config import Config
-settled = Config(
+asked = Config(
     workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2, image_size=32, workers=2, channels_last=True
 )
-loader = open_loader(settled, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
+loader = open_loader(settle(asked, False, 1), Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 loader.next_batch(lambda: None)
 print(*loader.worker_pids(), flush=True)
 time.sleep(600)

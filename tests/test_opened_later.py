@@ -12,19 +12,19 @@ import torch
 from loading import LIKE_TORCH, config, of_memory, shard, take
 
 from ddpbench.data.open import open_loader
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 MNIST_CLASSES, RANK, RANKS = 10, 1, 2
 
 
-def digits(config: Config, rank: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def digits(config: Settled, rank: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """A loader of one's own, which knows of no first batch: labels count the batches."""
     assert config.batch_size
     for batch in range(5):
         yield torch.zeros(config.batch_size, 1, 28, 28), torch.full((config.batch_size,), batch)
 
 
-def seen(settled: Config, dataset: str, classes: int, first_batch: int, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
+def seen(settled: Settled, dataset: str, classes: int, first_batch: int, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
     loader = open_loader(settled, shard(dataset, classes, RANK, RANKS), first_batch)
     try:
         return take(loader, batches)

@@ -113,7 +113,7 @@ def test_a_config_gives_its_command_back() -> None:
     words = config.to_argv()
     assert words[0] == "resnet50"
     assert words[1:] == ["--precision", "amp-fp16", "--batch-size", "64", "--lr", "0.1", "--no-channels-last", "--strict"]
-    assert to_argv(Output()) == []
+    assert to_argv(Output(), flags(Output)) == []
 
 
 def test_every_field_but_the_workload_is_a_flag() -> None:

@@ -12,8 +12,8 @@ from training import CLASSES, InMemory, config, session, tiny_net, wide_net, wor
 
 from ddpbench.machine.switches import set_tf32, tf32
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import PHASES
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.optimizer import make_optimizer
@@ -62,7 +62,7 @@ def test_a_parked_training_goes_on_where_it_stood() -> None:
     assert digest(again.model.parameters()) == digest(through.model.parameters())
 
 
-def torchs_own(model: nn.Module, settled: Config) -> torch.optim.Optimizer:
+def torchs_own(model: nn.Module, settled: Settled) -> torch.optim.Optimizer:
     """Fused SGD that makes its momentum buffers itself."""
     return torch.optim.SGD(model.parameters(), lr=settled.lr, momentum=settled.momentum, weight_decay=settled.weight_decay, fused=True)
 
@@ -149,7 +149,7 @@ def test_the_digest_changes_with_a_single_bit() -> None:
     assert digest(model.parameters()) != before
 
 
-def peaks(world: World, settled: Config, build: Callable[[], nn.Module]) -> tuple[int, int]:
+def peaks(world: World, settled: Settled, build: Callable[[], nn.Module]) -> tuple[int, int]:
     """Bytes that a round of a whole training, from its construction to its close, is charged for: (allocated, reserved)."""
     live = session(world, settled, build())
     warm_up(live)

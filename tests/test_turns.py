@@ -20,6 +20,7 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, UNSYNCED, WITH_DATA, rung
+from ddpbench.record.settled import Settled
 
 LABELS = [rung(1), rung(2), rung(4), ALONE, APART, UNSYNCED, COMMUNICATION, WITH_DATA]
 
@@ -59,7 +60,7 @@ def test_a_loader_that_is_slower_than_it_began_has_shorter_rounds_from_the_secon
     short = Brief(0.1, warm_up_s=INSTANT_S, step_s=0.02, longest_s=0.1)
     config = settle(Config(workload="mnist-cnn", batch_size=2, device="cpu", rounds=2), False, 1)
 
-    def opener(config: Config, shard: Shard) -> SoonSlow:
+    def opener(config: Settled, shard: Shard) -> SoonSlow:
         return SoonSlow(open_synthetic(config, shard))
 
     arm = Rung(config, world, pulse, Terms(2, opener=opener, brief=short), wait=Wait(world, pulse), note_buckets=lambda sizes: None)

@@ -12,11 +12,11 @@ from loading import IN_MEMORY, config, of_memory, opened, shard, take
 
 from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
-from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.settled import Settled
 
 
-def shares(settled: Config, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+def shares(settled: Settled, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
     """Every rank's batches."""
     found = [held_out(settled, shard(dataset, classes, rank, world_size)) for rank in range(world_size)]
     assert all(share is not None for share in found)

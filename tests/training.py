@@ -15,8 +15,8 @@ from ddpbench.machine.fingerprint import software
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import World, meet
-from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
+from ddpbench.record.settled import Settled
 from ddpbench.training.parked import Parked
 from ddpbench.training.session import Session
 
@@ -69,12 +69,21 @@ class InMemory(Workerless):
         return self.images, self.labels
 
 
-def config(device: str = "cpu", **asked: object) -> Config:
-    """A settled Config of the tiny training."""
+def config(device: str = "cpu", **asked: object) -> Settled:
+    """How the tiny training is settled."""
     recipe = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "optimizer_impl": "fused"}
-    settled = {"workload": "tiny", "batch_size": BATCH, "image_size": SIDE, "channels_last": True, "warmup": 1, **recipe}
-    return Config(**{**settled, "device": device, **asked})  # type: ignore[arg-type]
+    settled = {
+        "workload": "tiny",
+        "batch_size": BATCH,
+        "image_size": SIDE,
+        "channels_last": True,
+        "loader": "synthetic",
+        "workers": 0,
+        "warmup": 1,
+        **recipe,
+    }
+    return Settled(**{**settled, "device": device, **asked})  # type: ignore[arg-type]
 
 
-def session(world: World, settled: Config, model: nn.Module | None = None, parked: Parked | None = None, scale: float = 1.0) -> Session:
+def session(world: World, settled: Settled, model: nn.Module | None = None, parked: Parked | None = None, scale: float = 1.0) -> Session:
     return Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), InMemory(world.device.torch, scale), world, Pulse(60.0), parked)

@@ -34,7 +34,7 @@ def is_quick(job: Job) -> bool:
 
 def batches(records: Iterable[Record]) -> list[int]:
     """The batch sizes a rank, in rising order."""
-    return sorted({record.config.batch_size for record in records if record.config.batch_size is not None})
+    return sorted({record.config.batch_size for record in records})
 
 
 def stands_for(row: Row, experiment: Experiment, job: Job) -> Record | None:

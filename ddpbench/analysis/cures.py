@@ -40,7 +40,7 @@ def fewer_launches(run: Rerun, case: Case) -> Cure | str:
     if run.record.config.compile == "off":
         command, change = run.command(compile=("off", "reduce-overhead")), Change(compile="reduce-overhead")
         return Cure(change.words, "CUDA graphs: the host issues a step's kernels at once", command, change)
-    command, change = larger_batch(run, case), Change(batch_size=2 * (run.record.config.batch_size or 0))
+    command, change = larger_batch(run, case), Change(batch_size=2 * run.record.config.batch_size)
     seen = case.around.device is not None and case.around.device.launch_gap is not None
     return Cure(change.words, "more work for every kernel that is issued", command, change if seen else None) if command else ""
 
@@ -65,7 +65,7 @@ def faster_compute(run: Rerun, case: Case) -> str:
 
 def larger_batch(run: Rerun, case: Case) -> str:
     """Twice the batch, where the device has the memory for it."""
-    batch, peak, total = run.record.config.batch_size or 0, case.summary.peak_bytes, case.summary.total_bytes
+    batch, peak, total = run.record.config.batch_size, case.summary.peak_bytes, case.summary.total_bytes
     if peak is not None and total is not None and 2 * peak > FITS * total:
         return ""
     return run.command(batch_size=(batch, 2 * batch))

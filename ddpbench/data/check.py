@@ -13,22 +13,22 @@ from ddpbench.data.catalogue import find
 from ddpbench.data.fetch import fetch
 from ddpbench.data.shared_memory import refuse_little
 from ddpbench.data.unreadable import readable
-from ddpbench.record.config import Config
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
+from ddpbench.record.settled import Settled
 
 HELD_OUT_BYTES = 4
 """What a pixel's value takes where workers hand over held-out images: float32, whatever the loader."""
 
 
-def check(config: Config, dataset: str, classes: int, world_size: int) -> None:
+def check(config: Settled, dataset: str, classes: int, world_size: int) -> None:
     """Raises UsageError where the loader of ``config`` could not feed ``world_size`` ranks.
 
     Imports no torch unless there is something to download. Images of a tree are counted only until there are enough for one
     batch of every rank; sets that fit in memory are read whole.
     """
-    spec = find(config.loader or "")
+    spec = find(config.loader)
     _check_loader(spec, dataset, config.device)
     with readable():
         if spec.own:
@@ -40,7 +40,7 @@ def check(config: Config, dataset: str, classes: int, world_size: int) -> None:
         refuse_little(config, spec.shared_bytes, held_out, DATASETS[dataset].channels)
 
 
-def _check_own(config: Config) -> None:
+def _check_own(config: Settled) -> None:
     """What somebody's own loader reads is its own affair, but not where."""
     if config.download:
         raise UsageError(f"--download fetches for the loaders of ddpbench, and not for '{config.loader}'", "leave it out")
@@ -48,10 +48,9 @@ def _check_own(config: Config) -> None:
         raise UsageError(f"there is no folder '{config.data_dir}'", "check --data-dir")
 
 
-def _check_data(config: Config, dataset: str, classes: int, world_size: int) -> None:
+def _check_data(config: Settled, dataset: str, classes: int, world_size: int) -> None:
     if config.download:
         fetch(dataset, config.data_dir)
-    assert config.batch_size, "settled"
     batch, needed = config.batch_size, config.batch_size * world_size
     found = _count(config.data_dir, dataset, classes, needed)
     if found < needed:
@@ -62,7 +61,7 @@ def _check_data(config: Config, dataset: str, classes: int, world_size: int) -> 
         )
 
 
-def _decodes_held_out(spec: LoaderSpec, config: Config, dataset: str) -> bool:
+def _decodes_held_out(spec: LoaderSpec, config: Settled, dataset: str) -> bool:
     """Whether workers read held-out images."""
     if dataset != "imagenet" or not (config.validate and spec.reads_files):
         return False
@@ -98,9 +97,9 @@ def _versions(packages: Iterable[str]) -> Iterator[str]:
             yield metadata.version(package)
 
 
-def fingerprint(config: Config, dataset: str) -> str:
+def fingerprint(config: Settled, dataset: str) -> str:
     """What every rank must find alike of the images that it reads by their numbers; empty where there is nothing of the kind."""
-    spec = find(config.loader or "")
+    spec = find(config.loader)
     reads_tree = dataset == "imagenet" and spec.reads_files and not spec.own
     return folder.fingerprint(config.data_dir) if reads_tree and config.data_dir else ""
 

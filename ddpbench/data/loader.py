@@ -9,10 +9,10 @@ from typing import Protocol
 from torch import Tensor
 
 from ddpbench.data.shard import Shard
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 Batch = tuple[Tensor, Tensor]
 """Images (B, C, S, S) or vectors (B, F), and labels, int64 (B,), or for a squared error targets, float32 (B, F).
@@ -97,7 +97,7 @@ class Loader(Protocol):
         """Ends the loader and its processes."""
 
 
-Opener = Callable[[Config, Shard], Loader]
+Opener = Callable[[Settled, Shard], Loader]
 """What gives a training its batches, called as ``open_loader`` is."""
 
 

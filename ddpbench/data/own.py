@@ -21,19 +21,17 @@ from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.shard import Shard
 from ddpbench.data.timed import timed
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 DEAF_S = 2.0
 """What does not end in this time when it is asked to hears nothing."""
 
 
-def open_own(config: Config, shard: Shard) -> Own:
+def open_own(config: Settled, shard: Shard) -> Own:
     """What the function that ``config.loader`` names returns. It is given what its parameters ask for; sharding is left to it."""
-    assert config.loader, "settled"
-    assert config.batch_size, "settled"
     function = resolve(config.loader)
     offered = {"config": config, **vars(shard)}
     make = partial(function, **{name: offered[name] for name in asked_for(function) if name in offered})

@@ -29,7 +29,7 @@ NORMALISATION: Mapping[str, Normalisation] = {
 """By data set, as their usual recipes have them. Vectors come as they are trained on."""
 
 
-def in_layout(samples: Tensor, channels_last: bool | None) -> Tensor:
+def in_layout(samples: Tensor, channels_last: bool) -> Tensor:
     """Images (B, C, S, S) with the channels last in memory, or with the columns last, and vectors as they are.
 
     The same tensor where it is so already.
@@ -37,7 +37,7 @@ def in_layout(samples: Tensor, channels_last: bool | None) -> Tensor:
     return samples.contiguous(memory_format=torch.channels_last if channels_last and samples.dim() == 4 else torch.contiguous_format)
 
 
-def finisher(dataset: str, image_size: int | None, channels_last: bool | None, device: torch.device) -> Finish:
+def finisher(dataset: str, image_size: int | None, channels_last: bool, device: torch.device) -> Finish:
     """A function from samples as they are stored to those that are trained on, both on ``device``.
 
     Images, uint8 (B, S, S, C), become normalised float32 (B, C, ``image_size``, ``image_size``); vectors stay as they are.

@@ -12,8 +12,8 @@ from ddpbench.data.shard import Shard
 from ddpbench.data.stock import open_stock
 from ddpbench.machine.host import usable_memory_bytes
 from ddpbench.machine.seat import take_seat
-from ddpbench.record.config import Config
 from ddpbench.record.loaders import REPLAY
+from ddpbench.record.settled import Settled
 
 MOST_BATCHES, LEAST_BATCHES = 16, 2
 
@@ -21,7 +21,7 @@ MOST_OF_MEMORY = 0.2
 """Of what is free on the host, for all ranks there together."""
 
 
-def open_replay(config: Config, shard: Shard, first_batch: int = 0) -> Replay:
+def open_replay(config: Settled, shard: Shard, first_batch: int = 0) -> Replay:
     """Replays the loader ``torch``."""
     return replayed(open_stock(config, shard), shard.device, first_batch)
 

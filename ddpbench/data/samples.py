@@ -17,9 +17,9 @@ from ddpbench.data.folder import ImageTree
 from ddpbench.data.images import content_of
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 Sample = tuple[Tensor, int]
 
@@ -112,14 +112,14 @@ class Collate:
         return HostBatch(images, labels, self._watch.sheet())
 
 
-def read_samples(recipe: SampleRecipe, config: Config, dataset: str, watch: Stopwatch) -> tuple[TreeSamples | ArraySamples, Data]:
+def read_samples(recipe: SampleRecipe, config: Settled, dataset: str, watch: Stopwatch) -> tuple[TreeSamples | ArraySamples, Data]:
     """The training samples that ``config`` asks for, and which data they are."""
     if dataset != "imagenet":
         arrays = sets.train(dataset, config.data_dir)
         view = recipe.of_memory(dataset, config.image_size, config.augment)
         return ArraySamples(arrays, view, watch), arrays.data(recipe.loader)
     assert config.data_dir, "checked"
-    assert config.image_size, "settled"
+    assert config.image_size, "images have a size"
     tree = folder.read(config.data_dir)
     seen = recipe.of_tree(config.image_size, config.augment)
     return TreeSamples(tree, seen, watch, config.skip_bad), tree.data(recipe.loader)

@@ -21,10 +21,10 @@ from ddpbench.data.sets import FILE_SETS
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 
-def open_stock(config: Config, shard: Shard, first_batch: int = 0) -> Workers:
+def open_stock(config: Settled, shard: Shard, first_batch: int = 0) -> Workers:
     """Batches in float32 (B, C, S, S), normalised; only their layout is left to the device."""
 
     def finish(samples: Tensor) -> Tensor:

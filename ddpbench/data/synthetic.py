@@ -10,20 +10,19 @@ import torch
 from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import in_layout
 from ddpbench.data.shard import Shard
-from ddpbench.record.config import Config
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 GEMM_BATCHES = 50
 """As the published run of gemm-mlp keeps on its device."""
 
 
-def open_synthetic(config: Config, shard: Shard) -> Synthetic:
+def open_synthetic(config: Settled, shard: Shard) -> Synthetic:
     """Standard normal inputs and uniform labels, drawn on the device from seed and rank: one batch, or 50 of matrices.
 
     What a matrix is trained towards is standard normal as well.
     """
-    assert config.batch_size, "settled"
     shape = (config.batch_size, *shard.sample_shape(config.image_size))
     generator = torch.Generator(shard.device).manual_seed(config.seed + shard.rank)
 

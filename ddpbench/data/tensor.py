@@ -13,13 +13,12 @@ from ddpbench.data.loader import Batch, Workerless
 from ddpbench.data.pixels import finisher
 from ddpbench.data.plan import ShardPlan
 from ddpbench.data.shard import Shard
-from ddpbench.record.config import Config
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 
-def open_tensor(config: Config, shard: Shard, first_batch: int = 0) -> Resident:
+def open_tensor(config: Settled, shard: Shard, first_batch: int = 0) -> Resident:
     """Images as uint8, a quarter of their size in training; points in float32. CIFAR-10 is cropped and flipped, if asked for."""
-    assert config.batch_size, "settled"
     arrays = sets.train(shard.dataset, config.data_dir)
     samples, labels = (torch.from_numpy(array).to(shard.device) for array in (arrays.samples, arrays.labels))
     view: Tensor | CropAndFlip = samples

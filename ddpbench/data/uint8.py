@@ -22,13 +22,13 @@ from ddpbench.data.samples import ArrayView, SampleRecipe
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 REDUCING_GAP = 2
 """What is decoded at a part of its size is this many times as large as needed at least: what PIL's thumbnails take for as good."""
 
 
-def open_uint8(config: Config, shard: Shard, first_batch: int = 0) -> Workers:
+def open_uint8(config: Settled, shard: Shard, first_batch: int = 0) -> Workers:
     """Batches in uint8 (B, S, S, C)."""
     decoder()  # looked for once, and not by every worker
     finish = finisher(shard.dataset, config.image_size, config.channels_last, shard.device)

@@ -18,17 +18,17 @@ from ddpbench.data.shard import Shard
 from ddpbench.data.stock import StockView
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 
-def held_out(config: Config, shard: Shard) -> Iterator[Batch] | None:
+def held_out(config: Settled, shard: Shard) -> Iterator[Batch] | None:
     """Batches of the rank's share of the held-out set, on its device, normalised as in training, never augmented.
 
     The ranks' shares add up to the set, each sample once; they differ by one sample at most, and the last batch is what is
     left. The disc has nothing held out, and gives its training points. None where there is no such set: synthetic batches,
     matrices, or a folder without it, or batches of somebody's own without a folder that is laid out as ours are.
     """
-    loader = find(config.loader or "")
+    loader = find(config.loader)
     if shard.dataset == "gemm" or not loader.reads_files or (loader.own and not config.data_dir):
         return None
     if shard.dataset == "imagenet" and loader.own and not folder.has_held_out(config.data_dir or ""):
@@ -41,9 +41,8 @@ def held_out(config: Config, shard: Shard) -> Iterator[Batch] | None:
     return None if arrays is None else _from_memory(arrays, config, shard)
 
 
-def _decoded(tree: ImageTree, config: Config, shard: Shard) -> Iterator[Batch]:
-    assert config.batch_size, "settled"
-    assert config.image_size, "settled"
+def _decoded(tree: ImageTree, config: Settled, shard: Shard) -> Iterator[Batch]:
+    assert config.image_size, "images have a size"
     own = range(len(tree.files))[shard.places]
     batches = [list(own[start : start + config.batch_size]) for start in range(0, len(own), config.batch_size)]
     watch = Stopwatch()
@@ -62,8 +61,8 @@ def _decoded(tree: ImageTree, config: Config, shard: Shard) -> Iterator[Batch]:
         delivered.close()
 
 
-def _from_memory(arrays: Arrays, config: Config, shard: Shard) -> Iterator[Batch]:
+def _from_memory(arrays: Arrays, config: Settled, shard: Shard) -> Iterator[Batch]:
     finish = finisher(shard.dataset, config.image_size, config.channels_last, shard.device)
     samples, labels = (torch.from_numpy(array[shard.places].copy()) for array in (arrays.samples, arrays.labels))
-    for some, their in zip(samples.split(config.batch_size or 1), labels.split(config.batch_size or 1), strict=True):
+    for some, their in zip(samples.split(config.batch_size), labels.split(config.batch_size), strict=True):
         yield finish(some.to(shard.device)), their.to(shard.device)

@@ -23,10 +23,10 @@ from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSampl
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import end_with_parent
-from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 SHORT_OF_MEMORY = (
     f"short of memory, or of shared memory? see dmesg and 'df {SHARED_MEMORY}'; fewer workers (-j) or a smaller batch (-b) take less"
@@ -35,12 +35,11 @@ SHORT_OF_MEMORY = (
 leave_garbage_to_the_parent()
 
 
-def open_workers(recipe: SampleRecipe, finish: Finish, config: Config, shard: Shard, first_batch: int = 0) -> Workers:
+def open_workers(recipe: SampleRecipe, finish: Finish, config: Settled, shard: Shard, first_batch: int = 0) -> Workers:
     """Samples as ``recipe`` has them; what it leaves to do is ``finish``.
 
     Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one.
     """
-    assert config.batch_size, "settled"
     watch = Stopwatch()
     samples, data = read_samples(recipe, config, shard.dataset, watch)
     plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle, first_batch)
@@ -52,7 +51,7 @@ def data_loader(
     samples: TreeSamples | ArraySamples,
     batches: Iterable[list[int]],
     watch: Stopwatch,
-    config: Config,
+    config: Settled,
     seed: int,
     device: torch.device,
 ) -> DataLoader[Any]:
@@ -60,7 +59,6 @@ def data_loader(
 
     ``seed`` is what workers draw random views from.
     """
-    assert config.workers is not None, "settled"
     with without_advice():
         return DataLoader(
             samples,

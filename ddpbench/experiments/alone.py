@@ -18,8 +18,8 @@ from ddpbench.machine.cores import keep_to
 from ddpbench.machine.host import cpu_seconds, resident_bytes
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Alone
+from ddpbench.record.settled import Settled
 from ddpbench.workloads import catalogue as workloads
 
 WINDOW_S = 2.0
@@ -30,7 +30,7 @@ MOST_BATCHES = 2000
 """A fast one has told all by then."""
 
 
-def loader_alone(config: Config, world: World, window_s: float, then: Callable[[Loader, Alone], None] | None = None) -> Alone:
+def loader_alone(config: Settled, world: World, window_s: float, then: Callable[[Loader, Alone], None] | None = None) -> Alone:
     """This rank's loader for about ``window_s`` seconds, after its first prefetch window, in which its workers all begin at once.
 
     Nothing is done with a batch. Whole turns of the workers are counted, whose batches come in bursts. ``then`` is called with the
@@ -42,12 +42,12 @@ def loader_alone(config: Config, world: World, window_s: float, then: Callable[[
     began = perf_counter()
     loader = open_loader(config, Shard.of(spec.dataset, spec.classes, world))
     try:
-        on_gpu = world.device.cuda and find(config.loader or "").on_device
+        on_gpu = world.device.cuda and find(config.loader).on_device
         taken = Taken(loader, torch.cuda.current_stream(world.device.torch) if on_gpu else None)
         taken.next()
         first_batch_s = perf_counter() - began
-        turn = max(1, config.workers or 0)
-        makers = max(1, find(config.loader or "").makers(config.workers or 0))
+        turn = max(1, config.workers)
+        makers = max(1, find(config.loader).makers(config.workers))
         _pass_by(taken, most=loader.in_flight - 1, least=makers - 1, window_s=window_s)
         loader.loading()  # tells from here on
         watch, before = CoreWatch(), Spent.of(loader)
@@ -58,7 +58,7 @@ def loader_alone(config: Config, world: World, window_s: float, then: Callable[[
         alone = Alone(
             rank=world.rank,
             seconds=sum(intervals_s),
-            images=len(intervals_s) * (config.batch_size or 0),
+            images=len(intervals_s) * config.batch_size,
             intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
             first_batch_s=first_batch_s,
             cpu_s=spent.loading_s,

@@ -27,10 +27,10 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.record.record import Attestation, Data, Preparation, Round
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.parked import Parked
@@ -53,7 +53,7 @@ class Arm:
     on all ranks alike: it is over, and others go on.
     """
 
-    def __init__(self, config: Config, world: World, pulse: Pulse, terms: Terms = ALONE) -> None:
+    def __init__(self, config: Settled, world: World, pulse: Pulse, terms: Terms = ALONE) -> None:
         self.config = config
         self.index = terms.index
         self.over = terms.earlier.over  # more rounds would tell nothing: its numbers are dead, or it does not fit
@@ -146,7 +146,7 @@ class Arm:
         """A batch that lies on the device: enough to settle on where each round opens a loader anyway, whose workers start slowly."""
         return self._opened(open_loader, msgspec.structs.replace(self.config, loader=SYNTHETIC, data_dir=None))
 
-    def _opened(self, opener: Opener, config: Config) -> Loader:
+    def _opened(self, opener: Opener, config: Settled) -> Loader:
         self._pulse.enter(OPENING)
         return opener(config, self._shard)
 
@@ -221,10 +221,10 @@ class Arm:
         assert self._session is not None
         if self._spec.dataset != "imagenet":
             return  # it lies in memory, and says nothing of storage ever
-        loader = find(self.config.loader or "")
+        loader = find(self.config.loader)
         if not loader.reads_files or loader.own or loader.name == REPLAY:
             return  # no file is read while this is timed, or nobody knows which
-        read = (self._steps_before + self._session.steps_trained) * (self.config.batch_size or 0) * self._world.size
+        read = (self._steps_before + self._session.steps_trained) * self.config.batch_size * self._world.size
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, recycled=True)
 
@@ -245,7 +245,7 @@ class Arm:
     def _steps_a_round(self, step_s: float) -> int:
         if (asked := steps_asked_for(self.config, self._steps_an_epoch())) is not None:
             return asked
-        makers = find(self.config.loader or "").makers(self.config.workers or 0) if self._in_flight else 0
+        makers = find(self.config.loader).makers(self.config.workers) if self._in_flight else 0
         if self._brief:
             return self._brief.steps(step_s, makers)
         if self._world.device.cuda:
@@ -256,4 +256,4 @@ class Arm:
         """Of the data, over all ranks; a round's, where nobody counts them."""
         if self.data is None or not self.data.images:
             return self._steps
-        return steps_an_epoch(self.data.images, self.config.batch_size or 1, self._world.size)
+        return steps_an_epoch(self.data.images, self.config.batch_size, self._world.size)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.words import device_word
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError, UsageError, WaitsForData
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
+from ddpbench.record.settled import Settled
 from ddpbench.report.arms import arm_name
 
 
-def refuse_idle_gate(arms: Sequence[Config]) -> None:
+def refuse_idle_gate(arms: Sequence[Settled]) -> None:
     """Raises UsageError where no arm could ever be stopped by the gate: none of them waits for data."""
     if arms[0].fail_if_data_wait is not None and all(arm.loader == SYNTHETIC for arm in arms):
         raise UsageError(

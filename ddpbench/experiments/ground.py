@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from ddpbench.experiments.journal import Journal
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.progress import Progress
+from ddpbench.record.settled import Settled
 
 
 @dataclass(frozen=True)
 class Ground:
     """One rank of a job. ``journal`` is rank 0's, who alone has one."""
 
-    configs: Sequence[Config]  # of all arms, settled
+    configs: Sequence[Settled]  # of all arms
     world: World
     pulse: Pulse
     journal: Journal | None

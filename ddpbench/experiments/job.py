@@ -33,11 +33,11 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import leave_outcome, print_error, print_note, refuse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Fault, Job, Record
 from ddpbench.record.request import Request
+from ddpbench.record.settled import Settled
 from ddpbench.report.arms import arm_name
 from ddpbench.report.progress import listener
 
@@ -123,7 +123,7 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
         arm.leave()
 
 
-def clear_what_is_on_record(shelf: Shelf, configs: Sequence[Config], earlier: Sequence[Earlier]) -> None:
+def clear_what_is_on_record(shelf: Shelf, configs: Sequence[Settled], earlier: Sequence[Earlier]) -> None:
     """Whoever put a round on record may have been killed before this."""
     for index, turn in schedule([config.rounds for config in configs]):
         if not earlier[index].lacks(turn):
@@ -150,7 +150,7 @@ def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
     return travel, msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
 
 
-def measure_ceilings(arms: Sequence[Config], ground: Ground) -> Ceilings:
+def measure_ceilings(arms: Sequence[Settled], ground: Ground) -> Ceilings:
     """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
     world = ground.world
     if not world.device.cuda:
@@ -192,7 +192,7 @@ def verdict_on(records: Sequence[Record], journal: Journal) -> tuple[int, BenchE
 
 def nothing_fits(records: Sequence[Record], job: Job) -> DoesNotFit:
     """Says so of the smallest batch."""
-    smallest = min(records, key=lambda record: record.config.batch_size or 0)
+    smallest = min(records, key=lambda record: record.config.batch_size)
     assert smallest.fault is not None, "out of memory"
     which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
     return DoesNotFit(f"{which}{smallest.fault.message}", smallest.fault.hint)

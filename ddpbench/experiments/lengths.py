@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ddpbench.experiments.brief import BATCHES_A_MAKER, whole_turns
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.training.warming import WARMUP_LIMIT_S
 
 ROUND_S = 3.0
@@ -17,7 +17,7 @@ WARM_UP_SHARE = 0.25
 """Of a time limit, what all arms together may take to warm up."""
 
 
-def warm_up_limit_s(config: Config, device_type: str, arms: int) -> float | None:
+def warm_up_limit_s(config: Settled, device_type: str, arms: int) -> float | None:
     """How long one of so many arms may warm up where the time of the job is short; None where it is as long as it usually is.
 
     A round that is a training of its own warms up by itself.
@@ -32,7 +32,7 @@ def steps_an_epoch(images: int, batch_size: int, ranks: int) -> int:
     return math.ceil(images / (batch_size * ranks))
 
 
-def steps_asked_for(config: Config, an_epoch: int) -> int | None:
+def steps_asked_for(config: Settled, an_epoch: int) -> int | None:
     """The steps of a round where the user said how many, in steps or in epochs of so many; else None."""
     if config.steps:
         return config.steps

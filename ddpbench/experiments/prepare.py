@@ -26,6 +26,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
+from ddpbench.record.settled import Settled
 from ddpbench.training.precision import refuse_impossible
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.cost import cost_of
@@ -37,7 +38,7 @@ COLLECTIVE_PATIENCE = 20
 """Times the hang timeout that torch lets a collective take: ours must call the hang first, since NCCL's own watchdog aborts."""
 
 
-def prepare(request: Request) -> tuple[list[Config], World, float]:
+def prepare(request: Request) -> tuple[list[Settled], World, float]:
     """Every arm of the request, settled, the world that runs them, and how long it took to make their data. Raises UsageError."""
     first = next((arm for arm in request.arms if arm.device != "cpu"), request.arms[0])
     seat = take_seat()
@@ -54,11 +55,11 @@ def prepare(request: Request) -> tuple[list[Config], World, float]:
     return arms, world, made_s
 
 
-def settled(config: Config, device: Device, seat: Seat) -> Config:
-    """``config`` without an automatic field left, after all that can be checked alone: names, precision, data, size of the input."""
-    spec = workloads.find(config.workload)
-    spec.input_shape(config.image_size)
-    config = settle(config, device.cuda, seat.local_world_size)
+def settled(asked: Config, device: Device, seat: Seat) -> Settled:
+    """What was ``asked``, settled, after all that can be checked alone: names, precision, data, size of the input."""
+    spec = workloads.find(asked.workload)
+    spec.input_shape(asked.image_size)
+    config = settle(asked, device.cuda, seat.local_world_size)
     refuse_impossible(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
     if config.cores and config.cores * seat.local_world_size > usable_cores():
         raise UsageError(
@@ -71,7 +72,7 @@ def settled(config: Config, device: Device, seat: Seat) -> Config:
     return config
 
 
-def data_of(arms: Sequence[Config]) -> str:
+def data_of(arms: Sequence[Settled]) -> str:
     """The images that the arms read by their numbers: with others in one rank's folder, all ranks would share them out wrongly."""
     found = (fingerprint(config, workloads.find(config.workload).dataset) for config in arms)
     return "; ".join(dict.fromkeys(filter(None, found)))
@@ -95,7 +96,7 @@ def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
     return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
 
 
-def new_record(asked: Config, config: Config, world: World, label: str = "") -> Record:
+def new_record(asked: Config, config: Settled, world: World, label: str = "") -> Record:
     """The record of an arm that has not begun: what was asked for, and what that is on this machine."""
     device_type = world.device.torch.type
     stands = environment(

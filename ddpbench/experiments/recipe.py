@@ -14,9 +14,9 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.machine.device import Device
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
+from ddpbench.record.settled import Settled
 from ddpbench.report.pages import Render
 
 OpenJournal = Callable[[Request, list[Record]], Journal]
@@ -60,7 +60,7 @@ class Recipe:
         """What makes what an earlier training has left on the device of that arm."""
         return None
 
-    def arm(self, label: str, config: Config, world: World, pulse: Pulse, terms: Terms) -> Arm:
+    def arm(self, label: str, config: Settled, world: World, pulse: Pulse, terms: Terms) -> Arm:
         return Arm(config, world, pulse, terms)
 
     def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:

@@ -11,6 +11,7 @@ from ddpbench.machine.host import usable_cores
 from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of
+from ddpbench.record.settled import Settled
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 
@@ -20,7 +21,7 @@ ITERATIONS_CPU = 10
 """The steps of a whole training on processors, which take a hundred times as long over one."""
 
 
-def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
+def settle(config: Config, cuda: bool, local_world_size: int) -> Settled:
     """``config`` with every automatic field filled in for this machine. Raises UsageError for unknown names."""
     spec = workloads.find(config.workload)
     fresh, loader = bool(config.fresh), config.loader or default_loader(config, spec)
@@ -47,7 +48,7 @@ def settle(config: Config, cuda: bool, local_world_size: int) -> Config:
         known["workers"] = 1  # it makes no batch in the trainer's own
     if loader == REPLAY:
         known["pin_memory"] = True  # in nothing else its batches wait
-    return msgspec.structs.replace(config, **known, **unset)
+    return Settled(**{**msgspec.structs.asdict(config), **known, **unset})
 
 
 def default_loader(config: Config, spec: WorkloadSpec) -> str:

@@ -11,13 +11,13 @@ from ddpbench.data import catalogue as loaders
 from ddpbench.data.cache import cache_folder
 from ddpbench.data.made_folder import make
 from ddpbench.data.made_sets import stand_in
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.report.counting import counting
 from ddpbench.workloads import catalogue as workloads
 
 
-def with_images(arms: Sequence[Config], world_size: int, quiet: bool) -> list[Config]:
-    """The arms, settled, those that read image folders and name none with the made set's; all of them read the same.
+def with_images(arms: Sequence[Settled], world_size: int, quiet: bool) -> list[Settled]:
+    """The arms, those that read image folders and name none with the made set's; all of them read the same.
 
     It has a batch of every rank at least. Every rank may ask at the same time: one of a node makes it, and tells on stderr
     unless it is to be ``quiet``, and the others wait. Raises UsageError where it cannot be written.
@@ -25,7 +25,7 @@ def with_images(arms: Sequence[Config], world_size: int, quiet: bool) -> list[Co
     bare = [arm for arm in arms if _reads_images_of_none(arm)]
     if not bare:
         return list(arms)
-    needed = max(arm.batch_size or 0 for arm in bare) * world_size
+    needed = max(arm.batch_size for arm in bare) * world_size
     classes = min(workloads.find(arm.workload).classes for arm in bare)
     made = stand_in(needed, classes, cuda=any(arm.device == "cuda" for arm in bare))
     folder = cache_folder() / made.name
@@ -34,6 +34,6 @@ def with_images(arms: Sequence[Config], world_size: int, quiet: bool) -> list[Co
     return [msgspec.structs.replace(arm, data_dir=str(folder)) if _reads_images_of_none(arm) else arm for arm in arms]
 
 
-def _reads_images_of_none(arm: Config) -> bool:
-    spec = loaders.find(arm.loader or "")
+def _reads_images_of_none(arm: Settled) -> bool:
+    spec = loaders.find(arm.loader)
     return spec.reads_files and not spec.own and arm.data_dir is None and workloads.find(arm.workload).dataset == "imagenet"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.journal import Journal
-from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Ceilings, Round
 from ddpbench.record.request import Request
+from ddpbench.record.settled import Settled
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import about
 from ddpbench.report.header import rate
@@ -20,7 +20,7 @@ def labels_of(request: Request) -> Sequence[str]:
     return request.labels or [""] * len(request.arms)
 
 
-def named(request: Request, configs: Sequence[Config], index: int, text: str) -> str:
+def named(request: Request, configs: Sequence[Settled], index: int, text: str) -> str:
     """``text`` after the name of the arm that it is of, where there are several."""
     if len(configs) == 1:
         return text

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.interleaving import schedule
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 
 class ToDo:
     """``arms`` are those of the rounds to come, in their order, once for each; ``total`` counts also what an earlier job measured."""
 
-    def __init__(self, configs: Sequence[Config], earlier: Sequence[Earlier]) -> None:
+    def __init__(self, configs: Sequence[Settled], earlier: Sequence[Earlier]) -> None:
         rounds = [config.rounds for config in configs]
         self.total = sum(rounds)
         self.arms = [index for index, turn in schedule(rounds) if earlier[index].lacks(turn)]

@@ -8,8 +8,8 @@ from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.shard import Shard
 from ddpbench.machine.agreement import Found, all_or_none
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver, BenchError
+from ddpbench.record.settled import Settled
 
 
 def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
@@ -30,7 +30,7 @@ def on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
 def opened_by_all(opener: Opener, world: World) -> Opener:
     """The same, for loaders of which nobody knows whether they work here: each gives a batch on every rank before it is used."""
 
-    def opened(config: Config, shard: Shard) -> Loader:
+    def opened(config: Settled, shard: Shard) -> Loader:
         def with_a_batch() -> Loader:
             loader = opener(config, shard)
             try:

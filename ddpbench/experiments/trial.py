@@ -20,9 +20,9 @@ from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_for_training
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.config import Config
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.settled import Settled
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.placed import compiled, on_device
 from ddpbench.training.precision import autocast
@@ -36,7 +36,7 @@ UNTIL_REPLAYED = 3
 """Steps of a compiled model: the first compiles it and warms it up, the second records its kernels as graphs, the third replays those."""
 
 
-def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
+def agree_that_it_fits(config: Settled, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
     """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried, as it is uncompiled."""
     alone = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
 
@@ -48,7 +48,7 @@ def agree_that_it_fits(config: Config, spec: WorkloadSpec, model: nn.Module, los
     _clear_up(world)
 
 
-def agree_that_it_works(config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
+def agree_that_it_works(config: Settled, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
     """Raises ArmOver on every rank where one of them could not train on a batch of ``loader``, for whatever reason.
 
     The loader is closed then. A copy of ``model`` is tried, compiled where it is to be.
@@ -64,7 +64,7 @@ def agree_that_it_works(config: Config, model: nn.Module, loss_of: nn.Module, lo
         _clear_up(world)
 
 
-def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
+def _steps_alone(config: Settled, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
     """Forward and backward beside all that a step with others needs.
 
     That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
@@ -85,7 +85,7 @@ def _steps_alone(config: Config, model: nn.Module, loss_of: nn.Module, loader: L
     del beside
 
 
-def _after_an_update(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+def _after_an_update(model: nn.Module, config: Settled) -> torch.optim.Optimizer:
     """The optimizer with all that it keeps: Adam makes its averages in its first update."""
     optimizer = make_optimizer(model, config)
     for group in optimizer.param_groups:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddpbench.record.flags import Flag, to_argv
+from ddpbench.record.flags import Flag, flags, to_argv
 
 TRAINING, DATA, RANKS, MEASURING = "Training", "Data", "Ranks", "Measuring"
 Positive = Meta(ge=1)
@@ -23,7 +23,7 @@ OF_THE_COMMAND = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_da
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one arm was asked to do. A field that is ``None`` is automatic until ``experiments.settle`` fills it in."""
+    """What one arm was asked to do. A field that is ``None`` is automatic until ``experiments.settle`` makes a Settled of it."""
 
     workload: str
 
@@ -169,7 +169,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def to_argv(self) -> list[str]:
         """The words that give this Config again: the workload, then every flag that differs from its default."""
-        return [self.workload, *to_argv(self)]
+        return [self.workload, *to_argv(self, flags(Config))]
 
 
 def measured(config: Config) -> Config:

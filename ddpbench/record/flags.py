@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -57,10 +57,10 @@ def flags(struct: type[msgspec.Struct]) -> Iterator[Field]:
             yield Field(field.name, field.default, flag, choices, bool in leaves)
 
 
-def to_argv(values: msgspec.Struct) -> list[str]:
-    """The words for every flag of ``values`` that differs from its default."""
+def to_argv(values: msgspec.Struct, fields: Iterable[Field]) -> list[str]:
+    """The words for every one of ``fields`` whose value differs from its default."""
     argv: list[str] = []
-    for field in flags(type(values)):
+    for field in fields:
         value = getattr(values, field.name)
         if value == field.default:
             continue

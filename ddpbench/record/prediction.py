@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ddpbench.record.config import DATA, RANKS, TRAINING, Positive
-from ddpbench.record.flags import Flag, to_argv
+from ddpbench.record.flags import Flag, flags, to_argv
 
 AS_IT_IS = "as it is"
 MOST_RANKS = 1024
@@ -45,7 +45,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """As it would be typed."""
-        return " ".join(word.removesuffix(".0") for word in to_argv(self))
+        return " ".join(word.removesuffix(".0") for word in to_argv(self, flags(Change)))
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
 from ddpbench.record.scaling import Scaling
+from ddpbench.record.settled import Settled
 from ddpbench.record.share import Share
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check, Headline, Verdict
@@ -142,7 +143,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, kw_only=True):
     """One arm of a job."""
 
-    config: Config  # every automatic field filled in
+    config: Settled
     environment: Environment
     asked: Config | None = None  # as it was asked for, automatic fields left open
     status: Status = "running"
@@ -169,7 +170,7 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def global_batch(self) -> int:
-        return (self.config.batch_size or 0) * self.world_size
+        return self.config.batch_size * self.world_size
 
 
 class Job(msgspec.Struct, kw_only=True):

@@ -146,7 +146,7 @@ def _wrapping(records: Sequence[Record]) -> Iterator[Item]:
 def _frame(record: Record) -> Iterator[Item]:
     """The batch, and the versions of what trains."""
     config, software = record.config, record.environment.software
-    yield "batch_size", f"batch {config.batch_size or MISSING} x {record.world_size} = {record.global_batch or MISSING}"
+    yield "batch_size", f"batch {config.batch_size} x {record.world_size} = {record.global_batch}"
     yield "threads cores", _threads(record)
     yield "engine", travel(record.environment) if wraps(record) else ""
     yield "", f"torch {software.torch}"
@@ -173,10 +173,10 @@ def _description(record: Record) -> str:
 def loader_items(record: Record) -> Iterator[Item]:
     """Which loader gave the batches, and with how many workers."""
     config = record.config
-    yield "loader", f"loader {config.loader or MISSING}"
+    yield "loader", f"loader {config.loader}"
     if config.loader != SYNTHETIC:
         hands = "thread" if spec_of(config.loader).threaded else "worker"
-        yield "workers", f"{count(config.workers or 0, hands)} a {device_word(record.environment)}"
+        yield "workers", f"{count(config.workers, hands)} a {device_word(record.environment)}"
 
 
 def _alone(record: Record) -> str:
@@ -188,7 +188,7 @@ def _alone(record: Record) -> str:
 def _settings(record: Record) -> Iterator[Item]:
     config = record.config
     yield "image_size", f"{config.image_size} px" if config.image_size else ""
-    yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl or MISSING}"
+    yield "optimizer optimizer_impl", f"{OPTIMIZERS[config.optimizer]} {config.optimizer_impl}"
     yield "lr", f"lr {config.lr:g}"
     yield "momentum", f"momentum {config.momentum:g}" if config.optimizer == "sgd" else ""
     yield "weight_decay", f"weight decay {config.weight_decay:g}"
@@ -206,7 +206,7 @@ def _measuring(record: Record) -> Iterator[Item]:
     """How it was measured; what really happened, where that is known."""
     ready = record.preparation
     if ready is None:
-        yield "", f"warm-up {record.config.warmup or MISSING}"
+        yield "", f"warm-up {record.config.warmup}"
     else:
         yield "", f"warm-up {ready.warmup_steps}" + ("" if ready.warmup_agreed else ", still changing")
     yield "", _rounds([record])

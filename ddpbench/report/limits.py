@@ -81,7 +81,7 @@ def _longer(times: Ratio) -> str:
 
 
 def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
-    workers = count(record.config.workers or 0, "worker")
+    workers = count(record.config.workers, "worker")
     parts: list[tuple[str, float | None, str]] = [
         (f"{device_word(record.environment)}, batches on it", found.device, ""),
         ("without gradient sync", found.no_sync, ""),

@@ -123,7 +123,7 @@ def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
         for record in job.records:
             others = _told_apart_by(record, job)
             named = [record.config.precision, arm_name(record.config, others) if others else "", record.label]
-            cell = Cell(device_name(record), ", ".join(filter(None, named)), record.config.batch_size or 0, record, number, job.started)
+            cell = Cell(device_name(record), ", ".join(filter(None, named)), record.config.batch_size, record, number, job.started)
             found.setdefault(record.config.workload, []).append(cell)
     return found
 

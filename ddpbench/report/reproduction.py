@@ -82,7 +82,7 @@ def render_reproduction(name: str, job: Job, console: Console, path: Path | None
 
 
 def _name(record: Record) -> str:
-    batch = f"batch {record.config.batch_size}" if record.config.batch_size else ""
+    batch = f"batch {record.config.batch_size}"
     device = record.environment.device_type if record.config.workload.startswith("disc-mlp") else ""
     return ", ".join(filter(None, [record.config.workload, record.config.precision, batch, record.label or device]))
 

@@ -68,9 +68,7 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
     title = [config.workload, config.precision, "strong scaling" if strong else "weak scaling"]
     yield from inked(flow("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
     shared = (
-        f"batch {top.global_batch} shared by {top.world_size}"
-        if strong
-        else f"batch {config.batch_size or MISSING} a {device_word(top.environment)}"
+        f"batch {top.global_batch} shared by {top.world_size}" if strong else f"batch {config.batch_size} a {device_word(top.environment)}"
     )
     rounds = f"up to {count(config.rounds, 'round')}, interleaved"
     where = [place(top.environment), *filter(None, [travel(top.environment)])]

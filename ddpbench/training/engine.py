@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PrecisionSpec
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.training.masters import Masters
 from ddpbench.training.precision import autocast
 from ddpbench.training.scaler import loss_scaler
@@ -52,7 +52,7 @@ class Engine(Protocol):
 class Torch:
     """torch alone: DistributedDataParallel where there is a process group, the bare model where there is none or none is wanted."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Settled, spec: PrecisionSpec, world: World) -> None:
         self._optimizer = optimizer
         self._spec = spec
         self._device = world.device
@@ -109,7 +109,7 @@ class Accelerate:
 
     master = ""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Settled, spec: PrecisionSpec, world: World) -> None:
         from accelerate import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
         from accelerate.state import AcceleratorState
 
@@ -157,7 +157,7 @@ def bucket_bytes(model: nn.Module) -> list[int]:
     return [int(size) for size in (told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "").split(", ") if size]
 
 
-def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: Config, spec: PrecisionSpec, world: World) -> Engine:
+def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: Settled, spec: PrecisionSpec, world: World) -> Engine:
     """The engine that ``config`` asks for."""
     kind = Accelerate if config.engine == "accelerate" else Torch
     return kind(model, optimizer, config, spec, world)

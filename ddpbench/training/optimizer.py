@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.training.masters import keep_in_state, master_weights
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -25,10 +25,10 @@ IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
 }
 
 
-def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, config: Settled) -> torch.optim.Optimizer:
     """The optimizer that ``config`` asks for, over all parameters of ``model`` or, where its precision has them, their masters."""
     masters = master_weights(model) if PRECISIONS[config.precision].master_weights else None
-    settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl or "loop"]}
+    settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl]}
     if config.optimizer == "sgd":
         settings["momentum"] = config.momentum
     optimizer = OPTIMIZERS[config.optimizer](masters or model.parameters(), **settings)

@@ -7,16 +7,16 @@ from torch import nn
 
 from ddpbench.machine.device import Device
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 from ddpbench.training.precision import cast_model
 
 
-def compiled(model: nn.Module, config: Config) -> nn.Module:
+def compiled(model: nn.Module, config: Settled) -> nn.Module:
     """What runs ``model``, which is on the device: itself, unless it is to be compiled."""
     return torch.compile(model, mode=config.compile) if config.compile != "off" else model  # type: ignore[return-value]
 
 
-def on_device(model: nn.Module, config: Config, device: Device) -> nn.Module:
+def on_device(model: nn.Module, config: Settled, device: Device) -> nn.Module:
     """``model`` on the device, in the dtypes and the memory layout asked for."""
     model = cast_model(model.to(device.torch).train(), PRECISIONS[config.precision])
     return model.to(memory_format=torch.channels_last) if config.channels_last else model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 WARM_UP = 0.1
 """The fraction of a training over which ``linear`` rises; until a training's length is known, it stands at this fraction."""
@@ -26,8 +26,8 @@ def factor(schedule: str, update: int, updates: int, updates_an_epoch: int) -> f
 class Schedule:
     """Sets the learning rate before every update. An update that the loss scaler keeps from the optimizer is not counted."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, config: Config) -> None:
-        self._kind, self._lr = config.schedule, config.lr or 0.0
+    def __init__(self, optimizer: torch.optim.Optimizer, config: Settled) -> None:
+        self._kind, self._lr = config.schedule, config.lr
         self._updates = self._updates_an_epoch = 0
         self.update = 0
         if self._kind != "constant":

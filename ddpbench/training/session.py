@@ -21,9 +21,9 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.switches import set_for_training
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.config import Config
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Attestation
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.training.draining import Drain
 from ddpbench.training.engine import bucket_bytes, make_engine
@@ -52,7 +52,14 @@ class Session:
     """A training that is live on the device, from its construction until ``close``."""
 
     def __init__(
-        self, config: Config, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World, pulse: Pulse, parked: Parked | None = None
+        self,
+        config: Settled,
+        model: nn.Module,
+        loss_of: nn.Module,
+        loader: Loader,
+        world: World,
+        pulse: Pulse,
+        parked: Parked | None = None,
     ) -> None:
         self.config = config
         self.world, self.pulse, self._device = world, pulse, world.device
@@ -135,7 +142,7 @@ class Session:
         return Trace(
             rank=self.world.rank,
             steps=steps,
-            images=steps * (self.config.batch_size or 0),
+            images=steps * self.config.batch_size,
             wall_s=wall_s,
             phases_ms=reading.phases_ms,
             host_data_ms=reading.host_data_ms,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from ddpbench.record.config import Config
 from ddpbench.record.record import Attestation, Preparation
+from ddpbench.record.settled import Settled
 from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.precision import Observation, observed
 from ddpbench.training.session import Session
@@ -22,7 +22,7 @@ FIRST_STEP_PATIENCE, COMPILE_PATIENCE = 2.5, 10.0
 """Times the hang timeout until the first step has ended: drivers load, cuDNN tries, compilers compile."""
 
 
-def first_step_patience_s(config: Config) -> float:
+def first_step_patience_s(config: Settled) -> float:
     """How long the first step may last."""
     return config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
 
@@ -40,7 +40,7 @@ def warm_up(
     first_batch_s, seen, step_s = _first_step(session)
     first_step_s = perf_counter() - begin
     config, world = session.config, session.world
-    window, most = (1, 1) if config.fresh else (config.warmup or 1, WARMUP_LIMIT)
+    window, most = (1, 1) if config.fresh else (config.warmup, WARMUP_LIMIT)
     least = min(most, least)
     limit_s = limit_s or WARMUP_LIMIT_S[world.device.torch.type]
     steps, agreed = 2, False
@@ -61,7 +61,7 @@ def warm_up_again(session: Session, limit_s: float | None = None) -> None:
     _first_step(session)
     config, world = session.config, session.world
     if not config.fresh and not (limit_s and world.most(perf_counter() - begin) > limit_s):
-        _window_s(session, config.warmup or 1)
+        _window_s(session, config.warmup)
 
 
 def _first_step(session: Session) -> tuple[float, Observation, float]:

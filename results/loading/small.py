@@ -17,13 +17,15 @@ from uint8 import NOT_TIMED, STOCK, rates_of
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
+from ddpbench.experiments.settle import settle
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 
 TIMED, UNTIMED = STOCK, STOCK + NOT_TIMED
 BATCH, WARM_UP, BATCHES = 512, 8, 500
 
-CIFAR = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, image_size=32, workers=0, augment=False, device="cpu")
+ASKED = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, workers=0, augment=False, channels_last=False, device="cpu")
+CIFAR = settle(ASKED, cuda=False, local_world_size=1)
 
 
 def main(target: str) -> None:

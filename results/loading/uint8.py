@@ -24,6 +24,7 @@ from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.experiments.interleaving import schedule
+from ddpbench.experiments.settle import settle
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 
@@ -62,9 +63,10 @@ def main(folder: str, target: str) -> None:
 
 def opened(loader: str, folder: str) -> Loader:
     """It reads, decodes, augments and collates in this process, which also finishes what is left to a device, in one thread."""
-    settled = Config(
+    asked = Config(
         workload="resnet50", loader=loader, data_dir=folder, batch_size=BATCH, image_size=SIDE, workers=0, channels_last=True, device="cpu"
     )
+    settled = settle(asked, cuda=False, local_world_size=1)
     return open_loader(settled, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 
 

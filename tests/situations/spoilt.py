@@ -26,10 +26,10 @@ from ddpbench.data.samples import Collate, TreeSamples
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.record import Data
+from ddpbench.record.settled import Settled
 
 TAIL = 64
 """One image in so many is the one that takes long, where one does."""
@@ -154,9 +154,8 @@ class SpoiltWorkers(Workers):
         return batch
 
 
-def open_spoilt(spoilt: Spoilt, config: Config, shard: Shard) -> Workers:
+def open_spoilt(spoilt: Spoilt, config: Settled, shard: Shard) -> Workers:
     assert config.data_dir
-    assert config.batch_size
     watch, tree, here = Stopwatch(), folder.read(config.data_dir), spoilt.on(shard.rank)
     samples = SpoiltSamples(tree, config.image_size or 0, watch, here)
     plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
@@ -167,7 +166,7 @@ def open_spoilt(spoilt: Spoilt, config: Config, shard: Shard) -> Workers:
 
 
 def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
-    def opened(config: Config, shard: Shard) -> HostLoader:
+    def opened(config: Settled, shard: Shard) -> HostLoader:
         workers = open_spoilt(spoilt, config, shard)
         return replayed(workers, torch.device("cpu")) if spoilt.replayed else workers
 
@@ -200,13 +199,13 @@ class Asked(Dataset[tuple[Tensor, int]]):
         return torch.zeros(3, 32, 32), index % 10
 
 
-def far_away(config: Config) -> DataLoader[Any]:
-    return DataLoader(Asked(), config.batch_size, num_workers=config.workers or 0, drop_last=True)
+def far_away(config: Settled) -> DataLoader[Any]:
+    return DataLoader(Asked(), config.batch_size, num_workers=config.workers, drop_last=True)
 
 
-def for_one_worker(config: Config, rank: int) -> DataLoader[Any]:
+def for_one_worker(config: Settled, rank: int) -> DataLoader[Any]:
     """The same, which has no more on the second rank."""
-    if rank == 1 and (config.workers or 0) > 1:
+    if rank == 1 and config.workers > 1:
         raise BenchError("there is room for one worker")
     return far_away(config)
 
@@ -219,18 +218,18 @@ class Bright(Asked):
         return image + 99, label
 
 
-def dark_for_one_worker(config: Config, rank: int) -> DataLoader[Any]:
+def dark_for_one_worker(config: Settled, rank: int) -> DataLoader[Any]:
     """What is far away, and bright where the second rank has more."""
-    if rank == 1 and (config.workers or 0) > 1:
-        return DataLoader(Bright(), config.batch_size, num_workers=config.workers or 0, drop_last=True)
+    if rank == 1 and config.workers > 1:
+        return DataLoader(Bright(), config.batch_size, num_workers=config.workers, drop_last=True)
     return far_away(config)
 
 
-def own_folder(config: Config) -> DataLoader[Any]:
+def own_folder(config: Settled) -> DataLoader[Any]:
     """A script's own, which tells reading and decoding not apart, on slow storage."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     images = ImageFolder(f"{config.data_dir}/train", steps, loader=_slowly)
-    return DataLoader(images, config.batch_size, num_workers=config.workers or 0, drop_last=True, shuffle=True)
+    return DataLoader(images, config.batch_size, num_workers=config.workers, drop_last=True, shuffle=True)
 
 
 def _slowly(file: str) -> Image.Image:

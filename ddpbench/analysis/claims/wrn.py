@@ -79,7 +79,7 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> Answer:
         wait, cores = wait_for_data(base), base.config.cores or base.environment.places[0].usable_cores
         words.append(
             f"{model} takes {ours[0].words} of O0's time under O1 and {ours[1].words} under O2, and O0 waits {wait or 0:.0%} of a step "
-            f"for {_count(base.config.workers or 0, 'worker')} on {_count(cores, 'core')}"
+            f"for {_count(base.config.workers, 'worker')} on {_count(cores, 'core')}"
         )
         ratios += ours
         waits.append(wait or 0.0)

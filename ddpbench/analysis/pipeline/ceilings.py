@@ -32,7 +32,7 @@ class Ceilings:
 
 
 def ceilings(case: Case, given: Supply) -> Ceilings:
-    around, batch = case.around, case.record.config.batch_size or 0
+    around, batch = case.around, case.record.config.batch_size
     diagnosis = around.diagnosis
     copies, storage = (diagnosis.copies, diagnosis.storage) if diagnosis else (None, None)
     device_s = step_s(around.device)

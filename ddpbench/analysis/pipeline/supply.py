@@ -131,7 +131,7 @@ class Supply:
 
 def supply(case: Case) -> Supply:
     record, diagnosis, node = case.record, case.around.diagnosis, need(case.record)
-    batch = record.config.batch_size or 0
+    batch = record.config.batch_size
     device_s = step_s(case.around.device) or fsum(case.summary.phases_ms[phase] for phase in COMPUTE) / 1000
     cpu = record.environment.device_type == "cpu"
     return Supply(

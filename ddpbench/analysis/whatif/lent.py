@@ -60,12 +60,12 @@ def _by_name(candidates: Sequence[Candidate]) -> dict[tuple[str, float | None], 
 
 
 def _key(record: Record) -> tuple[str, int, str]:
-    return record.config.precision, record.config.batch_size or 0, record.config.compile
+    return record.config.precision, record.config.batch_size, record.config.compile
 
 
 def _compared(record: Record) -> Candidate:
     config = record.config
-    return Candidate(loader=config.loader or "", workers=config.workers or 0, hw_decoder_load=config.hw_decoder_load, alone=record.alone)
+    return Candidate(loader=config.loader, workers=config.workers, hw_decoder_load=config.hw_decoder_load, alone=record.alone)
 
 
 def _diagnosed(job: Job) -> Candidate:
@@ -75,7 +75,7 @@ def _diagnosed(job: Job) -> Candidate:
     config = (diagnosed(job) or job.records[0]).config
     return Candidate(
         loader=job.diagnosis.loader,
-        workers=config.workers or 0,
+        workers=config.workers,
         hw_decoder_load=config.hw_decoder_load,
         alone=job.diagnosis.alone,
         step_ms=spans,

@@ -56,7 +56,7 @@ def pin_memory(now: Situation, wanted: bool, patient: Patient) -> Situation:
         raise UsageError("ranks on processors copy no batches", "leave --pin-memory out")
     if wanted:
         config = patient.case.record.config
-        saved = pageable_s(patient.case) * now.batch / (config.batch_size or now.batch) * _wire(config.loader or "", now.loader)
+        saved = pageable_s(patient.case) * now.batch / config.batch_size * _wire(config.loader, now.loader)
         return replace(now, beside=True, longer=now.longer - saved)
     diagnosis = patient.case.around.diagnosis
     copies = diagnosis.copies if diagnosis else None
@@ -133,7 +133,7 @@ def _present(now: Situation, patient: Patient) -> tuple[int, Sequence[Alone]]:
     """The workers of the loader of ``now`` as it was measured, and what it gave with nobody training; nothing where it was not."""
     config, diagnosis = patient.case.record.config, patient.case.around.diagnosis
     if now.loader == config.loader:
-        return config.workers or 0, diagnosis.alone if diagnosis else []
+        return config.workers, diagnosis.alone if diagnosis else []
     lent = patient.lent.candidates.get((now.loader, None))
     return (lent.workers, lent.alone) if lent else (0, [])
 

@@ -47,8 +47,6 @@ NO_CORES = Assumption("what the run takes of the cores is not known: there are e
 def measured(case: Case) -> Situation:
     """The situation of ``case``. Raises Unmeasured where its record does not tell how long a step or a batch takes."""
     record, config, node = case.record, case.record.config, need(case.record)
-    assert config.batch_size is not None, "settled"
-    loader, prefetch = config.loader or "", config.prefetch
     batches = _batches(case)
     steps, longer, assumed = _steps(case)
     busy = busiest(record)
@@ -58,14 +56,14 @@ def measured(case: Case) -> Situation:
     costs_known = image_cpu is not None and trainer_cpu is not None
     pinned = record.environment.device_type == "cuda" and config.pin_memory
     found = Situation(
-        loader=loader,
+        loader=config.loader,
         precision=config.precision,
         compile=config.compile,
         batch=config.batch_size,
         ranks=record.world_size,
         ranks_a_node=node.ranks,
         workers=node.workers,
-        prefetch=prefetch,
+        prefetch=config.prefetch,
         made=batches.rounds,
         steps=steps,
         longer=longer,
@@ -127,7 +125,7 @@ def stolen_s(case: Case) -> float:
     device, longer = step_s(case.around.device), longer_s(case.around.beside, case.around.device)
     if device is None or longer is None or case.record.environment.device_type != "cuda":
         return 0.0
-    batch = case.record.config.batch_size or 1
+    batch = case.record.config.batch_size
     alone = case.around.diagnosis.alone if case.around.diagnosis else []
     told = kept_up(case.around.beside.rounds) if case.around.beside else None
     if spec_of(case.record.config.loader).on_device and told is not None:
@@ -171,7 +169,7 @@ def _files_per_s(case: Case) -> float | None:
     if storage is None or storage.resident is None:
         return None
     given = storage_rate(1, storage.resident, storage.warm, storage.cold)
-    drawn = 1000 * need(case.record).ranks * (case.record.config.batch_size or 0) / case.step_ms
+    drawn = 1000 * need(case.record).ranks * case.record.config.batch_size / case.step_ms
     return max(given, drawn) if given is not None and given >= AS_DRAWN * drawn else None
 
 
@@ -190,13 +188,13 @@ def _batches(case: Case) -> Batches:
     loader = spec_of(config.loader)
     if loader.threaded or loader.resident:
         if alone:
-            return of_turns(alone, loader.makers(config.workers or 0))
+            return of_turns(alone, loader.makers(config.workers))
         raise Unmeasured(f"how long {config.loader} takes for a batch")
     told = [known(trace.loading for trace in timed.traces) for timed in case.record.rounds]
     told = [each for each in told if len(each) == case.record.world_size]
-    found = of_workers(told, config.batch_size or 0) if told else None
+    found = of_workers(told, config.batch_size) if told else None
     there = known(each.loading for each in alone)
-    by_itself = of_workers([there], config.batch_size or 0) if len(there) == case.record.world_size else None
+    by_itself = of_workers([there], config.batch_size) if len(there) == case.record.world_size else None
     if found is None:
         found = by_itself
     elif by_itself is not None and not found.assumed and not by_itself.assumed:
@@ -231,7 +229,7 @@ def _trainer_cpu(case: Case, load: float) -> tuple[Curve | None, float]:
 
     That is the second that is returned: as with nobody training, but no more than the run itself took for it.
     """
-    node, diagnosis, batch = need(case.record), case.around.diagnosis, case.record.config.batch_size or 0
+    node, diagnosis, batch = need(case.record), case.around.diagnosis, case.record.config.batch_size
     told = all(trace.loading is not None and trace.loading.cpu_s for timed in case.record.rounds for trace in timed.traces)
     alone = _cpu_s(case.around.device, with_workers=True) if case.around.device else None
     beside = _cpu_s(case.record, with_workers=False) if told else None

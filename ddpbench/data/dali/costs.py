@@ -15,13 +15,13 @@ from ddpbench.data.dali.graph import Graph, Stage
 from ddpbench.data.dali.supply import Supply
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.left_out import LeftOut
-from ddpbench.record.config import Config
 from ddpbench.record.loaders import spec_of
+from ddpbench.record.settled import Settled
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
-def stage_costs(config: Config, device: torch.device, seconds: float = 4.0) -> dict[str, float]:
+def stage_costs(config: Settled, device: torch.device, seconds: float = 4.0) -> dict[str, float]:
     """CPU seconds an image of DALI's threads, by stage, for the loader of ``config`` on ``device``, found in about ``seconds``.
 
     A file is mapped into memory, so that what the first touch of a page costs counts as decode, and decode is of the part that is
@@ -29,7 +29,6 @@ def stage_costs(config: Config, device: torch.device, seconds: float = 4.0) -> d
     works on one batch at a time: nothing of another turn, and nothing that was made ahead, is counted.
     """
     assert config.data_dir, "checked"
-    assert config.batch_size, "settled"
     tree = folder.read(config.data_dir)
     graph = gpu_graph(config, tree.files, device) if config.loader == "dali-gpu" else cpu_graph(config, device)
     batches, spent_s = _take_turns(graph, tree, config, seconds)
@@ -41,12 +40,12 @@ def stage_costs(config: Config, device: torch.device, seconds: float = 4.0) -> d
     return costs
 
 
-def _take_turns(graph: Graph, tree: ImageTree, config: Config, seconds: float) -> tuple[int, dict[Stage, float]]:
+def _take_turns(graph: Graph, tree: ImageTree, config: Settled, seconds: float) -> tuple[int, dict[Stage, float]]:
     """How many batches each pipeline made, and the CPU seconds that they took, by the stage that it ends with.
 
     Each has the threads of one pipeline of the loader: fewer wait less for each other, which costs time of a core, too.
     """
-    at_a_time = msgspec.structs.replace(config, prefetch=1, workers=spec_of(config.loader).teams(config.workers or 0)[0])
+    at_a_time = msgspec.structs.replace(config, prefetch=1, workers=spec_of(config.loader).teams(config.workers)[0])
     left_out = LeftOut(len(tree.files))  # one for all, which come upon the same: those that training had to do without, on any rank
     supplies = {stage: Supply(graph, tree, at_a_time, rank=0, world_size=1, left_out=left_out, until=stage) for stage in STAGES}
     spent_s = dict.fromkeys(STAGES, 0.0)

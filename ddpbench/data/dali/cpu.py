@@ -12,18 +12,18 @@ from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.pixels import finisher
 from ddpbench.data.shard import Shard
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 
-def open_dali_cpu(config: Config, shard: Shard, first_batch: int = 0) -> DaliCpu:
+def open_dali_cpu(config: Settled, shard: Shard, first_batch: int = 0) -> DaliCpu:
     """``config.workers`` threads, shared out over pipelines of which each keeps ``config.prefetch`` batches ready."""
     assert config.data_dir, "checked"
     return DaliCpu(folder.read(config.data_dir), config, shard, first_batch)
 
 
-def cpu_graph(config: Config, device: torch.device) -> Graph:
+def cpu_graph(config: Settled, device: torch.device) -> Graph:
     """For a GPU rank it ends at uint8, a quarter of the bytes on the wire, which are normalised there; for a CPU rank it does all."""
-    assert config.image_size, "settled"
+    assert config.image_size, "images have a size"
     if device.type == "cuda":
         return Graph(config.image_size, config.augment, "UINT8", "HWC")
     return Graph(config.image_size, config.augment, "FLOAT", layout_of(config))
@@ -32,7 +32,7 @@ def cpu_graph(config: Config, device: torch.device) -> Graph:
 class DaliCpu:
     """Batches in host memory."""
 
-    def __init__(self, tree: ImageTree, config: Config, shard: Shard, first_batch: int) -> None:
+    def __init__(self, tree: ImageTree, config: Settled, shard: Shard, first_batch: int) -> None:
         self.data = tree.data("dali-cpu")
         graph = cpu_graph(config, shard.device)
         normalise = finisher("imagenet", config.image_size, config.channels_last, shard.device)

@@ -20,27 +20,27 @@ from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Batch
 from ddpbench.data.shard import Shard
 from ddpbench.record.catalogue import precision
-from ddpbench.record.config import Config
 from ddpbench.record.loading import Loading
+from ddpbench.record.settled import Settled
 
 SAMPLED = 200
 """Files whose sizes tell how large images are."""
 
 
-def open_dali_gpu(config: Config, shard: Shard, first_batch: int = 0) -> DaliGpu:
+def open_dali_gpu(config: Settled, shard: Shard, first_batch: int = 0) -> DaliGpu:
     """``config.workers`` threads that read files and prepare them for the GPU, and ``config.prefetch`` batches kept ready there."""
     assert config.data_dir, "checked"
     return DaliGpu(folder.read(config.data_dir), config, shard, first_batch)
 
 
-def gpu_graph(config: Config, files: Sequence[str], device: torch.device) -> Graph:
+def gpu_graph(config: Settled, files: Sequence[str], device: torch.device) -> Graph:
     """It ends at what the first layer computes in: float16 where that is it, else float32, which autocast makes bfloat16."""
-    assert config.image_size, "settled"
+    assert config.image_size, "images have a size"
     dtype: Dtype = "FLOAT16" if precision(config.precision).layers == "float16" else "FLOAT"
     return Graph(config.image_size, config.augment, dtype, layout_of(config), device.index, decoder_options(config, files))
 
 
-def decoder_options(config: Config, files: Sequence[str]) -> dict[str, float]:
+def decoder_options(config: Settled, files: Sequence[str]) -> dict[str, float]:
     """How much goes to the hardware decoder, and for how large images it keeps room, so that it need not make any in mid-run."""
     width, height = largest(files)
     options: dict[str, float] = {"preallocate_width_hint": width, "preallocate_height_hint": height}
@@ -61,7 +61,7 @@ def largest(files: Sequence[str]) -> tuple[int, int]:
 class DaliGpu:
     """Batches in DALI's own memory on the GPU, trained on where they lie."""
 
-    def __init__(self, tree: ImageTree, config: Config, shard: Shard, first_batch: int) -> None:
+    def __init__(self, tree: ImageTree, config: Settled, shard: Shard, first_batch: int) -> None:
         self.data = tree.data("dali-gpu")
         self._device = shard.device
         self._graph = gpu_graph(config, tree.files, shard.device)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ddpbench.data.boxes import AREA, RATIO, shorter_edge
 from ddpbench.data.pixels import NORMALISATION
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 Stage = Literal["read", "decode", "augment"]
 Dtype = Literal["UINT8", "FLOAT", "FLOAT16"]
@@ -24,7 +24,7 @@ Name = npt.NDArray[np.uint8]
 """The name of a file as DALI takes it: its bytes."""
 
 
-def layout_of(config: Config) -> Layout:
+def layout_of(config: Settled) -> Layout:
     return "HWC" if config.channels_last else "CHW"
 
 

@@ -17,9 +17,9 @@ from ddpbench.data.images import content_of, decode
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Sheet
 from ddpbench.data.plan import ShardPlan
-from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import spec_of
+from ddpbench.record.settled import Settled
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,15 @@ class Supply:
         self,
         graph: Graph,
         tree: ImageTree,
-        config: Config,
+        config: Settled,
         rank: int,
         world_size: int,
         left_out: LeftOut,
         until: Stage = "augment",
         first_batch: int = 0,
     ) -> None:
-        assert config.batch_size, "settled"
         self._graph, self._until, self._config = graph, until, config
-        self._teams = spec_of(config.loader).teams(config.workers or 0)
+        self._teams = spec_of(config.loader).teams(config.workers)
         self._seeds = [config.seed + rank + first_batch + team * world_size for team in range(len(self._teams))]
         self.in_flight = len(self._teams) * config.prefetch
         self._files, self._labels = tree.files, torch.tensor(tree.labels)
@@ -85,7 +84,7 @@ class Supply:
         config = self._config
         places = (place for place, whose in enumerate(in_turn(self._teams)) if whose == team)
         return self._graph.pipeline(
-            self._feed.names(places), config.batch_size or 0, self._teams[team], config.prefetch, self._seeds[team], self._until
+            self._feed.names(places), config.batch_size, self._teams[team], config.prefetch, self._seeds[team], self._until
         )
 
     def _leave_out(self, problem: RuntimeError) -> list[BenchError]:

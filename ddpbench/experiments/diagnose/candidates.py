@@ -22,11 +22,11 @@ from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
 from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.together import on_every_rank, opened_by_all
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, Candidate
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Round
+from ddpbench.record.settled import Settled
 from ddpbench.workloads import catalogue as workloads
 
 OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
@@ -44,10 +44,10 @@ MOST_FILLED = 0.7
 """The share of a device's memory that a training may take, for a loader that decodes there to find room beside it."""
 
 
-def other_loaders(config: Config, world: World) -> list[Config]:
+def other_loaders(config: Settled, world: World) -> list[Settled]:
     """Those that could feed every rank, on all of them alike: nodes may differ in what is installed, and in how much memory is free."""
     found, spec = [], workloads.find(config.workload)
-    for fields in OTHERS.get((config.loader or "", spec.dataset), ()):
+    for fields in OTHERS.get((config.loader, spec.dataset), ()):
         other = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # what was given is for the present one
         if other == config:
             continue
@@ -78,13 +78,13 @@ def _filled(scene: Scene) -> float:
     return scene.ground.world.most(max((peak / total for peak, total in seen if peak and total), default=0.0))
 
 
-def _measured(scene: Scene, config: Config) -> Candidate:
+def _measured(scene: Scene, config: Settled) -> Candidate:
     world = scene.ground.world
     alone = on_every_rank(world, partial(loader_alone, scene.openers.elsewhere(config), world, scene.window_s / 2))
     beside = round_beside(scene, config) if spec_of(config.loader).gpu else None
     return Candidate(
-        loader=config.loader or "",
-        workers=config.workers or 0,
+        loader=config.loader,
+        workers=config.workers,
         hw_decoder_load=config.hw_decoder_load,
         alone=of_all_ranks(alone, world),
         step_ms=[1000 * span for span in spans_of(beside)] if beside else [],
@@ -92,7 +92,7 @@ def _measured(scene: Scene, config: Config) -> Candidate:
     )
 
 
-def round_beside(scene: Scene, config: Config) -> Round | None:
+def round_beside(scene: Scene, config: Settled) -> Round | None:
     """Training on batches that lie on the device while that loader works, on rank 0; None on the others.
 
     Raises ArmOver, on every rank, where there is no room for both on one of them.

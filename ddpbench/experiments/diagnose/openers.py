@@ -15,9 +15,9 @@ from ddpbench.data.open import open_host, open_loader
 from ddpbench.data.replay import Replay
 from ddpbench.data.shard import Shard
 from ddpbench.experiments.diagnose.beside import Beside
-from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.settled import Settled
 
 APART = 7919
 """Seeds lie so far apart: a training takes the seeds next to its own for its rounds."""
@@ -34,7 +34,7 @@ class Openers:
         """The opener of a training by its label."""
         return {REAL: self._real, BESIDE: self._beside, REPLAY: self._replay}.get(label, open_loader)
 
-    def elsewhere(self, config: Config) -> Config:
+    def elsewhere(self, config: Settled) -> Settled:
         """``config`` with an order of files of its own: what a turn has read lies in the page cache, and would be read again."""
         return msgspec.structs.replace(config, seed=(config.seed + APART * next(self._turns)) % 2**32)
 
@@ -48,18 +48,18 @@ class Openers:
             self._replayed.let_go()
             self._replayed = None
 
-    def _real(self, config: Config, shard: Shard) -> Loader:
+    def _real(self, config: Settled, shard: Shard) -> Loader:
         return open_loader(self.elsewhere(config), shard)
 
-    def _beside(self, config: Config, shard: Shard) -> Loader:
+    def _beside(self, config: Settled, shard: Shard) -> Loader:
         resident = open_loader(msgspec.structs.replace(config, loader=SYNTHETIC, data_dir=None), shard)
-        if not find(config.loader or "").on_device:
+        if not find(config.loader).on_device:
             host = open_host(self.elsewhere(config), shard)
             return Beside(resident, host, host.next_batch)
         other = open_loader(self.elsewhere(config), shard)
         return Beside(resident, other, _on_a_stream_of_its_own(other, shard.device))
 
-    def _replay(self, config: Config, shard: Shard) -> Loader:
+    def _replay(self, config: Settled, shard: Shard) -> Loader:
         assert self._replayed is not None, "no turn is laid out where nothing was kept"
         return Delivered(self._replayed, shard.device)
 

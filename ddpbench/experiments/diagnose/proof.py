@@ -33,6 +33,7 @@ from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
+from ddpbench.record.settled import Settled
 from ddpbench.record.verdict import Verdict
 from ddpbench.report.progress import time_left
 
@@ -72,7 +73,7 @@ class Contender:
     """A setting that takes turns with others: the present one, or a cure."""
 
     label: str
-    config: Config
+    config: Settled
     brief: Brief
 
 
@@ -84,7 +85,7 @@ def laid_out(scene: Scene, cures: Sequence[Prediction], available_s: float, roun
     contenders = [Contender(AGAIN, present, scene.paced(usual, present))]
     for cure in cures:
         config = msgspec.structs.replace(present, **fields_of(cure.change))
-        batches = (present.batch_size or 1) / (config.batch_size or 1)  # as many as of the present setting have as many images
+        batches = present.batch_size / config.batch_size  # as many as of the present setting have as many images
         paced = scene.paced(replace(usual, on_trial=True), config, batches * (cure.gain or 1.0))
         contenders.append(Contender(TRIED + cure.change.words, config, paced))
     return contenders
@@ -155,7 +156,7 @@ def take_turns(scene: Scene, contenders: Sequence[Contender], pace: Pace, end_s:
 def checked(opener: Opener) -> Opener:
     """The same, after all that can be checked before: other workers may want more shared memory than there is."""
 
-    def opened(config: Config, shard: Shard) -> Loader:
+    def opened(config: Settled, shard: Shard) -> Loader:
         check(config, shard.dataset, shard.classes, shard.world_size)
         return opener(config, shard)
 

@@ -9,7 +9,7 @@ from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.learned import Finding
-from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
 
 ENTERING_S = 2.0
 """What a turn takes beside its steps, about."""
@@ -20,21 +20,21 @@ class Scene:
     """One diagnosis on one rank."""
 
     ground: Ground
-    config: Config  # of the run that is diagnosed, settled
+    config: Settled  # of the run that is diagnosed
     openers: Openers
     window_s: float  # how long a loader is looked at
     batch_s: float = 0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
     batch_bytes: int = 0  # what a batch takes on the wire, where it crosses one
-    others: Sequence[Config] = ()  # other loaders for the run, on which all ranks have agreed
+    others: Sequence[Settled] = ()  # other loaders for the run, on which all ranks have agreed
 
     @property
     def turn_s(self) -> float:
         """What each worker takes for a batch, as far as that is known: the first comes as late, and bursts of them lie so far apart."""
-        return max(1, self.config.workers or 0) * self.batch_s
+        return max(1, self.config.workers) * self.batch_s
 
-    def paced(self, brief: Brief, config: Config, gain: float = 1.0) -> Brief:
+    def paced(self, brief: Brief, config: Settled, gain: float = 1.0) -> Brief:
         """The same for a training that waits for its loader; of ``config``, which is to be ``gain`` times as fast as the real run."""
-        step_s, workers = self.batch_s / gain, config.workers or 0
+        step_s, workers = self.batch_s / gain, config.workers
         brief = replace(brief, step_s=step_s)
         loading_s = (2 * max(1, workers) + brief.steps(0.0, workers)) * step_s
         return replace(brief, first_round_s=max(brief.first_round_s, ENTERING_S + loading_s))

@@ -22,14 +22,14 @@ def measure_storage(scene: Scene) -> Storage | None:
 
 def _readers(scene: Scene) -> int:
     """As many as the loaders of a node have workers."""
-    return max(1, (scene.config.workers or 0) * scene.ground.world.seat.local_world_size)
+    return max(1, scene.config.workers * scene.ground.world.seat.local_world_size)
 
 
 def _no_files(scene: Scene) -> str:
     config = scene.config
     if workloads.find(config.workload).dataset != "imagenet":
         return "the data set lies in memory"
-    return "" if find(config.loader or "").reads_files and config.data_dir else f"the loader {config.loader} reads no folder of images"
+    return "" if find(config.loader).reads_files and config.data_dir else f"the loader {config.loader} reads no folder of images"
 
 
 STORAGE = Experiment("storage", "measuring the storage", measure_storage, BUDGET_S + 1.0, why_not=_no_files)

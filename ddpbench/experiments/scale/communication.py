@@ -13,8 +13,8 @@ from ddpbench.machine.links import Buffers
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.config import Config
 from ddpbench.record.record import Round
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 
 HOOKS = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -26,7 +26,7 @@ ROUND_S, LEAST_STEPS, MOST_STEPS = 0.5, 4, 200
 class Communication(Arm):
     """``buckets`` tells their sizes in bytes, which DDP knows once it has trained; a turn before that gives no round."""
 
-    def __init__(self, config: Config, world: World, pulse: Pulse, terms: Terms, *, buckets: Callable[[], list[int]]) -> None:
+    def __init__(self, config: Settled, world: World, pulse: Pulse, terms: Terms, *, buckets: Callable[[], list[int]]) -> None:
         super().__init__(config, world, pulse, terms)
         self._buckets = buckets
 
@@ -58,7 +58,7 @@ class Communication(Arm):
         return Trace(
             rank=self._world.rank,
             steps=len(steps_s),
-            images=len(steps_s) * (self.config.batch_size or 0),
+            images=len(steps_s) * self.config.batch_size,
             wall_s=sum(steps_s),
             phases_ms=phases_ms,
             host_data_ms=nothing,
@@ -68,7 +68,7 @@ class Communication(Arm):
         )
 
 
-def wire(config: Config) -> tuple[torch.dtype, torch.dtype]:
+def wire(config: Settled) -> tuple[torch.dtype, torch.dtype]:
     """The dtype of gradients, and the one that a communication hook sends them as."""
     gradients: torch.dtype = getattr(torch, PRECISIONS[config.precision].model)
     return gradients, HOOKS.get(config.comm_hook, gradients)

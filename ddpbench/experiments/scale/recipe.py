@@ -18,9 +18,9 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.machine.links import bus_ceilings
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung
+from ddpbench.record.settled import Settled
 from ddpbench.report.scaling import render_scaling
 
 LIMIT_S = 175.0
@@ -97,7 +97,7 @@ class ScaleRecipe(Recipe):
         """Seconds that rounds may still take together."""
         return max(0.0, self._budget.left_s() - self._inside_s)
 
-    def arm(self, label: str, config: Config, world: World, pulse: Pulse, terms: Terms) -> Arm:
+    def arm(self, label: str, config: Settled, world: World, pulse: Pulse, terms: Terms) -> Arm:
         if label == COMMUNICATION:
             return Communication(config, world, pulse, terms, buckets=lambda: self._buckets)
         note_buckets = self._note_buckets if label == self._full else lambda sizes: None

@@ -11,9 +11,9 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
-from ddpbench.record.config import Config
 from ddpbench.record.record import Round
 from ddpbench.record.scaling import Overlap
+from ddpbench.record.settled import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.training.profile import STEPS, all_reduces
 from ddpbench.training.session import Session
@@ -47,7 +47,7 @@ class Rung(Arm):
     """An arm of the first ranks of a launch. Every rank of the launch takes its turns; one that has no part in them holds nothing."""
 
     def __init__(
-        self, config: Config, world: World, pulse: Pulse, terms: Terms, *, wait: Wait, note_buckets: Callable[[list[int]], None]
+        self, config: Settled, world: World, pulse: Pulse, terms: Terms, *, wait: Wait, note_buckets: Callable[[list[int]], None]
     ) -> None:
         super().__init__(config, world, pulse, terms)
         self._wait, self._note_buckets = wait, note_buckets
