@@ -66,6 +66,21 @@ def test_a_signal_in_plain_python_keeps_the_rounds(endless: Callable[..., Any], 
     assert "images/s" in done.stdout, "the report of the finished rounds"
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="which libraries a process has loaded cannot be seen here")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("imported", ["psutil", "libtorch"])
+def test_a_signal_during_the_imports_is_said(
+    start: Callable[..., Any], results: Path, imported: str, sent: signal.Signals, code: int
+) -> None:
+    """Of the program's own, where Python would print a traceback or nothing, and of torch, which may swallow an exception."""
+    running = start([*PLAIN, *ENDLESS, "-o", str(results)], env={"PYTHONPATH": str(TESTS)})
+    running.until(lambda: imported in Path(f"/proc/{running.pid}/maps").read_text())
+    os.kill(running.pid, sent)
+    done = running.wait(PROMPTLY_S)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"ddpbench: error: interrupted by {sent.name}\n")
+    assert not results.exists()
+
+
 @pytest.mark.slow
 def test_a_signal_to_torchrun_keeps_the_rounds_and_leaves_nobody(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*TORCHRUN)

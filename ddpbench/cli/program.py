@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from collections.abc import Sequence
 
 import rich_click as click
 from rich.text import Text
@@ -17,7 +14,7 @@ from ddpbench.cli.making import make_data
 from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, scale, sweep
 from ddpbench.cli.options import COLUMNS
 from ddpbench.cli.reading import env, list_, plot, report
-from ddpbench.machine.say import interrupted, print_error, refuse
+from ddpbench.machine.say import refuse
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.names import did_you_mean
 
@@ -75,9 +72,8 @@ def program() -> None:
     """
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def carry_out(words: list[str]) -> int:
     """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
-    words = list(sys.argv[1:] if words is None else words)
     if not sys.flags.safe_path and "" not in sys.path:
         sys.path.append("")  # as 'python -m' looks there: loaders and workloads of one's own lie where one works
     try:
@@ -87,11 +83,6 @@ def main(words: Sequence[str] | None = None) -> int:
         refuse(problem)
     except click.UsageError as problem:
         refuse(_as_usage_error(problem, command))
-    except click.Abort:  # a Ctrl-C before anything of a run listens for one
-        if "RANK" not in os.environ:
-            trains = "--gpus" in _spellings(program.commands[command])
-            print_error(interrupted(signal.SIGINT, " before the ranks were at work" if trains else ""))
-        return Exit.INTERRUPTED
 
 
 def _with_command(words: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpbench.data.lock import alone
+from ddpbench.machine.signals import heard_by, stop
 from ddpbench.record.errors import UsageError
 
 MARKER = ".ddpbench-made"
@@ -66,7 +67,7 @@ def make(folder: Path, made: MadeSet, tell: Callable[[int], None]) -> None:
     folder = folder.resolve()
     unfinished = folder.with_name(f".{folder.name}.unfinished")
     try:
-        with alone(folder.parent):
+        with heard_by(stop), alone(folder.parent):
             if not holds(folder, made):
                 shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
                 _refuse_too_large(folder, made)

@@ -90,6 +90,18 @@ def interrupted(received: signal.Signals, how_far: str) -> Interrupted:
     return Interrupted(f"interrupted by {received.name}{how_far}", code)
 
 
+def end_early(received: signal.Signals) -> NoReturn:
+    """Ends this process where a signal comes before a run listens, and rank 0 says so, unless a parent of ours does.
+
+    At once: an exception in the midst of torch's import may be swallowed there, and leave it half done.
+    """
+    error = interrupted(received, "")
+    with suppress(BenchError):  # an srun that started several without a rank speaks for itself
+        if OUTCOME_VARIABLE not in os.environ and take_seat().speaks:
+            print_error(error)
+    os._exit(error.exit_code)
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """How a run ended, for the process that started it."""
 

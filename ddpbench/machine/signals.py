@@ -1,4 +1,4 @@
-"""Seeing a signal while the main thread is stuck inside a collective.
+"""Hearing a signal: between two steps of Python, and while the main thread is stuck inside a collective.
 
 Python runs signal handlers between bytecodes, which a rank that waits in C never reaches. The wake-up file descriptor is
 written by the C handler itself, and a thread reads it.
@@ -11,10 +11,35 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """Ctrl-C, a launcher's or SLURM's end, and the warning that SLURM sends ahead of a time limit."""
+
+
+class Stopped(BaseException):
+    """A signal came while something is half made: whoever makes it takes it away on the way out."""
+
+    def __init__(self, received: signal.Signals) -> None:
+        super().__init__(received)
+        self.received = received
+
+
+def stop(received: signal.Signals) -> NoReturn:
+    raise Stopped(received)
+
+
+@contextmanager
+def heard_by(ear: Callable[[signal.Signals], object]) -> Iterator[None]:
+    """Within, ``ear`` hears every watched signal, between two steps of the main thread."""
+    before = {watched: signal.signal(watched, lambda number, _: ear(signal.Signals(number))) for watched in WATCHED}
+    try:
+        yield
+    finally:
+        for watched, handler in before.items():
+            signal.signal(watched, handler)
 
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
