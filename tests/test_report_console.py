@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -120,7 +121,8 @@ def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
     said = "ddpbench: error: cannot write all of the output: No space left on device\nhint: free some space, and print it again\n"
     assert (done.returncode, done.stderr) == (0, said)
     kept = Path(__file__).parents[1] / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
-    for words in (["list"], ["report", str(kept)], ["whatif", str(kept), "--workers", "4"]):
+    asked = ["--help", "list --help", "--version", "list", "reproduce", f"report '{kept}'", f"whatif '{kept}' --workers 4"]
+    for words in map(shlex.split, asked):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([sys.executable, "-m", "ddpbench", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (1, said)

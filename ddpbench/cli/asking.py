@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import helped, takes
+from ddpbench.cli.flags import takes
 from ddpbench.cli.options import options, values_given
+from ddpbench.cli.telling import helped
 from ddpbench.data import catalogue as loaders
 from ddpbench.record.catalogue import precision
 from ddpbench.record.errors import UsageError

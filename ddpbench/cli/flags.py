@@ -1,4 +1,4 @@
-"""What stands behind a command: its help, and those of its flags that are fields."""
+"""The flags of a command that are fields."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli.options import Option, options
-
-helped = click.help_option("-h", "--help", help="print this")
 
 
 def takes(*given: Iterable[Option | click.RichOption]) -> Callable[[click.RichCommand], click.RichCommand]:

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import helped, takes
+from ddpbench.cli.flags import takes
 from ddpbench.cli.options import options, values_given
+from ddpbench.cli.telling import helped
 from ddpbench.record.config import DATA, Positive
-from ddpbench.record.errors import Exit
 from ddpbench.record.flags import Flag
 from ddpbench.record.names import lookup
 from ddpbench.record.request import OUTPUT
@@ -52,7 +52,7 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     from ddpbench.data.cache import cache_folder
     from ddpbench.data.made_folder import make
     from ddpbench.data.made_sets import made_set
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, printed
     from ddpbench.report.counting import counting
 
     made = made_set(dataset, asked.images, asked.classes)
@@ -62,8 +62,8 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     console = make_console(sys.stdout)
     if asked.quiet:
         console.out(str(folder))
-        return Exit.OK
+        return printed(console)
     console.out(f"{made.title}, and {made.held_out:,} held out")
     console.out(str(folder))
     console.out(f"use   ddpbench {TRAINED_BY[dataset]} --data-dir {shlex.quote(str(folder))}")
-    return Exit.OK
+    return printed(console)

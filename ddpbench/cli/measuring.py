@@ -8,14 +8,14 @@ from typing import Any
 
 import rich_click as click
 
-from ddpbench import __version__
 from ddpbench.cli import words
-from ddpbench.cli.flags import all_but, helped, only, takes
+from ddpbench.cli.flags import all_but, only, takes
 from ddpbench.cli.options import Option, options, values_given
 from ddpbench.cli.parts import part_of
 from ddpbench.cli.sides import Sides, racing
+from ddpbench.cli.telling import helped, versioned
 from ddpbench.record.config import MEASURING, TRAINING, Config
-from ddpbench.record.errors import Exit, UsageError
+from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.published import names
 from ddpbench.record.request import Laddering, Output, Proving, Request
@@ -42,7 +42,7 @@ def of_a_training(*but: str) -> Iterator[Option | click.RichOption]:
 @takes(of_a_training(), options(Output))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
-@click.version_option(__version__, message="ddpbench %(version)s", hidden=True)  # where 'run' is left out, it may stand behind a workload
+@versioned(hidden=True)  # where 'run' is left out, it may stand behind a workload
 @helped
 @click.pass_context
 def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
@@ -192,8 +192,9 @@ def _show_published(typed: list[str]) -> int:
     """The published experiments; raises UsageError where flags stand without one to hold for."""
     if flags := [word for word in typed if word.startswith("-")]:
         raise UsageError(f"{flags[0]} without the NAME of an experiment", "'ddpbench reproduce' shows which there are")
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, printed
     from ddpbench.report.reproduction import render_published
 
-    render_published(make_console(sys.stdout))
-    return Exit.OK
+    console = make_console(sys.stdout)
+    render_published(console)
+    return printed(console)

@@ -7,13 +7,12 @@ import sys
 import rich_click as click
 from rich.text import Text
 
-from ddpbench import __version__
 from ddpbench.cli.asking import whatif
-from ddpbench.cli.flags import helped
 from ddpbench.cli.making import make_data
 from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, scale, sweep
 from ddpbench.cli.options import COLUMNS
 from ddpbench.cli.reading import env, list_, plot, report
+from ddpbench.cli.telling import helped, versioned
 from ddpbench.machine.say import refuse
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.names import did_you_mean
@@ -63,7 +62,7 @@ class Program(click.RichGroup):
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",
 )
-@click.version_option(__version__, message="ddpbench %(version)s", help="print the version")
+@versioned()
 @helped
 def program() -> None:
     """How fast your GPUs train, whether to believe it, and what holds them back.

@@ -12,8 +12,9 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli import words
-from ddpbench.cli.flags import helped, only, takes
+from ddpbench.cli.flags import only, takes
 from ddpbench.cli.options import options, values_given
+from ddpbench.cli.telling import helped
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.request import OUTPUT, Output
