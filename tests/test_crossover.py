@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from random import Random
 from statistics import median
@@ -24,6 +25,24 @@ def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> l
 def test_one_round_has_no_interval_and_says_so() -> None:
     once = crossing("CPU", "GPU", points({1_000: 4.0, 10_000: 2.0, 100_000: 0.5}, rounds=1))
     assert conclusion(once) == "GPU is faster than CPU from 31,600 parameters (no interval) on, 3.5 layers"
+
+
+MODELS = {1_000: 4.0, 10_000: 1.5, 100_000: 0.6, 1_000_000: 0.3}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ((5, 5, 5, 2), "26,400 to 29,100)"),
+        ((2, 2, 2, 5), "range of the rounds: 2"),
+        ((5, 2, 5, 5), "in part the range of few rounds: 2"),
+        ((5, 1, 5, 5), "in part the range of few rounds: 2"),
+        ((5, 1, 1, 5), "no interval)"),
+    ],
+)
+def test_the_interval_is_called_what_the_models_around_it_give(rounds: Sequence[int], said: str) -> None:
+    measured = [each for (size, ratio), count in zip(MODELS.items(), rounds, strict=True) for each in points({size: ratio}, rounds=count)]
+    assert f"from 27,700 parameters ({said}" in conclusion(crossing("CPU", "GPU", measured))
 
 
 def test_it_lies_where_the_logs_meet() -> None:

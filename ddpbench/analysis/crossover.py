@@ -44,13 +44,29 @@ class Crossing:
     high: float | None = None
 
     @property
-    def has_interval(self) -> bool:
-        return any(point.ratio.low < point.ratio.high for point in self.points)
+    def reach(self) -> tuple[float, float]:
+        """The ends of the interval, an open one at the last model on its side."""
+        return self.low or self.points[0].parameters, self.high or self.points[-1].parameters
 
     @property
-    def is_range(self) -> bool:
-        """Whether the ends are no interval, for some model has too few rounds for one."""
-        return not all(point.ratio.has_interval for point in self.points)
+    def around(self) -> Sequence[Point]:
+        """The models among which the interval lies, which is theirs alone."""
+        low, high = self.reach
+        before = [place for place, point in enumerate(self.points) if point.parameters <= low]
+        behind = [place for place, point in enumerate(self.points) if point.parameters >= high]
+        return self.points[max(before, default=0) : min(behind, default=len(self.points)) + 1]
+
+    @property
+    def has_interval(self) -> bool:
+        return any(point.ratio.low < point.ratio.high for point in self.around)
+
+    @property
+    def kind(self) -> str:
+        """What the interval is where it is none of 95%: models that it lies among have too few rounds for one."""
+        few = [point for point in self.around if not point.ratio.has_interval]
+        if not few:
+            return ""
+        return "range of the rounds" if len(few) == len(self.around) else "in part the range of few rounds"
 
     @property
     def even(self) -> list[int]:
@@ -98,10 +114,10 @@ def conclusion(found: Crossing) -> str:
         return f"no crossing: {winner} looks faster than {loser} at every model, {models}, but no difference shows at {even} layers"
     parameters, layers = f"{three_digits(found.parameters)} parameters", f"{found.layers(found.parameters):.1f} layers"
     if found.has_interval:
-        low, high = found.low or points[0].parameters, found.high or points[-1].parameters
+        low, high = found.reach
         ends = [" or fewer" if found.low is None else "", " or more" if found.high is None else ""]
-        of_rounds = "range of the rounds: " if found.is_range else ""
-        parameters += f" ({of_rounds}{three_digits(low)}{ends[0]} to {three_digits(high)}{ends[1]})"
+        kind = f"{found.kind}: " if found.kind else ""
+        parameters += f" ({kind}{three_digits(low)}{ends[0]} to {three_digits(high)}{ends[1]})"
         layers += f" ({found.layers(low):.1f} to {found.layers(high):.1f})"
     else:
         parameters += " (no interval)"

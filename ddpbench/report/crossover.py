@@ -91,7 +91,7 @@ def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
         Column("times as fast", [_times(point.ratio, only_ranges) for point in points]),
     ]
     within = ""
-    if found.has_interval:
+    if any(point.ratio.low < point.ratio.high for point in points):
         within = " (range of the rounds)" if only_ranges else " (95% interval)"
     return f"time of a training (s), median; times as fast as the first{within}", names, values
 
