@@ -291,6 +291,23 @@ def test_a_later_run_of_a_cell_takes_its_place() -> None:
     assert "V100, fp32, batch 128, of 2026-11-21T01:29:30Z: it was measured again later" in left_out([new, old])[0]
 
 
+def test_a_later_run_that_was_cut_off_takes_the_place_of_no_cell_that_it_lacks() -> None:
+    old, new = sweeps.published_vgg("V100"), sweeps.published_vgg("V100")
+    new.started = "2026-11-22T00:00:00Z"
+    for record in new.records[1:]:
+        record.status, record.rounds = "interrupted", []
+    assert [cell.record for cell in outdated(vgg([old, new]))] == [old.records[0]]
+    assert len(left_out([old, new])) == 1
+    whole, both = (charts("vgg16-cifar10", vgg(jobs)) for jobs in ([old], [old, new]))
+    assert [curve.x for chart in both for curve in chart.curves] == [curve.x for chart in whole for curve in chart.curves]
+
+
+def test_two_crossings_of_the_same_devices_are_told_apart_by_their_dates() -> None:
+    old, new = sweeps.crossing_disc(), sweeps.crossing_disc()
+    new.started = "2026-11-22T00:00:00Z"
+    assert [race.loser.device for race in races([old, new])] == ["Some CPU, 2026-11-21 01:29", "Some CPU, 2026-11-22 00:00"]
+
+
 def test_speed_ups_are_over_fp32_with_intervals() -> None:
     (panel,) = bars(vgg([sweeps.published_vgg("V100")]))
     assert (panel.base, list(panel.speedups)) == ("fp32", ["o2", "amp-fp16"])

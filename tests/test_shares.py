@@ -85,6 +85,15 @@ def test_of_a_part_that_was_measured_twice_the_later_one_counts() -> None:
         assert [record.environment.places[0].host for record in job.records] == [("n9", "n2")[place % 2] for place in range(9)]
 
 
+def test_pictures_say_which_part_they_leave_out_and_take_a_file_that_is_named_twice_once(tmp_path: Path) -> None:
+    again = part(1)
+    again.started = "2026-11-22T00:00:00Z"
+    [first], [later] = keep(tmp_path / "a", part(1)), keep(tmp_path / "b", again)
+    [job], [left_out] = jobs_in([tmp_path / "b", tmp_path / "a", first, later])
+    assert job.started == again.started
+    assert left_out.message == f"'{first}', of {part(1).started}: this part was measured again later"
+
+
 def test_the_report_of_a_folder_shows_all_parts_and_that_of_a_file_its_own(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = tmp_path / "runs" / "h200"
     first, second = keep(folder, part(1), part(2))

@@ -27,6 +27,18 @@ def together(found: Iterable[Found]) -> list[Found]:
     return [_whole(parts) for parts in sweeps.values()]
 
 
+def outdated(found: Sequence[Found]) -> list[Found]:
+    """The parts that were measured again, in whose place is the later one where they are put together."""
+    parts = sorted((each for each in found if each[1].share), key=lambda part: part[1].started)
+    later = {_part(job): job for _, job in parts}
+    return [(path, job) for path, job in parts if later[_part(job)] is not job]
+
+
+def _part(job: Job) -> object:
+    """Equal for jobs that are the same part of one sweep."""
+    return job.share and tuple(job.share.numbers), _sweep(job)
+
+
 def _sweep(job: Job) -> object:
     """Equal for jobs that are parts of one sweep, and for no others."""
     if job.share is None:

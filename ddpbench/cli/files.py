@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.shares import ANY, PART, Found, together
+from ddpbench.analysis.shares import ANY, PART, Found, outdated, together
 from ddpbench.experiments.kept import read
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job
@@ -45,25 +45,27 @@ def whole(path: Path) -> Found:
 
 
 def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
-    """The job of every file, and of every record below a folder; then why other files of these folders were left out.
+    """The job of every file, and of every record below a folder; then why others of these files were left out.
 
     The parts of a sweep are one job. Raises UsageError for a file that is no record, and for a folder without any.
     """
-    found: list[Found] = []
+    found: dict[Path, Found] = {}  # by where it really is: a file in a folder may be named beside it
     left_out = []
     for path in paths:
         if not isdir(path):
-            found.append((path, read(path)))
+            found[path.resolve()] = path, read(path)
             continue
-        before = len(found)
+        below: dict[Path, Found] = {}
         for file in sorted(_finished(path.rglob("*.json"))):
             try:
-                found.append((file, read(file)))
+                below[file.resolve()] = file, read(file)
             except UsageError as problem:
                 left_out.append(problem)
-        if len(found) == before:
+        if not below:
             raise UsageError(f"no record in '{path}'", "name a FILE, or a folder that holds some")
-    return [job for _, job in together(found)], left_out
+        found |= below
+    left_out += [UsageError(f"'{path}', of {job.started}: this part was measured again later") for path, job in outdated([*found.values()])]
+    return [job for _, job in together(found.values())], left_out
 
 
 def around(paths: Sequence[Path]) -> Path:

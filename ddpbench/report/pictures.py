@@ -115,6 +115,11 @@ class Race:
         """Whether it is a GPU's with a processor, as the published one."""
         return {self.loser.setting.partition(",")[0], self.winner.setting.partition(",")[0]} == {"CPU", "GPU"}
 
+    def on(self, date: str) -> Race:
+        """The same, its devices with ``date`` behind their names."""
+        loser, winner = (replace(curve, device=f"{curve.device}{date}") for curve in (self.loser, self.winner))
+        return replace(self, loser=loser, winner=winner)
+
 
 def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
     """The cells of all jobs by workload, in the order in which the jobs were started."""
@@ -130,8 +135,9 @@ def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
 
 def outdated(cells: Sequence[Cell]) -> list[Cell]:
     """Those that were measured again, with nothing else in force: curves show the later ones."""
-    later = {(cell.device, cell.setting, cell.batch, cell.like): cell for cell in cells}
-    return [cell for cell in cells if later[cell.device, cell.setting, cell.batch, cell.like] is not cell]
+    told = [cell for cell in cells if cell.record.rounds or _did_not_fit(cell.record)]
+    later = {(cell.device, cell.setting, cell.batch, cell.like): cell for cell in told}
+    return [cell for cell in told if later[cell.device, cell.setting, cell.batch, cell.like] is not cell]
 
 
 def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:
@@ -152,9 +158,15 @@ def bars(cells: Sequence[Cell]) -> list[Bars]:
     for job, device in dict.fromkeys((cell.job, cell.device) for cell in cells):
         ours = [cell for cell in cells if (cell.job, cell.device) == (job, device)]
         if drawn := _bars(ours):
-            found.append((ours[0].started[:16].replace("T", " "), drawn))
-    several = {device for device, count in Counter(each.device for _, each in found).items() if count > 1}
-    return [replace(each, device=f"{each.device}, {started}") if each.device in several else each for started, each in found]
+            found.append((ours[0].started, drawn))
+    dates = _dates([(each.device, started) for started, each in found])
+    return [replace(each, device=f"{each.device}{date}") for (_, each), date in zip(found, dates, strict=True)]
+
+
+def _dates(named: Sequence[tuple[object, str]]) -> list[str]:
+    """What each name needs behind it: when its job was started, where several have that name."""
+    several = Counter(name for name, _ in named)
+    return [f", {started[:16].replace('T', ' ')}" if several[name] > 1 else "" for name, started in named]
 
 
 def _bars(cells: Sequence[Cell]) -> Bars | None:
@@ -199,7 +211,9 @@ def _why_empty(base: str, record: Record | None) -> str:
 
 def races(jobs: Iterable[Job]) -> list[Race]:
     """One a job that timed models on two devices."""
-    return [race for job in jobs if (race := _race(job))]
+    found = [(job.started, race) for job in jobs if (race := _race(job))]
+    dates = _dates([((race.loser.name, race.winner.name), started) for started, race in found])
+    return [race.on(date) for (_, race), date in zip(found, dates, strict=True)]
 
 
 def device_name(record: Record) -> str:
