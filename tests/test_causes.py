@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.ceilings import ceilings
+from ddpbench.analysis.pipeline.costs import Cost
 from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.neighbours import busiest
 from ddpbench.analysis.pipeline.stealing import stolen
@@ -59,6 +61,27 @@ def test_trainers_that_take_all_cores_leave_none_that_could_be_counted(cores: fl
     assert " 0 images/s" not in found.why
     assert "training alone takes 4; keeping up takes 53.5 cores" in found.why
     assert found_in(diagnosis(300.0, cores=cores, busy=0.1)).cause == "", "nobody knows what cores that idle could give"
+
+
+def test_cores_give_at_the_least_what_the_run_reached_on_them() -> None:
+    job = diagnosis(900.0, cores=16.0)
+    assert given_in(job).cores_give(0.0091) == pytest.approx((16 - 4) / (4 * 0.0091), rel=0.05), "as many as the trainers leave"
+    found = ceilings(case_of(job), given_in(job))
+    assert found.cores == found.given == pytest.approx(900, rel=0.01)
+
+
+def test_the_rank_whose_workers_take_longest_decides_how_many_are_needed() -> None:
+    slow = {"read": 20.0}
+    one, all_of_them = diagnosis(900.0, wall_ms_of={2: slow}), diagnosis(900.0, wall_ms=slow)
+    assert given_in(one).workers_wanted == given_in(all_of_them).workers_wanted
+    assert given_in(one).worker_s < given_in(all_of_them).worker_s  # type: ignore[operator]
+
+
+def test_ranks_of_a_node_share_whole_cores() -> None:
+    given = given_in(diagnosis(900.0))
+    span_s = 1.1 / given.device_rate
+    eight = dataclasses.replace(given, ranks=8, trainers=8, main_s=0.0, cost=Cost({"decode": span_s}, {"decode": span_s}))
+    assert (eight.cores_wanted, eight.whole_cores_wanted) == (pytest.approx(2.1), 17 / 8)
 
 
 def test_a_stage_that_is_all_that_an_image_costs_is_named() -> None:

@@ -76,7 +76,7 @@ def test_too_few_cores_say_that_no_number_of_workers_helps_and_what_does() -> No
     assert "no number of workers can feed 4 GPUs from 16 cores" in found.why
     assert "read 0.1, decode 5.9, augment 2.1, collate 1" in found.why
     names = [cure.name for cure in cures_of(job)]
-    assert names == ["54 cores and 61 workers a GPU", "--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu"]
+    assert names == ["53.5 cores and 61 workers a GPU", "--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu"]
 
 
 def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> None:

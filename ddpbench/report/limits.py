@@ -17,7 +17,7 @@ from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ranks import mean
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.words import count, device_word
+from ddpbench.analysis.words import count, device_word, trimmed
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
 from ddpbench.report.figures import MISSING, about, fixed, milliseconds, percent, significant
@@ -147,8 +147,8 @@ def needs(record: Record, given: Supply, page: Page) -> Iterator[Text]:
     """Cores and workers that would keep up with the device, or with the trainer process where that is slower; and what is there."""
     device = device_word(record.environment)
     cores = [f"there are {given.cores / given.ranks:g} a {device}"]
-    if given.cores_wanted is not None:
-        cores = [f"needed {ceil(given.cores_wanted):,} a {device}", f"there are {given.cores / given.ranks:g}"]
+    if given.whole_cores_wanted is not None:
+        cores = [f"needed {trimmed(given.whole_cores_wanted)} a {device}", f"there are {given.cores / given.ranks:g}"]
     if given.busy is not None:
         others = f", {significant(given.busy.others, 2)} with others" if given.busy.others >= LEAST_OTHERS else ""
         cores.append(f"{given.busy.share:.0%} busy{others}")

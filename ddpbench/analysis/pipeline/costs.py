@@ -99,6 +99,15 @@ def cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Cost | No
     return Cost(stages, stages)
 
 
+def costs_of_ranks(record: Record, diagnosis: Diagnosis | None = None) -> list[Cost]:
+    """On each rank by itself: as it was while training, else with nobody training; empty where no rank tells."""
+    traces = [trace for timed in record.rounds for trace in timed.traces]
+    told = [cost_of(trace.loading for trace in traces if trace.rank == rank) for rank in {trace.rank for trace in traces}]
+    if not any(told) and diagnosis is not None:
+        told = [cost_of([each.loading]) for each in diagnosis.alone]
+    return [cost for cost in told if cost]
+
+
 def _times_under_load(apart_s: float, alone: Sequence[Alone]) -> float:
     """How many times what an image costs of a core with few threads at work, ``apart_s``, it costs with all of the loader's.
 

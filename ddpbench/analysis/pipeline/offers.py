@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 from shlex import quote
 
 from ddpbench.analysis.case import Case
@@ -120,16 +119,16 @@ def in_the_trainer(fed: FedRun) -> Cure | None:
 
 def more_cores(fed: FedRun) -> Cure | None:
     given = fed.given
-    wanted = given.cores_wanted
-    if wanted is None or given.ranks * wanted <= given.cores:
+    wanted, whole = given.cores_wanted, given.whole_cores_wanted
+    if wanted is None or whole is None or given.ranks * wanted <= given.cores:
         return None
     workers = max(given.workers, given.workers_wanted or 0)
     with_workers = f" and {count(workers, 'worker')}" if workers > given.workers else ""
     as_fast = "one trainer process hands over" if given.handed_too_slowly else f"the {fed.on} trains"
     return Cure(
-        f"{count(ceil(wanted), 'core')}{with_workers} a {fed.on}",
+        f"{trimmed(whole)} core{'' if whole == 1 else 's'}{with_workers} a {fed.on}",
         f"loading as fast as {as_fast} takes so many; the cores here are {trimmed(given.cores / given.ranks)} a {fed.on}",
-        change=Change(cores_per_gpu=ceil(wanted), workers=workers),
+        change=Change(cores_per_gpu=whole, workers=workers),
     )
 
 

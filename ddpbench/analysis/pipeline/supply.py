@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import ceil, fsum
 from statistics import fmean
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import need
 from ddpbench.analysis.pipeline import rates
-from ddpbench.analysis.pipeline.costs import Cost, cost_of_run
+from ddpbench.analysis.pipeline.costs import Cost, cost_of_run, costs_of_ranks
 from ddpbench.analysis.pipeline.experiments import step_s
 from ddpbench.analysis.pipeline.neighbours import Busy, busiest
 from ddpbench.analysis.ranks import COMPUTE, known
@@ -33,7 +34,8 @@ class Supply:
     trainers: int  # cores that its trainer processes need
     device_rate: float  # what the device trains of batches that are there already
     given_rate: float  # what the run reached
-    cost: Cost | None  # of an image in the workers
+    cost: Cost | None  # of an image in the workers, the mean over all ranks
+    costs_of_ranks: Sequence[Cost]  # the same on each rank that tells its own
     main_s: float  # seconds of a core an image in the trainer process beside its workers
     training_s: float  # the same for training it, where that is done on these cores; 0 on a GPU
     busy: Busy | None
@@ -57,7 +59,9 @@ class Supply:
 
     @property
     def by_cores(self) -> float | None:
-        return self.cores_give(self.image_s) if self.image_s else None
+        """At the least what the run reached on them, whatever its costs come to: its trainers may need less than all of theirs."""
+        rate = self.cores_give(self.image_s) if self.image_s else None
+        return rate and max(rate, self.given_rate)
 
     @property
     def loader_rate(self) -> float | None:
@@ -67,9 +71,10 @@ class Supply:
     @property
     def worker_s(self) -> float | None:
         """Seconds an image in a worker: as it was, or with a core of its own where the cores were all busy."""
-        if self.cost is None:
-            return None
-        return self.cost.wall_with_a_core_s() if self.contended else self.cost.wall_s
+        return self._worker_s(self.cost) if self.cost else None
+
+    def _worker_s(self, cost: Cost) -> float:
+        return cost.wall_with_a_core_s() if self.contended else cost.wall_s
 
     @property
     def by_workers(self) -> float | None:
@@ -113,8 +118,9 @@ class Supply:
 
     @property
     def workers_wanted(self) -> int | None:
-        """Workers a rank that keep up with the device, as far as the trainer process can."""
-        return rates.workers_needed(self.worker_s, self.most_rate) if self.worker_s else None
+        """Workers a rank that keep up with the device on every rank, as far as the trainer process can."""
+        slowest_s = max(map(self._worker_s, self.costs_of_ranks), default=self.worker_s)
+        return rates.workers_needed(slowest_s, self.most_rate) if slowest_s else None
 
     @property
     def workers_of_use(self) -> int | None:
@@ -127,6 +133,11 @@ class Supply:
     def cores_wanted(self) -> float | None:
         """Cores a rank that load as fast as the device trains, or as its trainer hands over; the trainer's are among them."""
         return rates.cores_needed(self.image_s, self.most_rate, self.trainers, self.ranks) if self.image_s else None
+
+    @property
+    def whole_cores_wanted(self) -> float | None:
+        """The same where all ranks of the node share whole cores: 17 are 2.125 each of eight."""
+        return ceil(self.ranks * self.cores_wanted) / self.ranks if self.cores_wanted else None
 
 
 def supply(case: Case) -> Supply:
@@ -142,6 +153,7 @@ def supply(case: Case) -> Supply:
         device_rate=rates.device_rate(batch, device_s),
         given_rate=rates.device_rate(batch, case.step_ms / 1000),
         cost=cost_of_run(record, diagnosis),
+        costs_of_ranks=costs_of_ranks(record, diagnosis),
         main_s=_main_s(diagnosis) if node.workers else 0.0,
         training_s=node.threads * device_s / batch if cpu else 0.0,
         busy=busiest(record),
