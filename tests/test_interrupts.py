@@ -42,7 +42,7 @@ def rounds_on_disk(results: Path) -> int:
 def interrupted_by(sent: signal.Signals, done: Any, results: Path) -> bool:
     """Whether that was said once, with the rounds that were done, and the record tells the same."""
     record, (said,) = only_record(results), errors(done.stderr)
-    rounds = re.fullmatch(rf"interrupted by {sent.name}, (\d+) of 100000 rounds", said)
+    rounds = re.fullmatch(rf"interrupted by {sent.name}, (\d+) of 100,000 rounds", said)
     in_record = (record.status, record.fault and record.fault.message) == ("interrupted", said)
     return in_record and rounds is not None and 2 <= int(rounds[1]) == len(record.rounds)
 

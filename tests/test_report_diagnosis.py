@@ -18,9 +18,11 @@ from records import BUSY, RESNET50
 from scenes import several
 
 from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.words import rounds_of
+from ddpbench.experiments.journal import close_records
 from ddpbench.record.diagnosis import Diagnosis, Numa
 from ddpbench.record.loading import Loading
-from ddpbench.record.record import Data, Job
+from ddpbench.record.record import Data, Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.pages import page as page_for
@@ -138,6 +140,18 @@ def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
     for record in job.records:
         record.rounds, record.verdict = [], None
     assert "where a step goes" not in printed(job)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["in the midst of the run", "behind it"])
+def test_an_interrupted_diagnosis_counts_the_rounds_of_all_its_trainings(whole: bool) -> None:
+    """As stderr did, whose line is in the record; the run itself may have had all of its own."""
+    job = DIAGNOSES["compute-bound"][0]()
+    for at, record in enumerate(job.records):
+        record.status, record.rounds = "running", record.rounds if whole and at == 0 else record.rounds[:3]
+    said = f"interrupted by SIGINT, {rounds_of(job.records)}"
+    close_records(job.records, "interrupted", Fault(message=said))
+    assert job.records[0].status == ("ok" if whole else "interrupted")
+    assert f"\n{said}\n" in printed(job)
 
 
 def machine_line(job: Job) -> list[str]:

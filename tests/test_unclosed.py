@@ -105,6 +105,6 @@ def test_a_diagnosis_that_was_cut_off_is_judged_by_what_it_measured_around_the_r
         record.rounds.pop()
     save(job, path)
     printed = reported(path, capsys)
-    assert "4 of 5 rounds" in " ".join(printed.split())
+    assert "20 of 25 rounds" in " ".join(printed.split()), "of the five trainings"
     assert len(found) == 1
     assert found[0] in printed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpbench.record.environment import Environment
 from ddpbench.record.record import Record
 
@@ -25,3 +27,8 @@ def trimmed(value: float) -> str:
 
 def count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
+
+
+def rounds_of(records: Sequence[Record]) -> str:
+    """``3 of 5 rounds``, of all ``records`` together."""
+    return f"{sum(len(record.rounds) for record in records):,} of {sum(record.config.rounds for record in records):,} rounds"

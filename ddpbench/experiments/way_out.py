@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from ddpbench.analysis.words import rounds_of
 from ddpbench.experiments.journal import Journal, close_file
 from ddpbench.machine.board import Blame, alive
 from ddpbench.machine.pulse import Mark, Watchdog
@@ -140,10 +141,7 @@ class WayOut:
         os._exit(int(code))
 
     def rounds(self) -> str:
-        if self._journal is None:
-            return ""
-        done = sum(len(record.rounds) for record in self._journal.job.records)
-        return f", {done} of {sum(record.config.rounds for record in self._journal.job.records)} rounds"
+        return f", {rounds_of(self._journal.job.records)}" if self._journal else ""
 
     def kept(self) -> str:
         """Where finished rounds are, if there are any yet."""

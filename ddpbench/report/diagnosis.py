@@ -17,7 +17,7 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.cures import cures, use
-from ddpbench.report.ending import endings
+from ddpbench.report.ending import ending_of
 from ddpbench.report.figures import percent
 from ddpbench.report.findings import findings
 from ddpbench.report.header import labelled, loader_items, place
@@ -45,7 +45,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     if quiet:
         show(console, findings(real, page))
         return
-    sections: list[Sequence[Text]] = [[*_head(real, page)], [*endings({"": real}, page)], [*findings(real, page)]]
+    sections: list[Sequence[Text]] = [[*_head(real, page)], [*ending_of(real, job, page)], [*findings(real, page)]]
     summary = summarise(real)
     if summary.step_ms is not None:
         case = Case(real, summary, experiments_of(job))
