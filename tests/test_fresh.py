@@ -10,9 +10,10 @@ from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.interleaving import enter_alone
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.pulse import Pulse, Turn
 from ddpbench.record.config import Config
 from ddpbench.record.settled import Settled
 from ddpbench.training.ledger import digest
@@ -121,6 +122,17 @@ def test_a_loader_is_opened_for_a_training_and_not_to_settle_before_it() -> None
     again.enter()
     assert [again.round(turn).traces[0].numerics.last_loss for turn in range(2)] == losses  # type: ignore[union-attr]
     again.leave()
+
+
+def test_the_arm_on_the_device_is_known_to_whoever_ends_the_run() -> None:
+    asked = [Config(workload="disc-mlp-2", device="cpu", batch_size=size, steps=1, rounds=1) for size in (4, 8)]
+    pulse = Pulse(60.0)
+    arms = [Arm(settle(each, False, 1), world_of_one(), pulse, Terms(arms=2, index=at)) for at, each in enumerate(asked)]
+    for at, arm in enumerate(arms):
+        enter_alone(arm, arms)
+        assert pulse.turn == Turn(at, asked[at].batch_size)
+    arms[1].leave()
+    assert pulse.turn is None
 
 
 def begun(device: str) -> list[int]:

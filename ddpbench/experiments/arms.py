@@ -23,7 +23,7 @@ from ddpbench.experiments.terms import ALONE, Terms
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
 from ddpbench.machine.agreement import Found
 from ddpbench.machine.cores import keep_to
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.pulse import Pulse, Turn
 from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
@@ -76,6 +76,7 @@ class Arm:
 
     def enter(self) -> None:
         """Puts the arm on the device and warms it up; nothing to do where it is there already."""
+        self._pulse.turn = Turn(self.index, self.config.batch_size)
         if self._session is None:
             self._with_room("", self._enter)
 
@@ -152,6 +153,7 @@ class Arm:
 
     def leave(self) -> None:
         """Parks the training on the host and frees the device."""
+        self._pulse.turn = None
         if self._session is not None:
             self._steps_before += self._session.steps_trained
             self._parked = self._session.close()

@@ -7,13 +7,11 @@ import re
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from ddpbench.data.workers import Workers
-from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.raised import raised
 from ddpbench.experiments.way_out import GRACE_S, WayOut
@@ -26,9 +24,6 @@ from ddpbench.record.record import Fault
 
 LOST_PEER = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re.IGNORECASE)
 """What torch says on the ranks that a dead one leaves behind."""
-
-
-Kind = TypeVar("Kind")
 
 
 class Ending:
@@ -128,15 +123,14 @@ class Ending:
             self._way_out.look_for_another_fault()
         elif self._board.blamed():
             self._way_out.end_silently(Exit.FAILED)
-        mark, place, arm = self._pulse.mark, self._world.place, None
+        mark, turn, place = self._pulse.mark, self._pulse.turn, self._world.place
         where = f"on rank {place.rank} ({place.host}) at step {mark.step} ({mark.doing})"
         short = "" if isinstance(problem, BenchError) else self._world.device.shortage(problem)
         if isinstance(problem, BenchError):
             error = type(problem)(f"{problem.message} {where}", problem.hint) if problem.status == "failed" else problem
         elif short:
-            arm = _owner(Arm, traceback.walk_tb(problem.__traceback__))  # whose turn it was
-            at_batch = f" at batch {arm.config.batch_size}" if arm else ""
-            others = "; the same command goes on with the other cells" if arm and self._goes_on else ""
+            at_batch = f" at batch {turn.batch_size}" if turn else ""
+            others = "; the same command goes on with the other cells" if turn and self._goes_on else ""
             kind = BenchError if mark.step or self._goes_on else DoesNotFit
             error = kind(f"out of memory{at_batch} {where}: {short}", f"a smaller batch: -b N{others}{self._way_out.kept()}")
         else:
@@ -148,7 +142,7 @@ class Ending:
             rank=place.rank,
             step=mark.step,
             phase=mark.doing,
-            arm=arm.index if arm else None,
+            arm=turn.arm if short and turn else None,
             out_of_memory=bool(short) or isinstance(problem, DoesNotFit),
         )
         self._way_out.end(error, fault)
@@ -157,12 +151,6 @@ class Ending:
 def _worker_behind() -> str:
     """The loader worker that the main thread waits for, where it waits for one."""
     frame = main_thread_frame()
-    loader = _owner(Workers, traceback.walk_stack(frame)) if frame else None
-    owing = loader.owed_by() if loader else ""
+    owners = [each.f_locals.get("self") for each, _ in traceback.walk_stack(frame)] if frame else []
+    owing = next((owner.owed_by() for owner in owners if isinstance(owner, Workers)), "")
     return owing and f"; {owing}"
-
-
-def _owner(kind: type[Kind], frames: Iterator[tuple[FrameType, int]]) -> Kind | None:
-    """The first object of that kind whose method is among ``frames``."""
-    owners = (frame.f_locals.get("self") for frame, _ in frames)
-    return next((owner for owner in owners if isinstance(owner, kind)), None)

@@ -44,6 +44,14 @@ class Mark:
         return int(beat), cls(int(count), int(step), doing)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """The arm that is on the device."""
+
+    arm: int | None  # its place among the records of the job, where it has one
+    batch_size: int | None
+
+
 class Pulse:
     """The place of this rank. ``patience_s`` is how long one place may last before the run counts as hung."""
 
@@ -51,6 +59,7 @@ class Pulse:
         self.count = 0
         self.step = 0
         self.doing = "starting"
+        self.turn: Turn | None = None
         self.patience_s = patience_s
 
     def passed(self, phase: int) -> None:
