@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from ddpbench.analysis.trust import checks
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import LaunchGap, Record
-from ddpbench.record.verdict import VERDICTS, Verdict
+from ddpbench.record.verdict import Limit, Verdict
 
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 
@@ -24,7 +24,7 @@ WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 def judged(record: Record) -> Verdict:
     found = verdict(record, summarise(record))
     assert found is not None
-    assert found.kind in VERDICTS
+    assert found.kind in get_args(Limit)
     if found.next and "ddpbench" in found.next:
         assert_runs(found.next.replace(" diagnose ", " "))
     return found
@@ -52,7 +52,7 @@ def with_config(record: Record, **changes: Any) -> Record:
 
 def test_limits_are_tested_in_the_order_of_the_verdicts() -> None:
     order = [limit.__name__.replace("_", "-") for limit in LIMITS if limit.__name__ not in ("too_few_cores", "unexplained")]
-    assert order == [kind for kind in VERDICTS if kind in order]
+    assert order == [kind for kind in get_args(Limit) if kind in order]
 
 
 def test_data_bound() -> None:

@@ -6,7 +6,7 @@ import re
 import shlex
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import records
@@ -24,7 +24,7 @@ from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.loading import CoreUse
 from ddpbench.record.record import Job, LaunchGap, Record, load
-from ddpbench.record.verdict import CAUSES, VERDICTS, Verdict
+from ddpbench.record.verdict import CAUSES, Limit, Verdict
 
 KEPT = Path(__file__).parent.parent / "results" / "h200"
 
@@ -52,7 +52,7 @@ def test_a_diagnosis_names_the_limit_and_its_cause(name: str) -> None:
 
 
 def test_every_limit_and_every_cause_is_tried() -> None:
-    assert {kind for _, kind, _ in DIAGNOSES.values()} == VERDICTS.keys()
+    assert {kind for _, kind, _ in DIAGNOSES.values()} == {*get_args(Limit)}
     assert {cause for _, _, cause in DIAGNOSES.values()} - {""} == CAUSES.keys()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from ddpbench.record.flags import flags, to_argv
 from ddpbench.record.names import lookup
 from ddpbench.record.record import SCHEMA, Data, Files, load, reserve, save, slug
 from ddpbench.record.request import Output
+from ddpbench.record.verdict import Limit, Loss, Verdict
 
 KEPT = Path(__file__).parent / "golden" / "schema-1.json"
 
@@ -96,6 +98,13 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, messa
         load(path)
     assert "bad.json" in refused.value.message
     assert message in refused.value.message
+
+
+def test_a_verdict_is_one_of_those_that_are_known() -> None:
+    kinds = {*get_args(Limit), *get_args(Loss)}
+    assert {msgspec.convert({"kind": kind, "says": "", "why": ""}, Verdict).kind for kind in kinds} == kinds
+    with pytest.raises(msgspec.ValidationError, match="data-bond"):
+        msgspec.convert({"kind": "data-bond", "says": "", "why": ""}, Verdict)
 
 
 def test_names_are_reserved_exclusively(tmp_path: Path) -> None:

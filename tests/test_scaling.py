@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from typing import get_args
 
 import ladders
 import pytest
@@ -27,7 +28,8 @@ from ddpbench.analysis.scaling.waterfall import (
 )
 from ddpbench.experiments.journal import close_records
 from ddpbench.record.record import Fault, Job, Status
-from ddpbench.record.scaling import VERDICTS, Kernel
+from ddpbench.record.scaling import Kernel
+from ddpbench.record.verdict import Loss
 
 NAMES = {
     CONTENTION: "contention-bound",
@@ -242,4 +244,4 @@ def test_a_ladder_that_ended_midway_is_closed_and_told_without_a_way_down_where_
 
 
 def test_every_verdict_that_is_told_is_known() -> None:
-    assert {*NAMES.values(), "network-bound", "scales", "inconclusive", "baseline-in-doubt"} <= set(VERDICTS)
+    assert {*NAMES.values(), "network-bound", "scales", "inconclusive", "baseline-in-doubt"} <= {*get_args(Loss)}

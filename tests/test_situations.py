@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from situations.page import page
 from situations.table import SITUATIONS
 from situations.trial import Said, Trial, score, try_out
 
-from ddpbench.record.verdict import CAUSES, VERDICTS
+from ddpbench.record.verdict import CAUSES, Limit
 
 BY_NAME = {situation.name: situation for situation in SITUATIONS}
 
@@ -25,7 +26,7 @@ def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path:
 
 def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
     assert len(BY_NAME) == len(SITUATIONS) >= 16
-    assert {situation.kind for situation in SITUATIONS} <= VERDICTS.keys()
+    assert {situation.kind for situation in SITUATIONS} <= {*get_args(Limit)}
     assert {cause for situation in SITUATIONS for cause in situation.causes} <= CAUSES.keys()
     assert all(bool(situation.causes) == (situation.kind == "data-bound") for situation in SITUATIONS if situation.kind != "straggler")
 

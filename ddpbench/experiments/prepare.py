@@ -98,13 +98,12 @@ def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
 
 def new_record(asked: Config, config: Settled, world: World, label: str = "") -> Record:
     """The record of an arm that has not begun: what was asked for, and what that is on this machine."""
-    device_type = world.device.torch.type
     stands = environment(
         world.notices[0].software,
         world.places,
         world.seat.launcher,
         world.backend,
-        device_type,
+        "cuda" if world.device.cuda else "cpu",
         world.device.why_no_health,
         gloo_ways(world.places) if world.backend == "gloo" else [],
     )

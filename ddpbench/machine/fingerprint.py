@@ -10,7 +10,7 @@ from importlib import metadata
 from ddpbench import __version__
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, speed_variables, usable_cores
 from ddpbench.machine.nvml import driver_version, gpu_names
-from ddpbench.record.environment import Environment, RankPlace, Software, Transport
+from ddpbench.record.environment import DeviceType, Environment, RankPlace, Software, Transport
 from ddpbench.record.loaders import DALI
 
 
@@ -44,7 +44,13 @@ def software(cuda: bool) -> Software:
 
 
 def environment(
-    software: Software, places: list[RankPlace], launcher: str, backend: str, device_type: str, health: str, transport: list[Transport]
+    software: Software,
+    places: list[RankPlace],
+    launcher: str,
+    backend: str,
+    device_type: DeviceType,
+    health: str,
+    transport: list[Transport],
 ) -> Environment:
     """The environment of a job whose ranks stand at ``places``, as this rank sees it."""
     return Environment(

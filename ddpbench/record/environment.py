@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+DeviceType = Literal["cuda", "cpu"]
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +54,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     launcher: str  # python, torchrun, accelerate, slurm (torchrun inside a SLURM job)
     backend: str  # none, gloo, nccl
-    device_type: str  # cuda, cpu
+    device_type: DeviceType
     places: list[RankPlace]
     os: str = ""
     cpu: str = ""

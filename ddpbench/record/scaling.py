@@ -29,22 +29,6 @@ def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
     return 2 * (ranks - 1) / ranks * size / seconds
 
 
-VERDICTS = {
-    "baseline-in-doubt": "more than all of one rank's speed is kept, which cannot be: the one rank was slow",
-    "scales": "next to nothing is lost",
-    "network-bound": "the network between the nodes is too slow for the gradients",
-    "link-bound": "the links between the devices of one node are too slow for the gradients",
-    "contention-bound": "ranks on one machine take from each other, without a word between them",
-    "data-bound": "the ranks wait for data",
-    "straggler": "ranks wait for a slow one",
-    "ddp-bound": "ranks compute more slowly while they send gradients",
-    "batch-bound": "the share of the batch that a rank has is too small for its device",
-    "unexplained": "most of what is lost has no name",
-    "inconclusive": "what is lost is less than the rounds differ, or they are too few",
-}
-"""Every verdict on a ladder."""
-
-
 class Kernel(msgspec.Struct, frozen=True):
     """One communication kernel on one rank, in ms. It spins until the last rank has begun it."""
 

@@ -6,19 +6,34 @@ from typing import Literal
 
 import msgspec
 
-VERDICTS = {
-    "straggler": "one rank is slow and the others wait for it",
-    "loader-steals-cpu": "the data loader takes the cores that the training needs",
-    "loader-steals-gpu": "the data loader takes GPU time from the training",
-    "noisy-neighbour": "other people's processes take the machine",
-    "data-bound": "the devices wait for data",
-    "host-to-device-bound": "copying batches to the device is the limit",
-    "launch-bound": "the host cannot issue kernels fast enough",
-    "sync-bound": "gradient all-reduce that backward does not hide is the limit",
-    "compute-bound": "the device is busy computing: healthy",
-    "inconclusive": "the rounds disagree too much, or are too few, for a confident verdict",
-}
+Limit = Literal[
+    "straggler",  # one rank is slow and the others wait for it
+    "loader-steals-cpu",  # the data loader takes the cores that the training needs
+    "loader-steals-gpu",  # the data loader takes GPU time from the training
+    "noisy-neighbour",  # other people's processes take the machine
+    "data-bound",  # the devices wait for data
+    "host-to-device-bound",  # copying batches to the device is the limit
+    "launch-bound",  # the host cannot issue kernels fast enough
+    "sync-bound",  # gradient all-reduce that backward does not hide is the limit
+    "compute-bound",  # the device is busy computing: healthy
+    "inconclusive",  # the rounds disagree too much, or are too few, for a confident verdict
+]
 """Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
+
+Loss = Literal[
+    "baseline-in-doubt",  # more than all of one rank's speed is kept, which cannot be: the one rank was slow
+    "scales",  # next to nothing is lost
+    "network-bound",  # the network between the nodes is too slow for the gradients
+    "link-bound",  # the links between the devices of one node are too slow for the gradients
+    "contention-bound",  # ranks on one machine take from each other, without a word between them
+    "data-bound",  # the ranks wait for data
+    "straggler",  # ranks wait for a slow one
+    "ddp-bound",  # ranks compute more slowly while they send gradients
+    "batch-bound",  # the share of the batch that a rank has is too small for its device
+    "unexplained",  # most of what is lost has no name
+    "inconclusive",  # what is lost is less than the rounds differ, or they are too few
+]
+"""Every verdict on a ladder."""
 
 CAUSES = {
     "too-few-workers": "more loader workers would help, and there are cores for them",
@@ -67,7 +82,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Which limit the run hit."""
 
-    kind: str  # a key of VERDICTS
+    kind: Limit | Loss
     says: str  # the limit in words a non-expert understands, with its share
     why: str  # the numbers
     next: str = ""  # a command to copy, or one thing to do
