@@ -13,11 +13,11 @@ from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, 
 from msgspec.structs import replace
 
 from ddpbench.analysis.case import Case
+from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.judge import judge, judge_all
+from ddpbench.analysis.neighbours import busiest
 from ddpbench.analysis.pipeline.ceilings import ceilings
 from ddpbench.analysis.pipeline.costs import Cost
-from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
-from ddpbench.analysis.pipeline.neighbours import busiest
 from ddpbench.analysis.pipeline.stealing import stolen
 from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
 from ddpbench.analysis.summary import summarise

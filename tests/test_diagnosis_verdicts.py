@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
+from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.judge import judge
-from ddpbench.analysis.pipeline.cures import first_command
-from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
+from ddpbench.analysis.loader_cures import first_command
 from ddpbench.analysis.pipeline.offers import WORTH_IT, Cure
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise

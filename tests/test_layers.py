@@ -43,6 +43,20 @@ def test_a_module_imports_only_from_floors_below_or_its_own_room(path: Path) -> 
             assert FLOOR[parts[1]] < FLOOR[room], f"{room} (floor {FLOOR[room]}) imports {name} (floor {FLOOR[parts[1]]})"
 
 
+FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent.parent not in (PACKAGE, PACKAGE.parent))
+BY_NAME = {".".join(("ddpbench", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path for path in MODULES}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
+def test_what_a_folder_in_a_room_imports_does_not_import_it(folder: Path) -> None:
+    reached = {path for path in MODULES if folder in path.parents}
+    while more := {BY_NAME[name] for path in reached for name in imports(path) & BY_NAME.keys()} - reached:
+        for path in more:
+            back = {name for name in imports(path) & BY_NAME.keys() if folder in BY_NAME[name].parents}
+            assert not back, f"{path.relative_to(PACKAGE)} imports {back}"
+        reached |= more
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_rooms_that_read_records_never_import_torch(path: Path) -> None:
     if room_of(path) in WITHOUT_TORCH:

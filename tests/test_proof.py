@@ -18,8 +18,8 @@ from test_diagnose import HERE
 from test_faults import TORCHRUN, only_job
 from training import world_of_one
 
+from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.pipeline.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s

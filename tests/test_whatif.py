@@ -25,7 +25,7 @@ from diagnoses import (
 )
 from msgspec.structs import replace
 
-from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer, ask
 from ddpbench.analysis.whatif.curve import Curve
 from ddpbench.analysis.whatif.price import model_error

@@ -11,9 +11,9 @@ from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import next_step
 from ddpbench.analysis.evidence import pieces, steps, too_few_for_a_verdict
+from ddpbench.analysis.experiments import NONE, Experiments
 from ddpbench.analysis.limits import first_limit
 from ddpbench.analysis.limits.training import looks_like
-from ddpbench.analysis.pipeline.experiments import NONE, Experiments
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.trust import MOST_VARIATION

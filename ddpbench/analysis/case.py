@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ddpbench.analysis.evidence import BINDING
-from ddpbench.analysis.pipeline.experiments import NONE, Experiments
+from ddpbench.analysis.experiments import NONE, Experiments
 from ddpbench.analysis.summary import Summary, summarise
 from ddpbench.analysis.waits import exchange_ms
 from ddpbench.record.record import Record

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from ddpbench.analysis.pipeline.neighbours import ALL_BUSY, busiest
+from ddpbench.analysis.neighbours import ALL_BUSY, busiest
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS, Trace

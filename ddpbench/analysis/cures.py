@@ -9,7 +9,7 @@ from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cores import crowded, need
 from ddpbench.analysis.evidence import enough, too_few_for_a_verdict
-from ddpbench.analysis.pipeline.cures import OF_KIND, first_command, loader_cures
+from ddpbench.analysis.loader_cures import OF_KIND, first_command, loader_cures
 from ddpbench.analysis.pipeline.offers import Cure
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.summary import compute_dtype

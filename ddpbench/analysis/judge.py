@@ -9,7 +9,7 @@ from statistics import median, stdev
 import msgspec
 
 from ddpbench.analysis.bottleneck import verdict
-from ddpbench.analysis.pipeline.experiments import NONE, Experiments, diagnosed, experiments_of
+from ddpbench.analysis.experiments import NONE, Experiments, diagnosed, experiments_of
 from ddpbench.analysis.scaling.arms import arms_of
 from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation

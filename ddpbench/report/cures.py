@@ -9,7 +9,7 @@ from rich.text import Text
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
-from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.stats import Interval
 from ddpbench.analysis.whatif.answer import predicted

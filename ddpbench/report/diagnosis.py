@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import need
+from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.ceilings import ceilings
-from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record

@@ -10,9 +10,9 @@ from math import ceil
 from rich.text import Text
 
 from ddpbench.analysis.case import Case
+from ddpbench.analysis.neighbours import LEAST_OTHERS
 from ddpbench.analysis.pipeline.cause import TRAINER
 from ddpbench.analysis.pipeline.ceilings import Ceilings
-from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
 from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ranks import mean

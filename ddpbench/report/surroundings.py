@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.pipeline.neighbours import LEAST_OTHERS
+from ddpbench.analysis.neighbours import LEAST_OTHERS
 from ddpbench.analysis.ranks import mean
 from ddpbench.analysis.words import count
 from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.cores import need
-from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
 from ddpbench.analysis.words import device_word

@@ -30,7 +30,7 @@ from imagery import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import ratio  # noqa: E402
-from ddpbench.analysis.pipeline.experiments import diagnosed  # noqa: E402
+from ddpbench.analysis.experiments import diagnosed  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
 from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402

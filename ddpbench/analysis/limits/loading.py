@@ -8,10 +8,10 @@ from math import sqrt
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import FAIR, kept_from_cores, need
 from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.experiments import step_s, times_as_long
 from ddpbench.analysis.limits.training import launch_bound
+from ddpbench.analysis.neighbours import Busy, busiest
 from ddpbench.analysis.pipeline.cause import IDLE, Cause, cause
-from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
-from ddpbench.analysis.pipeline.neighbours import Busy, busiest
 from ddpbench.analysis.pipeline.stealing import Stolen, decodes_on_device, kept_ms, stolen
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.stats import variation

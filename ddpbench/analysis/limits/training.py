@@ -8,7 +8,7 @@ from statistics import median
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import crowded
 from ddpbench.analysis.evidence import BINDING
-from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
+from ddpbench.analysis.experiments import step_s, times_as_long
 from ddpbench.analysis.pipeline.one_rank import only_the_last
 from ddpbench.analysis.pipeline.rates import exposed_sync
 from ddpbench.analysis.ranks import COMPUTE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpbench.analysis.case import Case
+from ddpbench.analysis.experiments import step_s, times_as_long
 from ddpbench.analysis.pipeline import rates
-from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ratio import Ratio
 

@@ -8,8 +8,8 @@ from math import fsum, inf
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import FAIR, Need, least_threads, need, traces_on, trainer_got, worker_cpu_s
 from ddpbench.analysis.evidence import BINDING
-from ddpbench.analysis.pipeline.experiments import step_s, times_as_long
-from ddpbench.analysis.pipeline.neighbours import watched
+from ddpbench.analysis.experiments import step_s, times_as_long
+from ddpbench.analysis.neighbours import watched
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.ratio import Ratio

@@ -9,10 +9,10 @@ from statistics import fmean
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import need
+from ddpbench.analysis.experiments import step_s
+from ddpbench.analysis.neighbours import Busy, busiest
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.costs import Cost, cost_of_run, costs_of_ranks
-from ddpbench.analysis.pipeline.experiments import step_s
-from ddpbench.analysis.pipeline.neighbours import Busy, busiest
 from ddpbench.analysis.ranks import COMPUTE, known
 from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.record import Record

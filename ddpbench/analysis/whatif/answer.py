@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.pipeline.experiments import diagnosed, experiments_of
+from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.assumed import Unmeasured
 from ddpbench.analysis.whatif.change import changed, unchanged

@@ -8,7 +8,7 @@ from math import log2
 
 import msgspec
 
-from ddpbench.analysis.pipeline.experiments import times_as_long
+from ddpbench.analysis.experiments import times_as_long
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import scaled
 from ddpbench.analysis.whatif.loaders import hw_decoder_load, loader, pin_memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.compare import same_devices
-from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.measured import kept_up, step_spans
 from ddpbench.record.diagnosis import BESIDE, DEVICE, Candidate
 from ddpbench.record.errors import UsageError

@@ -10,9 +10,9 @@ from statistics import fmean
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.cores import need, worker_cpu_s
+from ddpbench.analysis.experiments import longer_s, step_s
+from ddpbench.analysis.neighbours import busiest
 from ddpbench.analysis.pipeline.costs import cost_of
-from ddpbench.analysis.pipeline.experiments import longer_s, step_s
-from ddpbench.analysis.pipeline.neighbours import busiest
 from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE, known, mean
 from ddpbench.analysis.simulation.course import run, shortest_by_cores

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import log2
 
-from ddpbench.analysis.pipeline.experiments import step_s
+from ddpbench.analysis.experiments import step_s
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import scaled
 from ddpbench.analysis.whatif.patient import Patient

@@ -11,7 +11,7 @@ from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
 from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.pipeline.cures import loader_cures
+from ddpbench.analysis.loader_cures import loader_cures
 from ddpbench.analysis.whatif.answer import asked_of, predicted
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
 from ddpbench.data.check import check

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.pipeline.experiments import diagnosed
+from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, command_for, fields_of, outcomes
 from ddpbench.experiments.diagnose.trainings import with_a_loader
 from ddpbench.experiments.launches import start_one
