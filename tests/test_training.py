@@ -62,6 +62,15 @@ def test_a_parked_training_goes_on_where_it_stood() -> None:
     assert digest(again.model.parameters()) == digest(through.model.parameters())
 
 
+def test_what_is_trained_away_before_a_round_is_no_part_of_the_schedule() -> None:
+    live = session(world_of_one(), config(schedule="linear"))
+    live.plan(4, 4)
+    for _ in range(2):
+        numerics = live.round(2).numerics  # and one step before it, for the batch in flight
+        assert numerics.parameters_before != numerics.parameters_after
+    assert live.parked().update == 4
+
+
 def torchs_own(model: nn.Module, settled: Settled) -> torch.optim.Optimizer:
     """Fused SGD that makes its momentum buffers itself."""
     return torch.optim.SGD(model.parameters(), lr=settled.lr, momentum=settled.momentum, weight_decay=settled.weight_decay, fused=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from ddpbench.record.settled import Settled
@@ -36,6 +39,13 @@ class Schedule:
     def plan(self, updates: int, updates_an_epoch: int, update: int = 0) -> None:
         """The training is ``updates`` long, and stands at ``update``."""
         self._updates, self._updates_an_epoch, self.update = updates, max(1, updates_an_epoch), update
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Updates that are no part of the training: it goes on from where it stood."""
+        stood = self.update
+        yield
+        self.update = stood
 
     def _set_rate(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         scale = WARM_UP

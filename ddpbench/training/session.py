@@ -121,7 +121,8 @@ class Session:
         health, cores = HealthWatch(self._device.gpu, self._ranks_on_this_gpu()), CoreWatch()
         with _collector_frozen():
             if drain_s:
-                self._drain.run(self.train, self.clock, self._loader.in_flight, drain_s)
+                with self._schedule.held():
+                    self._drain.run(self.train, self.clock, self._loader.in_flight, drain_s)
             retries, before = self._device.allocator_retries(), self._digest()
             self._device.reset_peaks()  # after the checksum, which takes as much memory as the largest parameter, twice
             busy_s = self._cpu_seconds()
