@@ -86,6 +86,17 @@ def test_one_more_than_allowed_ends_the_run_by_its_name(loader: str, tree: Path)
     assert told.value.hint.startswith("--skip-bad 2 leaves out no more")
 
 
+@pytest.mark.parametrize("loader", WITH_WORKERS)
+def test_a_file_that_is_left_out_already_is_not_the_one_too_many(loader: str, tree: Path) -> None:
+    spoil(tree, 11)
+    with opened(config(loader, tree, workers=0, shuffle=False, skip_bad=1)) as live:
+        take(live, 6)
+        new = spoil(tree, 10)  # in its place comes number 11, which cannot be read either
+        with pytest.raises(BenchError) as told:
+            take(live, 6)
+    assert told.value.message == f"cannot read the image '{new}': not an image, after 1 other left out"
+
+
 @pytest.mark.parametrize("allowed", [0, 3, 100])
 def test_nothing_hangs_where_no_file_can_be_read(allowed: int, tree: Path) -> None:
     for label in range(12):

@@ -93,8 +93,16 @@ class ArraySamples(Dataset[Sample]):
         return samples
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """In the place of a batch that there cannot be: why, and all files that were met on the way there."""
+
+    problem: BenchError
+    met: tuple[BenchError, ...]
+
+
 class Collate:
-    """One batch of the samples with its sheet, or the first error among them.
+    """One batch of the samples with its sheet, or the first error among them with every file that could not be read.
 
     An error travels as a result: raised in a worker it would arrive wrapped in the worker's traceback.
     """
@@ -102,11 +110,11 @@ class Collate:
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
 
-    def __call__(self, samples: list[Sample | BenchError]) -> HostBatch | BenchError:
+    def __call__(self, samples: list[Sample | BenchError]) -> HostBatch | Unreadable:
         self._watch.start()
         problem = next((sample for sample in samples if isinstance(sample, BenchError)), None)
         if problem:
-            return problem
+            return Unreadable(problem, tuple(self._watch.left_out))
         images, labels = default_collate(samples)
         self._watch.lap("collate")
         return HostBatch(images, labels, self._watch.sheet())

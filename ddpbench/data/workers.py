@@ -19,7 +19,7 @@ from ddpbench.data.inherited import leave_garbage_to_the_parent
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Finish, HostBatch
 from ddpbench.data.plan import ShardPlan
-from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSamples, read_samples
+from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSamples, Unreadable, read_samples
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import end_with_parent
@@ -88,7 +88,7 @@ class Workers:
         self.in_flight = batches.num_workers * (batches.prefetch_factor or 0)
         self.finish = finish
         self._left_out = LeftOut(allowed)
-        self._batches: Iterator[HostBatch | BenchError]
+        self._batches: Iterator[HostBatch | Unreadable]
         self._batches, self._processes = begin(batches, SHORT_OF_MEMORY)
 
     def next_batch(self) -> HostBatch:
@@ -98,8 +98,9 @@ class Workers:
             if ended := self._first_to_end():
                 raise BenchError(f"loader worker {ended.pid} died: {_manner(ended)}", SHORT_OF_MEMORY) from problem
             raise
-        if isinstance(batch, BenchError):
-            raise self._left_out.one_too_many(batch)
+        if isinstance(batch, Unreadable):
+            self._left_out.add(batch.met)
+            raise batch.problem
         if batch.sheet and batch.sheet.left_out:
             return replace(batch, sheet=replace(batch.sheet, left_out=tuple(self._left_out.add(batch.sheet.left_out))))
         return batch
