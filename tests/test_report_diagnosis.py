@@ -20,7 +20,7 @@ from scenes import several
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.words import rounds_of
 from ddpbench.experiments.journal import close_records
-from ddpbench.record.diagnosis import Diagnosis, Numa
+from ddpbench.record.diagnosis import Diagnosis, Numa, BESIDE
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data, Fault, Job
 from ddpbench.report.console import make_console
@@ -211,6 +211,15 @@ def test_what_speaks_against_the_rate_of_the_storage_is_told(changes: dict[str, 
 def test_others_are_shown_from_a_quarter_of_a_core_on(others: float, shown: bool) -> None:
     page = printed(diagnosis(None, cpu_ms={"decode": 0.9}, others=others))
     assert (", 0.40 with others" in page) == shown
+
+
+@pytest.mark.parametrize(("shares", "told"), [([0.6], "21% (1 pair) shorter"), ([0.6, 0.5, 0.6], "26% (3.9% to 43%, 95%) shorter")])
+def test_a_step_that_is_shorter_beside_the_loader_is_not_called_longer(shares: list[float], told: str) -> None:
+    job = DIAGNOSES["loader-steals-gpu"][0]()
+    for record in job.records:
+        of_whom = shares if record.label == BESIDE else [1.0] * len(shares)
+        record.rounds = [replace(timed, wall_s=share * timed.wall_s) for timed, share in zip(record.rounds, of_whom, strict=False)]
+    assert f"interference: none shown, a step takes {told}" in " ".join(printed(job).split())
 
 
 def compared() -> Job:

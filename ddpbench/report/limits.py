@@ -74,10 +74,13 @@ def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: P
 
 def _longer(times: Ratio) -> str:
     """``a step takes 31% (22% to 42%, 95%) longer``; of too few rounds for an interval their number stands in its place."""
-    center, low, high = (percent(edge - 1, 2) for edge in (times.center, times.low, times.high))
+    more, word = [edge - 1 for edge in (times.center, times.low, times.high)], "longer"
+    if times.center < 1:
+        more, word = [1 - edge for edge in (times.center, times.high, times.low)], "shorter"
+    center, low, high = (percent(edge, 2) for edge in more)
     reach = f"{low} to {high}, 95%" if times.has_interval else count(times.pairs, "pair")
-    shown = "" if times.is_more or not times.has_interval else "none shown, "
-    return f"{shown}a step takes {center}{'' if low == high and times.has_interval else f' ({reach})'} longer"
+    shown = "" if times.is_more or (times.center > 1 and not times.has_interval) else "none shown, "
+    return f"{shown}a step takes {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
 
 
 def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
