@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 
@@ -13,6 +14,7 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.report.arms import ratio_text
 from ddpbench.report.console import make_console
 from ddpbench.report.layout import Page
+from ddpbench.report.tables import to_csv
 from ddpbench.report.terminal import render_run
 from ddpbench.report.warnings import together, warnings
 
@@ -50,6 +52,17 @@ def test_hints_and_endings_are_not_repeated() -> None:
     printed = " ".join(page("many-arms").split())
     assert printed.count("hint: more and longer rounds") == 1
     assert printed.count("out of memory on rank 0") == 1
+
+
+def test_accuracy_is_told_of_a_run_and_of_every_arm_that_was_validated() -> None:
+    validated = arm(1.0, precision="fp32", traces={0: {"numerics": records.numerics(accuracy=0.973)}})
+    alone, compared = io.StringIO(), io.StringIO()
+    render_run(several([validated]), make_console(alone), None)
+    assert "accuracy 97.3% on held-out data" in " ".join(alone.getvalue().split())
+    job = several([validated, arm(1.0, precision="tf32")], "precision")
+    render_run(job, make_console(compared), None)
+    assert "accuracy  on held-out data: fp32 97.3%\n" in compared.getvalue()
+    assert [row["accuracy"] for row in csv.DictReader(io.StringIO(to_csv(job)))] == ["0.973", ""]
 
 
 @pytest.mark.parametrize("width", [60, 80])

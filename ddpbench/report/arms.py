@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.measures import last_accuracy
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import count
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
-from ddpbench.report.figures import MISSING, gib, interval
+from ddpbench.report.figures import MISSING, gib, interval, percent
 from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, sentence
@@ -26,7 +27,7 @@ NAMES = ("workload", "precision", "optimizer", "loader", "engine")
 
 
 def arms(job: Job, page: Page) -> Iterator[Text]:
-    """The table, as full as the page is wide; then what its figures do not tell: too few rounds, no difference, each arm's limit."""
+    """The table, as full as the page is wide; then what its figures do not tell: too few rounds, no difference, accuracy, limits."""
     rows = compare(job.records)
     lines = _table(rows, job.swept, {FIGURE: rate(*job.records), MEMORY: memory_heading(job.records)}, page)
     yield from inked(lines, LABEL, len(lines[0]))
@@ -36,6 +37,9 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
     yield from labelled("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
     equal = [arm_name(row.config, job.swept) for row in rows[1:] if _no_difference(row)]
     yield from labelled("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
+    accuracies = {arm_name(record.config, job.swept): last_accuracy(record) for record in job.records}
+    reached = [f"{name} {percent(share)}" for name, share in accuracies.items() if share is not None]
+    yield from labelled("accuracy", [f"on held-out data: {', '.join(reached)}"] if reached else [], page)
     limits: dict[str, list[str]] = {}
     for record in job.records:
         if record.verdict:

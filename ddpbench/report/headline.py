@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ddpbench.analysis.evidence import Reach, reach
+from ddpbench.analysis.measures import last_accuracy
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.words import count, device_word
 from ddpbench.record.loaders import SYNTHETIC
@@ -90,6 +91,8 @@ def _step(record: Record, summary: Summary, within: Reach | None) -> Iterator[st
     if record.preparation:
         yield f"first step after {significant(record.preparation.first_step_s, 2)} s"
     yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}{_learnt_by_heart(record, summary)}"
+    if (accuracy := last_accuracy(record)) is not None:
+        yield f"accuracy {percent(accuracy)} on held-out data"
 
 
 def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.evidence import reach
+from ddpbench.analysis.measures import last_accuracy
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
@@ -125,6 +126,7 @@ def _flat(job: Job, record: Record) -> Mapping[str, object]:
         "first_step_s": record.preparation and record.preparation.first_step_s,
         "first_loss": summary.first_loss,
         "last_loss": summary.last_loss,
+        "accuracy": last_accuracy(record),
         "peak_bytes": summary.peak_bytes,
         "host_rss_bytes": summary.rss_bytes,
         "joules_per_image": summary.joules_per_image,
