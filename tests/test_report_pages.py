@@ -92,6 +92,16 @@ def test_printed_phases_add_up_to_the_step(name: str) -> None:
     assert sum(Decimal(percent) for _, percent in rows) == 100
 
 
+def test_one_process_without_ddp_waits_for_nobody() -> None:
+    spans = {"broadcast": 0.1, "forward": 61.0, "backward": 128.0, "sync": 0.2, "optimizer": 4.0}
+    stream = io.StringIO()
+    render_run(lone(records.cpu_run(ranks=[spans], environment=records.environment(1, device="Intel"))), make_console(stream), RECORD)
+    printed = stream.getvalue()
+    assert "sync not hidden" not in printed
+    assert "in buffer broadcast" not in printed
+    assert re.findall(rf"^  ({PHASES}) +([0-9.]+)", printed, re.MULTILINE)[2:4] == [("forward", "61.1"), ("backward", "128.2")]
+
+
 @pytest.mark.parametrize(("verbose", "rows"), [(False, 3), (True, 128)])
 def test_many_ranks_are_folded_unless_asked_for(verbose: bool, rows: int) -> None:
     big = records.record([records.BUSY] * 128, environment=records.environment(128, nodes=16))

@@ -9,6 +9,7 @@ from rich.text import Text
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.record import Record
 from ddpbench.report.figures import adding_up, fixed, step_decimals
+from ddpbench.report.header import wraps
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, flow
 
@@ -50,7 +51,10 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     copied = "host to device" if record.environment.device_type == "cuda" else "finish batches"
     spans = {"data wait": each["data"], copied: each["host_to_device"], "forward": each["forward"], "backward": each["backward"]}
     synced = each["sync"] + each["broadcast"]
-    if record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP takes its time with itself, too
+    if not wraps(record):  # nothing is sent: before the model is its call, and after its last gradient the end of backward
+        spans["forward"] += each["broadcast"]
+        spans["backward"] += each["sync"]
+    elif record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP takes its time with itself, too
         spans[WAIT_FOR_RANKS] = synced
     return {**spans, "optimizer": each["optimizer"], "unexplained": each["unexplained"]}
 
