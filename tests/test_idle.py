@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from torch import distributed as dist
 
 from ddpbench.experiments.idle import DDP_FLAGS, note_idle_flags
+from ddpbench.experiments.settle import settle
 from ddpbench.machine.board import Board, Notice
 from ddpbench.machine.device import open_device
 from ddpbench.machine.seat import Seat
@@ -29,8 +31,12 @@ def world(backend: str, rank: int = 0) -> World:
     return World(seat, device, Board(dist.HashStore(), seat), [notice], backend, 1.0)
 
 
+def noted(asked: list[Config], where: World) -> None:
+    note_idle_flags(asked, [settle(arm, cuda=False, local_world_size=1) for arm in asked], where)
+
+
 def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    note_idle_flags([PLAIN, TUNED], world("none"))
+    noted([PLAIN, TUNED], world("none"))
     named = "--no-broadcast-buffers, --bucket-cap-mb, --no-gradient-as-bucket-view, --static-graph, --comm-hook"
     told = f"ddpbench: note: {named} do nothing without DDP; start ranks with --gpus N or torchrun\n"
     assert capsys.readouterr() == ("", told)
@@ -38,25 +44,50 @@ def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsy
 
 
 def test_one_flag_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    note_idle_flags([Config(workload="resnet18", comm_hook="bf16")], world("none"))
+    noted([Config(workload="resnet18", comm_hook="bf16")], world("none"))
     assert capsys.readouterr().err.startswith("ddpbench: note: --comm-hook does nothing without DDP; ")
 
 
 def test_an_engine_that_ties_no_ranks_together_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
-    note_idle_flags([Config(workload="resnet18", comm_hook="bf16", engine="none")], world("gloo"))
+    noted([Config(workload="resnet18", comm_hook="bf16", engine="none")], world("gloo"))
     assert capsys.readouterr().err == "ddpbench: note: --comm-hook does nothing without DDP; leave --engine none out\n"
 
 
 def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     torch, dali = (Config(workload="resnet18", loader=loader, hw_decoder_load=0.5) for loader in ("torch", "dali-gpu"))
-    note_idle_flags([torch], world("none"))
+    noted([torch], world("none"))
     told = "ddpbench: note: --hw-decoder-load does nothing without a decoder on the GPU; add --loader dali-gpu\n"
     assert capsys.readouterr().err == told
-    note_idle_flags([torch, dali], world("none"))
+    noted([torch, dali], world("none"))
     assert capsys.readouterr().err == ""
-    note_idle_flags([Config(workload="resnet18", loader="replay", pin_memory=False)], world("none"))
+    noted([Config(workload="resnet18", loader="replay", pin_memory=False)], world("none"))
     assert capsys.readouterr().err == "ddpbench: note: --no-pin-memory does nothing with that loader; leave it out\n"
-    note_idle_flags([Config(workload="resnet18", loader="torch", pin_memory=False)], world("none"))
+    noted([Config(workload="resnet18", loader="torch", pin_memory=False)], world("none"))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("workload", "given", "told"),
+    [
+        ("resnet18", {"optimizer": "adam", "momentum": 0.5}, "--momentum does nothing without SGD; add --optimizer sgd"),
+        (
+            "resnet18",
+            {"workers": 4, "augment": False, "skip_bad": 2},
+            "--workers, --no-augment, --skip-bad do nothing with synthetic data; add --loader NAME or --data-dir DIR",
+        ),
+        ("resnet18", {"pin_memory": False}, "--no-pin-memory does nothing with that loader; leave it out"),
+        ("disc-mlp-2", {"workers": 4}, "--workers does nothing where all data lie on the device; leave it out"),
+        ("resnet18", {"loader": "torch", "workers": 0, "prefetch": 4}, "--prefetch does nothing without workers; -j 1 or more"),
+        ("mnist-cnn", {"loader": "torch", "skip_bad": 2}, "--skip-bad does nothing on data that are no image files; leave it out"),
+    ],
+)
+def test_a_flag_that_nothing_reads_is_named(workload: str, given: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    noted([Config(workload=workload, **given)], world("none"))
+    assert capsys.readouterr().err == f"ddpbench: note: {told}\n"
+
+
+def test_a_flag_that_one_arm_of_several_reads_is_none_of_these(capsys: pytest.CaptureFixture[str]) -> None:
+    noted([Config(workload="resnet18", loader=loader, workers=4) for loader in ("synthetic", "torch")], world("none"))
     assert capsys.readouterr().err == ""
 
 
@@ -68,5 +99,5 @@ def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFix
 def test_nothing_is_said_where_nothing_is_idle_and_by_one_rank_alone(
     asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    note_idle_flags(asked, where)
+    noted(asked, where)
     assert capsys.readouterr() == ("", "")

@@ -51,7 +51,7 @@ def prepare(request: Request) -> tuple[list[Settled], World, float]:
     arms = with_images(arms, seat.world_size, request.output.quiet)
     made_s = perf_counter() - begin
     world = meet_others(seat, device, first, data_of(arms))
-    note_idle_flags(request.arms, world)
+    note_idle_flags(request.arms, arms, world)
     return arms, world, made_s
 
 
