@@ -69,7 +69,7 @@ def test_as_many_as_allowed_are_left_out_told_once_and_counted(
         loading = live.loading()
     assert labels == 2 * [0, 1, 2, 5, 5, 5, *range(6, 12)], "the file behind takes the place"
     assert loading
-    assert loading.skipped == 2, "each once, in however many epochs"
+    assert len(loading.left_out) == 2, "each once, in however many epochs"
     notes = [f"ddpbench: note: left out: cannot read the image '{file}': not an image" for file in files]
     assert capsys.readouterr().err.splitlines() == notes
 
@@ -128,7 +128,7 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
         told = [live.round(2).loading for _ in range(2)]
     finally:
         live.close()
-    assert [loading and loading.skipped for loading in told] == [1, 0]
+    assert [loading and len(loading.left_out) for loading in told] == [1, 0]
 
 
 def test_a_class_without_images_is_named(tree: Path) -> None:

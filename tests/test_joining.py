@@ -22,6 +22,7 @@ def told(kind: type[Any]) -> Any:
     given = {
         "throttle_reasons": ["sw-thermal"],
         "skipped_steps": [1],
+        "left_out": ["a file"],
         "batch_ms": [1.0],
         "cpu_s": {"decode": 1.0},
         "wall_s": {"decode": 2.0},
@@ -89,14 +90,14 @@ def test_health_counts_as_long_as_it_was_looked_at() -> None:
 
 
 def test_loading_adds_up_and_its_waits_count_by_their_length() -> None:
-    first = Loading(images=4, cpu_s={"decode": 1.0}, wall_s={"decode": 2.0}, batch_ms=[1.0], hand_over_ms=1.0, head_of_line=0.25, skipped=1)
+    first = Loading(images=4, cpu_s={"decode": 1.0}, wall_s={"decode": 2.0}, batch_ms=[1.0], hand_over_ms=1.0, head_of_line=0.25, left_out=["a"])
     second = Loading(images=8, cpu_s={"decode": 1.0, "collate": 3.0}, batch_ms=[2.0, 3.0], hand_over_ms=5.0, head_of_line=0.75)
     none = Loading(images=4)
     waited = ([30.0], [10.0], [0.0])
     legs = [leg(1, 1.0, loading=each, host_data_ms=ms) for each, ms in zip((first, second, none), waited, strict=True)]
     whole = joined(legs).loading
     assert whole is not None
-    assert (whole.images, whole.skipped, whole.batch_ms) == (16, 1, [1.0, 2.0, 3.0])
+    assert (whole.images, whole.left_out, whole.batch_ms) == (16, ["a"], [1.0, 2.0, 3.0])
     assert (whole.cpu_s, whole.wall_s) == ({"decode": 2.0, "collate": 3.0}, {"decode": 2.0})
     assert (whole.hand_over_ms, whole.head_of_line) == (2.0, 0.375)
 

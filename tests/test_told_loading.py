@@ -34,7 +34,7 @@ def test_all_stages_of_what_was_handed_over_are_told_once(loader: str, workers: 
         take(live, 5)
         loading = live.loading()
         assert loading
-        assert (loading.images, len(loading.batch_ms), loading.skipped) == (20, 5, 0)
+        assert (loading.images, len(loading.batch_ms), loading.left_out) == (20, 5, [])
         assert list(loading.cpu_s) == list(loading.wall_s) == ["read", "decode", "augment", "collate"]
         assert all(seconds > 0 for seconds in (*loading.cpu_s.values(), *loading.wall_s.values()))
         assert sum(loading.wall_s.values()) <= 1e-3 * sum(loading.batch_ms), "stages are parts of the batches"

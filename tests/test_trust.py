@@ -9,6 +9,7 @@ import pytest
 import records
 
 from ddpbench.analysis.trust import checks
+from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data, Record
 from ddpbench.record.trace import Health
 from ddpbench.record.verdict import Check
@@ -125,6 +126,15 @@ def test_rounds_of_epochs_become_more_and_not_longer() -> None:
 def test_a_blocked_figure_is_not_asked_what_it_rests_on() -> None:
     dead = {0: {"numerics": records.numerics(nonfinite_step=1, last_loss=None)}}
     assert names(records.record(longer=[1.0, 1.2], traces=dead)) == ["not-finite"]
+
+
+def test_a_file_that_was_left_out_counts_once_on_however_many_ranks() -> None:
+    told = {rank: {"loading": Loading(images=8, left_out=files)} for rank, files in enumerate((["a", "b"], ["b"], ["b", "c"], []))}
+    found = the_check("left-out", records.record(traces=told))
+    assert (found.effect, found.numbers) == ("informs", {"files": 3})
+    assert found.sentence == "3 files could not be read, and were left out, as --skip-bad allows"
+    one = the_check("left-out", records.record(traces={1: told[1]}))
+    assert one.sentence.startswith("1 file could not be read, and was left out")
 
 
 def test_throttling_warns_and_a_power_cap_informs() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 
 from ddpbench.analysis.attested import not_as_asked, unused_scale
@@ -200,6 +200,20 @@ def recycled(record: Record) -> Check | None:
     )
 
 
+def left_out(record: Record) -> Check | None:
+    told = (trace.loading.left_out for timed in record.rounds for trace in timed.traces if trace.loading)
+    files = len(set(chain.from_iterable(told)))
+    if not files:
+        return None
+    return Check(
+        name="left-out",
+        effect="informs",
+        sentence=f"{count(files, 'file')} could not be read, and {'was' if files == 1 else 'were'} left out, as --skip-bad allows",
+        numbers={"files": files},
+        hint="the record names them: repair them, or take them away",
+    )
+
+
 def implausible(record: Record) -> Check | None:
     share = flops_utilisation(record)
     if share is None or share <= 1:
@@ -253,6 +267,7 @@ RULES: tuple[Rule, ...] = (
     no_infiniband,
     unequal_nodes,
     recycled,
+    left_out,
     implausible,
 )
 """The checks that every record goes through."""

@@ -65,7 +65,7 @@ def told(arrivals: Sequence[Arrival]) -> Loading:
         batch_ms=[1e3 * (sheet.ended - sheet.began) for sheet in sheets],
         hand_over_ms=1e3 * fmean(stood_for) if stood_for else None,
         head_of_line=head_of_line(arrivals),
-        skipped=sum(len(sheet.left_out) for sheet in sheets),
+        left_out=[problem.message for sheet in sheets for problem in sheet.left_out],
     )
 
 

@@ -83,7 +83,7 @@ def _loading(legs: Sequence[Loading], waited_ms: Sequence[float]) -> Loading:
         batch_ms=list(chain.from_iterable(leg.batch_ms for leg in legs)),
         hand_over_ms=_mean((leg.hand_over_ms, waited) for leg, waited in waits if leg.hand_over_ms is not None),
         head_of_line=_mean((leg.head_of_line, waited) for leg, waited in waits if leg.head_of_line is not None),
-        skipped=sum(leg.skipped for leg in legs),
+        left_out=list(chain.from_iterable(leg.left_out for leg in legs)),
     )
 
 

@@ -30,11 +30,11 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     batch_ms: list[float] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
     hand_over_ms: float | None = None  # mean, of batches that the trainer stood waiting for: the part of the wait after they were made
     head_of_line: float | None = None  # fraction of the wait for data in which a later batch was ready, and not the one whose turn it was
-    skipped: int = 0  # files that could not be read and were left out (--skip-bad), each told once, with those of before the round
+    left_out: list[str] = []  # why, for each file that could not be read (--skip-bad), told once by a loader, with those of before the round
 
     def after(self, before: Loading | None) -> Loading:
         """The same, with the files that were left out ``before`` and are told nowhere else."""
-        return self if before is None else msgspec.structs.replace(self, skipped=self.skipped + before.skipped)
+        return self if before is None else msgspec.structs.replace(self, left_out=[*before.left_out, *self.left_out])
 
     def thinned(self, every: int) -> Loading:
         """The same of fewer batches: one of every ``every``."""

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from ddpbench.analysis.pipeline.costs import cost_of_run
 from ddpbench.analysis.ranks import mean
-from ddpbench.analysis.words import count
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import MISSING, about, gib, milliseconds, significant
@@ -19,17 +18,10 @@ from ddpbench.report.layout import Page, columns, flow
 
 
 def loading(record: Record, page: Page) -> Iterator[Text]:
-    """What an image cost its workers, and how many files were left out. Nothing where the loader does not tell."""
-    cost = cost_of_run(record)
-    told = [trace.loading for timed in record.rounds for trace in timed.traces if trace.loading]
-    skipped = sum(each.skipped for each in told)
-    items = []
-    if cost:
+    """What an image cost its workers. Nothing where the loader does not tell."""
+    if cost := cost_of_run(record):
         stages = ", ".join(f"{stage} {milliseconds(span)}" for stage, span in cost.cpu.items())
-        items.append(f"{milliseconds(cost.cpu_s)} ms of a core an {record.item}: {stages}")
-    if skipped:
-        items.append(f"{count(skipped, 'file')} could not be read, and {'was' if skipped == 1 else 'were'} left out")
-    yield from labelled("load", items, page)
+        yield from labelled("load", [f"{milliseconds(cost.cpu_s)} ms of a core an {record.item}: {stages}"], page)
 
 
 def loaders(job: Job, page: Page) -> Iterator[Text]:
