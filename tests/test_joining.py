@@ -90,7 +90,9 @@ def test_health_counts_as_long_as_it_was_looked_at() -> None:
 
 
 def test_loading_adds_up_and_its_waits_count_by_their_length() -> None:
-    first = Loading(images=4, cpu_s={"decode": 1.0}, wall_s={"decode": 2.0}, batch_ms=[1.0], hand_over_ms=1.0, head_of_line=0.25, left_out=["a"])
+    first = Loading(
+        images=4, cpu_s={"decode": 1.0}, wall_s={"decode": 2.0}, batch_ms=[1.0], hand_over_ms=1.0, head_of_line=0.25, left_out=["a"]
+    )
     second = Loading(images=8, cpu_s={"decode": 1.0, "collate": 3.0}, batch_ms=[2.0, 3.0], hand_over_ms=5.0, head_of_line=0.75)
     none = Loading(images=4)
     waited = ([30.0], [10.0], [0.0])

@@ -94,3 +94,14 @@ def test_what_was_not_measured_is_a_dash() -> None:
 def test_a_table_to_paste_names_its_trainings() -> None:
     lines = to_markdown(ladders.whole()).splitlines()
     assert [line.split(" | ")[2] for line in lines if line.startswith("| resnet50")][:3] == ["1 rank", "2 ranks", "4 ranks"]
+
+
+def test_links_that_are_faster_than_their_ceiling_are_not_said_to_reach_a_part_of_it() -> None:
+    text = " ".join(printed(ladders.job(nodes=2, all_reduce=180.0, alone_ms=100.0, ceiling=0.78e9)).split())
+    assert "MB/s, above the 780 MB/s measured on it before" in text
+    assert "GB/s above the 780 MB/s measured before" in text
+
+
+def test_the_way_down_to_a_training_with_data_says_so() -> None:
+    ends = [re.findall(r"= [\d.,]+( with data)?\n", printed(made())) for made in (ladders.data_bound, ladders.whole)]
+    assert ends == [[" with data"], [""]]

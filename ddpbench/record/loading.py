@@ -30,7 +30,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     batch_ms: list[float] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
     hand_over_ms: float | None = None  # mean, of batches that the trainer stood waiting for: the part of the wait after they were made
     head_of_line: float | None = None  # fraction of the wait for data in which a later batch was ready, and not the one whose turn it was
-    left_out: list[str] = []  # why, for each file that could not be read (--skip-bad), told once by a loader, with those of before the round
+    left_out: list[str] = []  # why, for each file that could not be read (--skip-bad): once a loader, before the round or in it
 
     def after(self, before: Loading | None) -> Loading:
         """The same, with the files that were left out ``before`` and are told nowhere else."""

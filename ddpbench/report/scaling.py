@@ -120,8 +120,9 @@ def _way_down(found: Found, page: Page) -> Iterator[Text]:
     ]
     if way.term(DATA) is None:
         items.insert(1 if len(items) > 1 else 0, f"{DATA} {MISSING}")
+    reached = f"= {fixed(way.measured, decimals)}{'' if way.term(DATA) is None else f' {WITH_DATA}'}"
     yield Text()
-    yield from inked(flow(label, [*items, f"= {fixed(way.measured, decimals)}"], page), LABEL, len(label))
+    yield from inked(flow(label, [*items, reached], page), LABEL, len(label))
 
 
 def _signed(printed: str) -> str:
@@ -146,7 +147,8 @@ def _links(found: Found, page: Page) -> Iterator[Text]:
     yield from labelled("sent", [f"{_megabytes(sent.total)} MB a step in {count(len(sent.buckets), 'bucket')}: {sizes} MB"], page)
     items = [] if sent.alone_ms is None else [f"{about(sent.alone_ms)} ms alone"]
     if sent.reached and sent.ceiling:
-        items.append(f"bus {_rate(sent.reached)} of {_rate(sent.ceiling)} measured")
+        of = f"of {_rate(sent.ceiling)} measured" if sent.reached <= sent.ceiling else f"above the {_rate(sent.ceiling)} measured before"
+        items.append(f"bus {_rate(sent.reached)} {of}")
     if found.arms.scaling.bus:
         reached = ", ".join(f"{_rate(value)} at {_megabytes(size)} MB" for size, value in found.arms.scaling.bus.items())
         items.append(f"({reached})")
