@@ -9,8 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import ladders
 import pytest
 import sweeps
+from diagnoses import diagnosis
 from msgspec.structs import replace
 
 from ddpbench.record.record import Job
@@ -115,6 +117,12 @@ def test_the_same_jobs_leave_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_job_of_one_cell_has_no_picture(tmp_path: Path) -> None:
     assert plot([sweeps.job(sweeps.cell())], tmp_path) == []
+
+
+@pytest.mark.parametrize("job", [ladders.strong(), diagnosis(1000.0)], ids=["scale", "diagnose"])
+def test_the_conditions_of_one_training_are_no_settings_to_compare(job: Job, tmp_path: Path) -> None:
+    assert plot([job], tmp_path) == []
+    assert left_out([job]) == [f"the {job.kind} of resnet50, of {job.started}: its arms are no settings"]
 
 
 def test_workloads_of_one_batch_have_bars_alone(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ Thing = TypeVar("Thing")
 
 CROSSOVER = "disc-mlp"
 
+TAKEN_APART = ("diagnose", "scale")
+"""Kinds of job whose arms are one training under several conditions, such as the all-reduce without it: no settings to choose from."""
 
 AT_ONCE = 7
 """Settings that one picture tells apart without colour."""
@@ -51,8 +53,11 @@ def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
 
 def left_out(jobs: Sequence[Job]) -> list[str]:
-    """What no curve shows of ``jobs``, and why."""
-    return [
+    """What no picture shows of ``jobs``, and why."""
+    apart = [
+        f"the {job.kind} of {job.records[0].config.workload}, of {job.started}: its arms are no settings" for job in jobs if _apart(job)
+    ]
+    return apart + [
         f"{workload}, {cell.device}, {cell.setting}, batch {cell.batch}, of {cell.started}: it was measured again later"
         for workload, cells in _drawn(jobs).items()
         if charts(workload, cells)
@@ -61,7 +66,11 @@ def left_out(jobs: Sequence[Job]) -> list[str]:
 
 
 def _drawn(jobs: Sequence[Job]) -> dict[str, list[Cell]]:
-    return cells_by_workload([job for job in jobs if crossing_of(job) is None])
+    return cells_by_workload([job for job in jobs if crossing_of(job) is None and not _apart(job)])
+
+
+def _apart(job: Job) -> bool:
+    return job.kind in TAKEN_APART
 
 
 def _stem(name: str, number: int) -> str:
