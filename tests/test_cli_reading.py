@@ -109,6 +109,13 @@ def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.Capture
     assert ("," in out.splitlines()[0]) if shape == "csv" else ("\n|" in out)
 
 
+def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (record,) = sorted(folder.glob("*.json"))[:1]
+    assert main(["report", str(record), str(record), "--format", "markdown"]) == 0
+    first, second = capsys.readouterr().out.split("\n\n**ddpbench** ")
+    assert first.removeprefix("**ddpbench** ") == second.removesuffix("\n")
+
+
 # what measured a job decides how it reads
 
 

@@ -98,6 +98,13 @@ def test_what_cannot_be_made_is_refused(cache: Path, capsys: pytest.CaptureFixtu
     assert not cache.exists()
 
 
+@pytest.mark.parametrize(("name", "hint"), [("imagnet", "did you mean 'imagenet'?"), ("faces", "it is imagenet or cifar10 or mnist")])
+def test_a_set_that_cannot_be_made_is_told_which_can(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["make-data", name])
+    assert capsys.readouterr().err == f"ddpbench: error: unknown data set '{name}'\nhint: {hint}\n"
+
+
 def test_the_set_that_is_made_unasked_is_the_one_that_is_made_asked() -> None:
     assert stand_in(256, 1000, cuda=True).name == made_set("imagenet").name
     assert (made_set("imagenet").images, made_set("imagenet").classes) == FULL

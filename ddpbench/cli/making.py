@@ -14,8 +14,9 @@ from ddpbench.cli.flags import takes
 from ddpbench.cli.options import options, values_given
 from ddpbench.cli.telling import helped
 from ddpbench.record.config import DATA, Positive
+from ddpbench.record.errors import Exit, UsageError
 from ddpbench.record.flags import Flag
-from ddpbench.record.names import lookup
+from ddpbench.record.names import did_you_mean
 from ddpbench.record.request import OUTPUT
 
 TRAINED_BY = {"imagenet": "resnet50", "cifar10": "vgg16-cifar10", "mnist": "mnist-cnn"}
@@ -47,7 +48,8 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     learn them. Without DIR they lie in the cache folder, XDG_CACHE_HOME/ddpbench or ~/.cache/ddpbench, which is where loaders
     that read images look when no --data-dir is given. What is there already is not made again.
     """
-    lookup("data set", dataset, TRAINED_BY)
+    if dataset not in TRAINED_BY:
+        raise UsageError(f"unknown data set '{dataset}'", did_you_mean(dataset, TRAINED_BY) or f"it is {' or '.join(TRAINED_BY)}")
     asked = Making(**values_given(Making, given))
     from ddpbench.data.cache import cache_folder
     from ddpbench.data.made_folder import make

@@ -59,10 +59,12 @@ def report(files: Sequence[Path], **given: Any) -> int:
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
     named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(Path(asked.output_dir))]]
-    for path, job in together(named):
+    for place, (path, job) in enumerate(together(named)):
         if asked.format == "terminal":
             page(job)(job, console, path, verbose=verbose, quiet=False)
         else:
+            if place and asked.format == "markdown":
+                console.out()  # or the head of this job would go on in the last line of the one before
             console.out(write[asked.format](job))
     return printed(console)
 
