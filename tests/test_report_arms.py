@@ -143,3 +143,17 @@ def test_too_few_rounds_are_no_ground_for_finding_no_difference() -> None:
     assert "few   2 rounds: their range, no interval" in page("engines")
     assert "no difference" not in page("engines")
     assert "no difference from the first: dali-cpu batch-size 256" in page("loaders-and-batches")
+
+
+@pytest.mark.parametrize(
+    ("longer", "told"),
+    [((1.0, 1.004, 0.997), "equal  no difference from the first: tf32"), ((1.0, 1.2, 0.8), "open  too close to tell from the first: tf32")],
+)
+def test_no_difference_is_found_only_where_there_can_be_none_to_speak_of(longer: tuple[float, ...], told: str) -> None:
+    stream = io.StringIO()
+    render_run(
+        several([arm(1.0, precision="fp32", longer=(1.0,) * 3), arm(1.0, precision="tf32", longer=longer)], "precision"),
+        make_console(stream),
+        None,
+    )
+    assert [line for line in stream.getvalue().splitlines() if "from the first" in line] == [told]

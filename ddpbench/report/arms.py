@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.fastest import NO_DIFFERENCE
 from ddpbench.analysis.measures import last_accuracy
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import count
@@ -35,8 +36,11 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
     yield from labelled("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
     uneven = [f"{arm_name(row.config, job.swept)} {count(row.speedup.pairs, 'round')}" for row in rows if row.uneven and row.speedup]
     yield from labelled("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
-    equal = [arm_name(row.config, job.swept) for row in rows[1:] if _no_difference(row)]
+    alike = {arm_name(row.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _holds_1(row.speedup)}
+    equal = [name for name, speedup in alike.items() if speedup.low > 1 / NO_DIFFERENCE and speedup.high < NO_DIFFERENCE]
+    unknown = [name for name in alike if name not in equal]
     yield from labelled("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
+    yield from labelled("open", [f"too close to tell from the first: {', '.join(unknown)}"] if unknown else [], page)
     accuracies = {arm_name(record.config, job.swept): last_accuracy(record) for record in job.records}
     reached = [f"{name} {percent(share)}" for name, share in accuracies.items() if share is not None]
     yield from labelled("accuracy", [f"on held-out data: {', '.join(reached)}"] if reached else [], page)
@@ -129,6 +133,6 @@ def _cells(row: ArmRow, kept: Sequence[str], brief: bool = False) -> list[str]:
     return [*(cells[heading] for heading in kept), ""]
 
 
-def _no_difference(row: ArmRow) -> bool:
-    """The interval of the speed-up holds 1; a range is none."""
-    return row.speedup is not None and row.speedup.has_interval and row.speedup.low <= 1 <= row.speedup.high
+def _holds_1(speedup: Ratio) -> bool:
+    """Its interval does; a range is none."""
+    return speedup.has_interval and speedup.low <= 1 <= speedup.high
