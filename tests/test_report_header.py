@@ -56,6 +56,13 @@ def test_the_head_says_what_a_rank_on_processors_computes_with(ranks: int, given
     assert [word for word in words if re.search(r"\bthreads?\b|\bcores\b", word)] == ([told] if told else [])
 
 
+def test_a_flag_is_shown_as_it_would_be_typed() -> None:
+    record = records.record()
+    record.config = replace(record.config, fail_if_data_wait=5.0, shuffle=False)
+    printed = "\n".join(line.plain for line in header(record, PAGE))
+    assert "--no-shuffle   --fail-if-data-wait 5.0%" in printed
+
+
 def test_vectors_have_no_pixels() -> None:
     record = records.record()
     record.item, record.config = "point", replace(record.config, image_size=None)

@@ -14,7 +14,7 @@ from ddpbench.analysis.words import count, device_word
 from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
-from ddpbench.record.flags import flags
+from ddpbench.record.flags import Field, flags
 from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.record import Attestation, Record
 from ddpbench.report.figures import MISSING
@@ -65,7 +65,7 @@ def details(record: Record, page: Page) -> Iterator[Text]:
     yield from labelled("seen", _seen(record.attestation), page)
     yield from labelled("with", (f"{name} {version}" for name, version in software.items() if version), page)
     yield from labelled("", (f"{name}={value}" for name, value in record.environment.variables.items()), page)
-    yield from labelled("flag", (_flag(field.spelling, getattr(record.config, field.name)) for field in flags(Config)), page)
+    yield from labelled("flag", (_flag(field, getattr(record.config, field.name)) for field in flags(Config)), page)
 
 
 def labelled(label: str, items: Iterable[str], page: Page) -> list[Text]:
@@ -199,7 +199,7 @@ def _settings(record: Record) -> Iterator[Item]:
         value = getattr(config, field.name)
         left_off = value is False and field.default is None
         if field.name not in IN_WORDS and value != field.default and not left_off:
-            yield field.name, _flag(field.spelling, value)
+            yield field.name, _flag(field, value)
 
 
 def _measuring(record: Record) -> Iterator[Item]:
@@ -247,11 +247,11 @@ def _seen(attestation: Attestation | None) -> Iterator[str]:
     yield attestation.optimizer
 
 
-def _flag(spelling: str, value: object) -> str:
+def _flag(field: Field, value: object) -> str:
     """A flag as it would be typed; ``-`` for a value that was never set."""
     if isinstance(value, bool):
-        return spelling if value else spelling.replace("--", "--no-", 1)
-    return f"{spelling} {MISSING if value is None else value}"
+        return field.spelling if value else field.negative
+    return f"{field.spelling} {MISSING if value is None else f'{value}{field.flag.unit}'}"
 
 
 def _on(switch: bool) -> str:
