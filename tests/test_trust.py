@@ -175,6 +175,11 @@ def test_the_cores_of_each_node_count_alone() -> None:
     assert the_check("cpu-starved", tight).sentence == "2 ranks x 16 workers + 2 > 33.5 usable cores on node-01"
 
 
+def test_one_core_is_one() -> None:
+    tight = records.cpu_run(environment=records.environment(2, device="Xeon CPU", usable_cores=1.0))
+    assert the_check("cpu-starved", tight).sentence.endswith(" > 1 usable core")
+
+
 def test_cpu_ranks_need_the_threads_they_compute_with() -> None:
     variables = {"OMP_NUM_THREADS": "2"}
     record = records.cpu_run(environment=records.environment(2, device="Xeon CPU", usable_cores=2.0, variables=variables))

@@ -25,6 +25,11 @@ def trimmed(value: float) -> str:
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
+def usable(cores: float) -> str:
+    """``1 usable core``, ``2.5 usable cores``."""
+    return f"{cores:g} usable core{'' if cores == 1 else 's'}"
+
+
 def count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
 

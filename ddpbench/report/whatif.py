@@ -11,7 +11,7 @@ from ddpbench.analysis.cores import need
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.words import device_word, usable
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show_sections
@@ -38,7 +38,7 @@ def gain_text(center: float, low: float, high: float) -> str:
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
     config = record.config
-    title = [config.workload, config.precision, place(record.environment), f"{need(record).usable:g} usable cores"]
+    title = [config.workload, config.precision, place(record.environment), usable(need(record).usable)]
     yield from inked(flow("ddpbench whatif  ", title, page, gap="  "), LABEL, len("ddpbench whatif"))
 
 
