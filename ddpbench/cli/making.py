@@ -14,7 +14,7 @@ from ddpbench.cli.flags import takes
 from ddpbench.cli.options import options, values_given
 from ddpbench.cli.telling import helped
 from ddpbench.record.config import DATA, Positive
-from ddpbench.record.errors import Exit, UsageError
+from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.names import did_you_mean
 from ddpbench.record.request import OUTPUT
