@@ -145,13 +145,12 @@ def _of_links(found: Found) -> str:
     sends = f"a step sends {trimmed(sent.total / 1e6)} MB in {count(len(sent.buckets), 'bucket')}"
     text = f"{sends}, which takes {trimmed(sent.alone_ms)} ms alone"
     if sent.reached and sent.ceiling:
-        share, reached, measured = (
-            sent.reached / sent.ceiling,
-            trimmed(sent.reached / 1e6),
-            f"{trimmed(sent.ceiling / 1e6)} MB/s measured on it",
-        )
+        share, reached, ceiling = sent.reached / sent.ceiling, trimmed(sent.reached / 1e6), f"{trimmed(sent.ceiling / 1e6)} MB/s"
         ends = "all that it gives" if share >= SATURATED else "larger buckets may get more of it"
-        text += f"; that is {reached} of {measured}: {ends}" if share <= 1 else f"; that is {reached} MB/s, above the {measured} before"
+        there = (
+            f"{reached} of {ceiling} measured on it: {ends}" if share <= 1 else f"{reached} MB/s, above the {ceiling} measured on it before"
+        )
+        text += f"; that is {there}"
     if sent.hidden is not None:
         text += f"; backward hides {sent.hidden:.0%}"
     return text
