@@ -123,6 +123,7 @@ def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(clock: list[
     clock[0] = 28.0
     pace.round_ended(1)
     assert pace.takes_s(2) == 6.0
+    assert pace.takes_s(0) == 8.0, "nor of the first itself, when it comes again"
     clock[0] = 40.0
     pace.round_ended(2)
     assert pace.takes_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)

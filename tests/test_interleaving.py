@@ -137,6 +137,18 @@ def test_a_device_that_is_slower_than_expected_is_so_for_all(monkeypatch: pytest
     assert end == [81]
 
 
+def test_an_arm_begins_later_where_time_that_was_kept_for_others_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    briefs: list[Brief | None] = [
+        Brief(1.0, 1.0, needed=1, first_round_s=4.0),
+        Brief(1.0, 1.0, first_round_s=3.0),
+        Brief(1.0, 1.0, needed=1, first_round_s=18.0),
+    ]
+    real, other, device, end = take_turns(monkeypatch, 24.0, [3.0, 1.0, 2.0], briefs)
+    assert real[0] == device[0] == 0
+    assert other[0] == 1, "by then the device has turned out to be fast"
+    assert end <= [24]
+
+
 def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     briefs: list[Brief | None] = [Brief(1.0, 1.0, first_round_s=2.0), Brief(1.0, 1.0, first_round_s=2.0, leaving_s=5.0)]
     assert take_turns(monkeypatch, 8.0, [1.0, 1.0], briefs)[1] == []

@@ -35,7 +35,8 @@ def interleave(
 
     - its arm is over: its numbers died, or it cannot go on;
     - an earlier job has measured it;
-    - ``in_time(arm)`` says no, which every rank asks before every round. That arm has no more rounds; those of others may be shorter;
+    - ``in_time(arm)`` says no, which every rank asks before every round. An arm that had begun has no more rounds; one that had not is
+      asked for again in the next turn, when time that was kept for others may be free. Rounds of others may be shorter;
     - with ``even``, an arm that had begun has missed an earlier round for want of time: no other gets ahead of it.
 
     A round in legs asks for the time before each further leg, and is not yielded where there is none. The arm of the last round stays on
@@ -43,14 +44,15 @@ def interleave(
     """
     last_turn: float = inf
     begun: set[int] = set()
-    late: set[int] = set()  # arms without time for another round
+    late: set[int] = set()  # arms that had begun, and have no time for another round
     for index, turn in schedule([arm.config.rounds for arm in arms], at_once):
         arm = arms[index]
         if arm.over or turn in arm.done or turn > last_turn or index in late:
             continue
         if not in_time(index):
-            late.add(index)
-            last_turn = turn if even and index in begun else last_turn
+            if index in begun:
+                late.add(index)
+                last_turn = turn if even else last_turn
             continue
         try:
             enter_alone(arm, arms)

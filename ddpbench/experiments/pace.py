@@ -26,6 +26,7 @@ class Pace:
         self._leg_s: dict[int, float] = {}
         self._expected_s: Mapping[int, float] = {}
         self._rounds: Counter[int] = Counter()
+        self._turns: Counter[int] = Counter()
 
     @property
     def spent_s(self) -> float:
@@ -46,6 +47,7 @@ class Pace:
             self._took_s[arm] = now - self._last_end
             if arm != self.last_arm:
                 self._entering_took_s[arm] = now - self._last_end
+                self._turns[arm] += 1
             self._first_took_s.setdefault(arm, now - self._last_end)
         self._last_end, self.last_arm = now, arm
         self._rounds[arm] += 1
@@ -70,16 +72,22 @@ class Pace:
         """Seconds that a next round, or leg, of ``arm`` takes: as its last, else as expected, else as those of the others.
 
         Where the others took longer than was expected of them, so will this one. The first arm of a job tells that only while there is no
-        other: drivers that load and cuDNN's trials of every algorithm come once.
+        other, and of itself only that it will not take longer: drivers that load and cuDNN's trials of every algorithm come once.
         """
         took_s = self._took_s if arm == self.last_arm else self._took_s | self._entering_took_s
-        known_s = took_s | self._leg_s
+        known_s, expected_s = took_s | self._leg_s, self._as_expected_s(arm)
         if arm in known_s:
-            return known_s[arm]
-        if arm in self._expected_s:
-            times = [took_s / expected_s for other, took_s in self._first_took_s.items() if (expected_s := self._expected_s.get(other))]
-            return self._expected_s[arm] * max(1.0, fmean(times[1:] or times or [1.0]))
-        return fmean(known_s.values()) if known_s else self.spent_s
+            return min(known_s[arm], expected_s) if expected_s and self._holds_what_comes_once(arm) else known_s[arm]
+        return expected_s or (fmean(known_s.values()) if known_s else self.spent_s)
+
+    def _as_expected_s(self, arm: int) -> float:
+        """Seconds of its first round, if it takes as many times what is expected as other arms took; 0 where nothing is expected."""
+        times = [took_s / expected_s for other, took_s in self._first_took_s.items() if (expected_s := self._expected_s.get(other))]
+        return self._expected_s.get(arm, 0.0) * max(1.0, fmean(times[1:] or times or [1.0]))
+
+    def _holds_what_comes_once(self, arm: int) -> bool:
+        """Whether ``arm`` began the job, has made way for another, and has not come back since."""
+        return arm != self.last_arm and self._turns[arm] == 1 and arm == next(iter(self._first_took_s))
 
     def end_of_next_s(self, arm: int) -> float:
         """Seconds from the beginning to the end of a next round, or leg, of ``arm``; 0 before the first, which nobody can foretell."""
