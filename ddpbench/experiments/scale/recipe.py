@@ -60,17 +60,21 @@ class ScaleRecipe(Recipe):
         return whole if ranks == whole.size else self._groups.get(ranks, whole.first(ranks))
 
     def before_rounds(self, ground: Ground) -> None:
-        """The process groups of the rungs, and how fast the links are while nobody trains."""
+        """How fast the links are while nobody trains, and the process groups of the rungs.
+
+        The group of all ranks is used first, as in a run: one that is used when there is another may keep the kernels of a training
+        waiting for a microsecond each (results/scaling/later_groups.py).
+        """
         whole = ground.world
         refuse_different(self._ranks, whole)
         self._budget = Budget(self._limit_s, ground.began, whole)
         self._wait = Wait(whole, ground.pulse)
         self._inside_s = INSIDE_S if whole.device.cuda else 0.0
-        self._groups = {ranks: whole.first(ranks).apart() for ranks in sorted({*self._ranks.values()} - {whole.size})}
         ground.begin("measuring the links", "measuring how fast the ranks reduce together")
         reached = bus_ceilings(whole, LINKS_S * min(1.0, self._limit_s / LIMIT_S))
         if ground.journal:
             ground.journal.learn_of_scaling(bus=reached)
+        self._groups = {ranks: whole.first(ranks).apart() for ranks in sorted({*self._ranks.values()} - {whole.size})}
         if whole.device.cuda:
             self._take_first_steps(ground)
 
