@@ -157,3 +157,13 @@ def test_no_difference_is_found_only_where_there_can_be_none_to_speak_of(longer:
         None,
     )
     assert [line for line in stream.getvalue().splitlines() if "from the first" in line] == [told]
+
+
+def test_three_arms_that_never_vary_are_compared_too() -> None:
+    stream = io.StringIO()
+    render_run(
+        several([arm(slower, (1.0,) * 5, precision=name) for slower, name in ((1.0, "tf32"), (2.0, "fp32"), (4.0, "o2"))], "precision"),
+        make_console(stream),
+        None,
+    )
+    assert "FASTEST   tf32: 1.991 times fp32\n" in stream.getvalue()

@@ -10,17 +10,17 @@ from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of
+from ddpbench.record.settled import Settled
 from ddpbench.workloads.catalogue import find
 
 DDP_FLAGS = ("broadcast_buffers", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "comm_hook")
 """Fields of Config that only DDP reads."""
 
-
 READING_FLAGS = ("workers", "prefetch", "shuffle", "augment", "skip_bad", "download")
 """Those that only a loader reads that has something to read."""
 
 
-def note_idle_flags(asked: Sequence[Config], settled: Sequence[Config], world: World) -> None:
+def note_idle_flags(asked: Sequence[Config], settled: Sequence[Settled], world: World) -> None:
     """Names the flags that some arm was given, as ``asked``, and that no arm heeds, as ``settled``. One rank speaks."""
     if not world.seat.speaks:
         return
@@ -36,20 +36,20 @@ def note_idle_flags(asked: Sequence[Config], settled: Sequence[Config], world: W
     note(["pin_memory"], _copies_as_it_will, "with that loader", "leave it out")
 
 
-def _resident(config: Config) -> bool:
+def _resident(config: Settled) -> bool:
     return spec_of(config.loader).resident and config.loader != SYNTHETIC
 
 
-def _reads_no_images(config: Config) -> bool:
+def _reads_no_images(config: Settled) -> bool:
     return config.loader != SYNTHETIC and find(config.workload).dataset != "imagenet"
 
 
-def _copies_as_it_will(config: Config) -> bool:
+def _copies_as_it_will(config: Settled) -> bool:
     return spec_of(config.loader).on_device or config.loader == REPLAY
 
 
 def _note(
-    asked: Sequence[Config], settled: Sequence[Config], names: Collection[str], idle: Callable[[Config], bool], where: str, cure: str
+    asked: Sequence[Config], settled: Sequence[Settled], names: Collection[str], idle: Callable[[Settled], bool], where: str, cure: str
 ) -> None:
     given = [
         field.negative if field.default is True else field.spelling

@@ -31,7 +31,7 @@ def _concluded(found: Fastest, swept: Sequence[str]) -> tuple[str, str]:
     names = [arm_name(record.config, swept) for record in found.close]
     close = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} arms"
     center, *reach = ratio_text(found.ratio).split(" ", 1)
-    if len(found.compared) > 2 and found.ratio.has_interval:
+    if reach and len(found.compared) > 2 and found.ratio.has_interval:
         reach = [f"({reach[0].strip('()')}, 95% for all pairs)"]
     behind = " ".join([f"{center} times {than}", *reach])
     if found.clear and found.is_ceiling:
