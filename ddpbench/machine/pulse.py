@@ -49,7 +49,7 @@ class Turn:
     """The arm that is on the device."""
 
     arm: int | None  # its place among the records of the job, where it has one
-    batch_size: int | None
+    batch_size: int
 
 
 class Pulse:
