@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from ddpbench.analysis.superseded import superseded
 from ddpbench.record.record import Job
 
 PART = re.compile(r"-part-\d+-of-(?=\d+\.json$)")
@@ -30,11 +31,10 @@ def together(found: Iterable[Found]) -> list[Found]:
 def outdated(found: Sequence[Found]) -> list[Found]:
     """The parts that were measured again, in whose place is the later one where they are put together."""
     parts = sorted((each for each in found if each[1].share), key=lambda part: part[1].started)
-    later = {_part(job): job for _, job in parts}
-    return [(path, job) for path, job in parts if later[_part(job)] is not job]
+    return superseded(parts, key=lambda part: _part(part[1]))
 
 
-def _part(job: Job) -> object:
+def _part(job: Job) -> Hashable:
     """Equal for jobs that are the same part of one sweep."""
     return job.share and tuple(job.share.numbers), _sweep(job)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads
 from ddpbench.analysis.straggler import THROTTLING
-from ddpbench.analysis.words import count, usable
+from ddpbench.analysis.words import count
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
@@ -91,7 +91,7 @@ def cpu_starved(record: Record) -> Check | None:
     return Check(
         name="cpu-starved",
         effect="warns",
-        sentence=f"{wanted_of(node)} > {usable(node.usable)}{on}",
+        sentence=f"{wanted_of(node)} > {count(node.usable, 'usable core')}{on}",
         numbers={"ranks": node.ranks, "workers": node.workers, "trainer_threads": node.threads, "usable_cores": node.usable},
         hint=f"`-j {node.room}`, or more cores" if 1 <= node.room < node.workers else "fewer ranks or threads, or more cores",
     )

@@ -25,13 +25,10 @@ def trimmed(value: float) -> str:
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
-def usable(cores: float) -> str:
-    """``1 usable core``, ``2.5 usable cores``."""
-    return f"{cores:g} usable core{'' if cores == 1 else 's'}"
-
-
-def count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
+def count(number: float, noun: str, plural: str = "s") -> str:
+    """``1 round``, ``1,024 rounds``, ``2.5 cores``."""
+    told = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{told} {noun}{'' if number == 1 else plural}"
 
 
 def rounds_of(records: Sequence[Record]) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from time import perf_counter
 
-from ddpbench.analysis.words import count, usable
+from ddpbench.analysis.words import count
 from ddpbench.data.check import check, fingerprint
 from ddpbench.experiments.gate import refuse_idle_gate
 from ddpbench.experiments.idle import note_idle_flags
@@ -64,7 +64,7 @@ def settled(asked: Config, device: Device, seat: Seat) -> Settled:
     refuse_impossible(PRECISIONS[config.precision], device, config.engine, config.static_loss_scale)
     if config.cores and config.cores * seat.local_world_size > usable_cores():
         raise UsageError(
-            f"--cores {config.cores} for {count(seat.local_world_size, 'rank')}, of {usable(usable_cores())}",
+            f"--cores {config.cores} for {count(seat.local_world_size, 'rank')}, of {count(usable_cores(), 'usable core')}",
             "fewer --cores, or fewer ranks",
         )
     if config.epochs and config.loader == SYNTHETIC:

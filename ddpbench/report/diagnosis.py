@@ -14,7 +14,7 @@ from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.ceilings import ceilings
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import usable
+from ddpbench.analysis.words import count
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.cures import cures, use
@@ -59,7 +59,7 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
     config = record.config
-    title = [config.workload, config.precision, place(record.environment), usable(need(record).usable)]
+    title = [config.workload, config.precision, place(record.environment), count(need(record).usable, "usable core")]
     yield from inked(flow("ddpbench diagnose  ", title, page, gap="  "), LABEL, len("ddpbench diagnose"))
     data = [record.data.description] if record.data else []
     loader = [text for _, text in loader_items(record)]

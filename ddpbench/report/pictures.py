@@ -11,6 +11,7 @@ from ddpbench.analysis.crossover import crossing_of, side
 from ddpbench.analysis.effects import speedup
 from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, spread
 from ddpbench.analysis.ratio import Ratio
+from ddpbench.analysis.superseded import superseded
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Job, Record
@@ -136,8 +137,7 @@ def cells_by_workload(jobs: Iterable[Job]) -> dict[str, list[Cell]]:
 def outdated(cells: Sequence[Cell]) -> list[Cell]:
     """Those that were measured again, with nothing else in force: curves show the later ones."""
     told = [cell for cell in cells if cell.record.rounds or _did_not_fit(cell.record)]
-    later = {(cell.device, cell.setting, cell.batch, cell.like): cell for cell in told}
-    return [cell for cell in told if later[cell.device, cell.setting, cell.batch, cell.like] is not cell]
+    return superseded(told, key=lambda cell: (cell.device, cell.setting, cell.batch, cell.like))
 
 
 def charts(workload: str, cells: Sequence[Cell]) -> list[Chart]:

@@ -11,7 +11,7 @@ from ddpbench.analysis.cores import need
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
-from ddpbench.analysis.words import device_word, usable
+from ddpbench.analysis.words import count, device_word
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show_sections
@@ -38,7 +38,7 @@ def gain_text(center: float, low: float, high: float) -> str:
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
     config = record.config
-    title = [config.workload, config.precision, place(record.environment), usable(need(record).usable)]
+    title = [config.workload, config.precision, place(record.environment), count(need(record).usable, "usable core")]
     yield from inked(flow("ddpbench whatif  ", title, page, gap="  "), LABEL, len("ddpbench whatif"))
 
 
@@ -75,12 +75,12 @@ def _situation(found: Answer, device: str) -> Iterator[str]:
     after = found.after
     hands, each = ("thread", "a pipeline") if spec_of(after.loader).threaded else ("worker", "each")
     yield f"loader {after.loader}"
-    yield f"{after.workers} {hands}{'' if after.workers == 1 else 's'} a {device}"
+    yield f"{count(after.workers, hands)} a {device}"
     yield f"{after.prefetch} batches ahead {each}"
     yield f"batch {after.batch} x {after.ranks}"
     if after.cores is not None:
         cores = after.cores / after.ranks_a_node
-        yield f"{cores:g} core{'' if cores == 1 else 's'} a {device}"
+        yield f"{count(cores, 'core')} a {device}"
 
 
 def _assumed(found: Answer, page: Page) -> Iterator[Text]:

@@ -9,6 +9,7 @@ from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, ov
 from ddpbench.analysis.effects import PublishedRatio, speedup, times, together, wait_for_data
 from ddpbench.analysis.measures import MEAN_LOSS, SECONDS, gpu_memory, last_accuracy
 from ddpbench.analysis.stats import Interval
+from ddpbench.analysis.words import count
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job, Record
 
@@ -79,7 +80,7 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> Answer:
         wait, cores = wait_for_data(base), base.config.cores or base.environment.places[0].usable_cores
         words.append(
             f"{model} takes {ours[0].words} of O0's time under O1 and {ours[1].words} under O2, and O0 waits {wait or 0:.0%} of a step "
-            f"for {_count(base.config.workers, 'worker')} on {_count(cores, 'core')}"
+            f"for {count(base.config.workers, 'worker')} on {count(cores, 'core')}"
         )
         ratios += ours
         waits.append(wait or 0.0)
@@ -88,10 +89,6 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> Answer:
     same = together(_almost_the_same(each.here) for each in ratios)
     holds = together([same, waits[-1] >= waits[0]]) if len(waits) == len(models) else None
     return Answer(sentence(words, missing(needed)), holds, ratios)
-
-
-def _count(number: float, noun: str) -> str:
-    return f"{number:g} {noun}{'s' * (number != 1)}"
 
 
 def _protocol_cells(job: Job) -> list[Record]:

@@ -17,7 +17,7 @@ from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.trust import MOST_VARIATION
-from ddpbench.analysis.words import device_word, trimmed, usable, who
+from ddpbench.analysis.words import count, device_word, trimmed, who
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
 
@@ -60,7 +60,8 @@ def noisy_neighbour(case: Case) -> Verdict | None:
     return Verdict(
         kind="noisy-neighbour",
         says=f"other processes seem to take cores: {cores_given(record)}",
-        why=f"the job itself asks for {wanted.cores} of {usable(wanted.usable)}, and hardly waited for data or for other ranks",
+        why=f"the job itself asks for {wanted.cores} of {count(wanted.usable, 'usable core')}, "
+        "and hardly waited for data or for other ranks",
         rank=next(iter(kept)) if len(kept) == 1 else None,
     )
 

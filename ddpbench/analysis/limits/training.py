@@ -15,7 +15,7 @@ from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.surroundings import wanted_of
-from ddpbench.analysis.words import trimmed, usable, who
+from ddpbench.analysis.words import count, trimmed, who
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS
 from ddpbench.record.verdict import Verdict
@@ -69,7 +69,7 @@ def too_few_cores(case: Case) -> Verdict | None:
     seen = sync_bound(case) or compute_bound(case)
     return Verdict(
         kind="inconclusive",
-        says=f"too few cores: {wanted_of(node)} > {usable(node.usable)}",
+        says=f"too few cores: {wanted_of(node)} > {count(node.usable, 'usable core')}",
         why=f"they take turns on the cores and wait for each other; {looks_like(seen)}",
     )
 
