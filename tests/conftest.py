@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -118,6 +119,20 @@ def _command(process: psutil.Process) -> str:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is made without a folder being named is made once for all tests, and not in the home of who runs them."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def spare_the_collector_all_modules() -> None:
+    """As a run does: what tests before have imported is no garbage, and a collection would look through a million objects of it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leave_all_to_the_collector_in_the_end() -> Iterator[None]:
+    """Or libraries say at the exit that their objects leak."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -201,6 +201,7 @@ def test_srun_without_torchrun_is_refused_once(launch: Callable[..., Any], resul
     assert errors(second.stderr) == []
 
 
+@pytest.mark.slow
 def test_an_unwritable_folder_is_found_before_the_run(launch: Callable[..., Any], tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("mine")
@@ -296,6 +297,7 @@ def test_gpus_that_are_not_there_are_refused_without_a_run(launch: Callable[...,
     assert not results.exists()
 
 
+@pytest.mark.slow
 def test_what_a_rank_has_said_torchrun_does_not_repeat(launch: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "tree" / "empty").mkdir(parents=True)
     words = [*PLAIN, "resnet18", "--gpus", "2", *SMALL, "--image-size", "32", "-b", "2", "--data-dir", str(tmp_path / "tree")]
@@ -306,6 +308,7 @@ def test_what_a_rank_has_said_torchrun_does_not_repeat(launch: Callable[..., Any
     assert hint.startswith("hint: ")
 
 
+@pytest.mark.slow
 def test_torchrun_speaks_where_no_rank_could(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:killed", "--gpus", "1", *SMALL, "-o", str(results)]
     done = launch(words, env={"FAULT_RANK": "0", "FAULT_STEP": "1", "PYTHONPATH": str(TESTS)})

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import imagery
@@ -16,6 +14,7 @@ import psutil
 import pytest
 import torch
 from loading import NO_DALI, config, opened, take
+from patience import eventually
 from torch.utils.data import DataLoader, Dataset
 
 from ddpbench.data.beginning import starting_workers
@@ -41,13 +40,6 @@ class Collecting(Dataset[Sample]):
     def __getitem__(self, index: int) -> Sample:
         gc.collect()
         return torch.zeros(3, 8, 8), index
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

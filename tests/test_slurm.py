@@ -189,6 +189,7 @@ def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, t
 # how it ends
 
 
+@pytest.mark.slow
 def test_scancel_keeps_the_rounds(under_way: Callable[..., int], cluster: Cluster, finished: Callable[[], Record]) -> None:
     job = under_way()
     cluster.cancel(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import cosh, exp, fsum, lgamma, log, pi, pow, sinh, sqrt
 from statistics import NormalDist, fmean, stdev
 
@@ -27,6 +28,7 @@ class Interval:
         return Interval(figure, min(self.low, figure), max(self.high, figure))
 
 
+@cache  # many intervals are of as many values
 def t_quantile(probability: float, freedom: float) -> float:
     """The ``probability`` quantile of Student's t with ``freedom`` >= 1 degrees; very large or infinite, the normal distribution.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -45,8 +46,13 @@ class Field:
         return "--no-" + self.name.replace("_", "-")
 
 
-def flags(struct: type[msgspec.Struct]) -> Iterator[Field]:
+@cache  # reading annotations takes milliseconds, and every command that a report offers asks for them
+def flags(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
     """Every field of ``struct`` that carries a Flag, in the order of the class."""
+    return tuple(_flags(struct))
+
+
+def _flags(struct: type[msgspec.Struct]) -> Iterator[Field]:
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         annotation = hints[field.name]
