@@ -142,6 +142,7 @@ def test_a_worker_that_hangs_is_named(start: Callable[..., Any], results: Path, 
     assert running.left_behind() == []
 
 
+@pytest.mark.slow
 def test_a_nan_loss_ends_invalid_without_a_figure(faulty: Callable[..., Any], results: Path) -> None:
     done = faulty("poisoned", rank=0, step=9)
     assert done.returncode != 0
