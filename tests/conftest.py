@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from ddpbench.machine.collector import spare_the_collector_all_modules
+
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COLUMNS")
 MARK = "DDPBENCH_TEST_LAUNCH"
@@ -122,10 +124,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def spare_the_collector_all_modules() -> None:
-    """As a run does: what tests before have imported is no garbage, and a collection would look through a million objects of it."""
-    gc.collect()
-    gc.freeze()
+def spare_the_collector() -> None:
+    """As a run does: it would look through a million objects of what tests before have imported."""
+    spare_the_collector_all_modules()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -73,8 +73,21 @@ def labels_of(names: list[Name]) -> list[int]:
 
 def dali_threads(kind: str = "[DALI]") -> list[str]:
     """The names of this process's threads that begin so."""
-    names = [task / "comm" for task in Path("/proc/self/task").iterdir()]
-    return [name.read_text().strip() for name in names if name.exists() and name.read_text().startswith(kind)]
+    names = [thread_name(task) for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if name.startswith(kind)]
+
+
+def thread_name(task: Path) -> str:
+    """Empty where the thread has ended since it was listed."""
+    try:
+        return (task / "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def threads_ended() -> bool:
+    """Whether DALI has none any more: each was joined, and the kernel lists it for a moment yet."""
+    return eventually(lambda: not dali_threads(), 5)
 
 
 @pytest.fixture
@@ -125,7 +138,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_the_loader(tree: Path) ->
             take(live, 2)
             assert len(dali_threads("[DALI][TP")) == workers
             assert (live.worker_pids(), live.in_flight) == ([], 2 * pipelines)
-        assert eventually(lambda: not dali_threads())
+        assert threads_ended()
 
 
 @NO_DALI
@@ -158,7 +171,7 @@ def test_a_file_that_dali_dies_of_is_named(damage: str, tree: Path, capfd: pytes
             take(live, 3 * CLASSES)
     assert str(damaged) in told.value.message
     assert "\n" not in told.value.message
-    assert eventually(lambda: not dali_threads()), "also of the pipelines that died"
+    assert threads_ended(), "also of the pipelines that died"
 
 
 @NO_DALI
@@ -173,7 +186,7 @@ def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path
             told = live.loading()
             assert told
             assert (told.images, len(told.left_out)) == (40, 3), "a file is left out once, and every batch is full"
-        assert eventually(lambda: not dali_threads()), "nothing is left of the pipelines that died"
+        assert threads_ended(), "nothing is left of the pipelines that died"
         notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: left out: ")]
         assert len(notes) == 3
         assert all(any(str(file_of(tree, label)) in note for note in notes) for label in (4, 5, 6)), "each is told of once"
@@ -256,7 +269,7 @@ def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None
     assert list(costs) == ["read", "decode", "augment"]
     assert sum(costs.values()) > 0
     assert min(costs.values()) >= 0
-    assert eventually(lambda: not dali_threads())
+    assert threads_ended()
 
 
 @NO_DALI

@@ -102,7 +102,7 @@ def test_closing_ends_the_threads_of_dali(tree: Path) -> None:
         take(live, 1)
         assert threads() >= before + 4
         assert (live.worker_pids(), live.in_flight) == ([], 3)
-    assert eventually(lambda: threads() <= before)
+    assert eventually(lambda: threads() <= before, 30)
 
 
 @NO_DALI
@@ -144,7 +144,7 @@ time.sleep(600)
             worker.suspend()
         rank.kill()
     assert len(workers) == 2
-    assert eventually(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
+    assert eventually(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers), 30)
 
 
 def test_ctrl_c_is_left_to_the_rank(tree: Path) -> None:

@@ -140,6 +140,7 @@ def test_json_on_stdout_is_json_alone_and_strict_exits_3_when_a_check_warns(laun
     done = launch([*PLAIN, *RESNET, "--strict", "--json", "-", "-o", str(results)])
     assert done.returncode == 3, "two rounds of two steps cannot be trusted"
     assert json.loads(done.stdout)["records"][0]["status"] == "ok"
+    assert only_record(results).status == "ok"
     assert "images/s" in done.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -29,6 +28,7 @@ from ddpbench.experiments.to_do import ToDo
 from ddpbench.experiments.transport import Travel
 from ddpbench.machine.board import Blame
 from ddpbench.machine.ceilings import matmul_tflops
+from ddpbench.machine.collector import spare_the_collector_all_modules
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import leave_outcome, print_error, print_note, refuse
 from ddpbench.machine.world import World
@@ -128,12 +128,6 @@ def clear_what_is_on_record(shelf: Shelf, configs: Sequence[Settled], earlier: S
     for index, turn in schedule([config.rounds for config in configs]):
         if not earlier[index].lacks(turn):
             shelf.clear(index, turn)
-
-
-def spare_the_collector_all_modules() -> None:
-    """Modules never become garbage, and every collection would look through all of them."""
-    gc.collect()
-    gc.freeze()
 
 
 def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:

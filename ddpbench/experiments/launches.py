@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from ddpbench.analysis.words import count
 from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.relay import Relay
 from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
@@ -131,7 +132,7 @@ def refuse_too_many(request: Request) -> None:
 
         present = torch.cuda.device_count()
     if asked > present:
-        has = f"{present} GPU{'s' * (present != 1)}" if present else "no GPU"
+        has = count(present, "GPU") if present else "no GPU"
         raise UsageError(
             f"--gpus {asked}, but this machine has {has}",
             "--device cpu trains on that many CPU ranks" if not present else f"--gpus {present}, or --share-gpu",
