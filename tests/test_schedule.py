@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training import config, tiny_net
+from training import config, tiny_net, world_of_one
 
+from ddpbench.experiments import arms as arms_module
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.settle import settle
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.config import Config
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.schedule import Schedule, factor
 
@@ -52,3 +57,16 @@ def test_every_update_has_its_rate(implementation: str) -> None:
     schedule.plan(20, 5, update=7)
     update()
     assert rates[-1] == pytest.approx(0.5 * factor("linear", 7, 20, 5)), "a parked training goes on where it stood"
+
+
+def test_a_round_that_is_measured_again_takes_no_updates_of_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    throttled = iter([False, True])
+    monkeypatch.setattr(arms_module, "pulled_down", lambda _: next(throttled))
+    asked = Config(workload="disc-mlp-2", device="cpu", schedule="linear", warmup=1, steps=3, rounds=2)
+    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0))
+    arm.enter()
+    kept = [arm.round(number) for number in range(2)]
+    assert [timed and timed.traces[0].retried_for for timed in kept] == ["", "throttle"]
+    assert arm._session is not None
+    assert arm._session.update == 6, "where the schedule ends, and not three updates behind it, at a rate of 0"
+    arm.leave()

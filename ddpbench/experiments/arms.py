@@ -116,8 +116,12 @@ class Arm:
             least = 0 if self._brief else LEAST_WARM_UP
             self.preparation, self.attestation, step_s = warm_up(self._session, perf_counter() - begin, limit_s, least)
             self._steps = self._steps_a_round(self._world.most(step_s))
+        self._plan(self._session, self._parked.update if self._parked else 0)
+
+    def _plan(self, session: Session, done: int) -> None:
+        """Tells one training of all rounds how long it is, and how many of its updates are done; a fresh round plans for itself."""
         if not self.config.fresh:
-            self._session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), self._parked.update if self._parked else 0)
+            session.plan(self._steps * self.config.rounds, self._steps_an_epoch(), done)
 
     def _warm_up_limit_s(self) -> float | None:
         if self._brief:
@@ -167,8 +171,11 @@ class Arm:
         return self._with_room(f" in round {index + 1}", lambda: self._round(index))
 
     def _round(self, index: int) -> Round | None:
+        assert self._session is not None, "a round between enter and leave"
+        began_at = self._session.update
         trace = self._measured(index)
         if self._legs is None and self._world.any(pulled_down(trace)):
+            self._plan(self._session, began_at)  # or the schedule would have run out before the last round
             trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")
         self._note_rereading()
         dead = trace.numerics.nonfinite_step is not None

@@ -104,6 +104,11 @@ class Session:
         """Tells the schedule how long the training is, and how many of its updates are done."""
         self._schedule.plan(steps, steps_an_epoch, done)
 
+    @property
+    def update(self) -> int:
+        """Where its schedule stands: how many of its updates are done."""
+        return self._schedule.update
+
     def train(self, steps: int) -> float:
         """Trains so many steps, to their end on the device; returns the seconds that they took."""
         begin = perf_counter()
@@ -191,7 +196,7 @@ class Session:
     def parked(self) -> Parked:
         """A copy on the host of the training as it stands."""
         kept = on_host(self.model.state_dict()), on_host(self._optimizer.state_dict())
-        return Parked(*kept, self.engine.scaler_state(), self._schedule.update)
+        return Parked(*kept, self.engine.scaler_state(), self.update)
 
     def discard(self) -> None:
         """Lets go of everything on the device."""
