@@ -9,6 +9,7 @@ import pytest
 import records
 
 from ddpbench.analysis.trust import checks
+from ddpbench.record.config import Config
 from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data, Record
 from ddpbench.record.trace import Health
@@ -205,6 +206,19 @@ def test_without_cpu_time_or_on_gpus_nobody_is_suspected() -> None:
 
 def test_files_read_again_inform() -> None:
     assert the_check("recycled", records.record(data=Data(loader="torch", description="", recycled=True))).effect == "informs"
+
+
+@pytest.mark.parametrize("flags", [{"validate": True}, {"epochs": 2}], ids=["--validate", "--epochs"])
+def test_who_asks_for_accuracy_is_told_why_there_is_none(flags: dict[str, Any]) -> None:
+    run = records.record()
+    run.asked = Config(workload="resnet50", **flags)
+    assert the_check("not-validated", run).effect == "informs"
+    validated = records.record(traces={0: {"numerics": records.numerics(accuracy=0.5)}})
+    validated.asked = run.asked
+    assert names(validated) == []
+    unasked = records.record()
+    unasked.asked = Config(workload="resnet50")
+    assert names(unasked) == []
 
 
 def test_more_than_the_ceiling_is_implausible() -> None:

@@ -214,6 +214,21 @@ def left_out(record: Record) -> Check | None:
     )
 
 
+def not_validated(record: Record) -> Check | None:
+    """Of who asked for accuracy; where it comes with fresh rounds, nobody misses it."""
+    asked = record.asked
+    if not (asked and (asked.validate or asked.epochs)):
+        return None
+    if any(trace.numerics.accuracy is not None for timed in record.rounds for trace in timed.traces):
+        return None
+    return Check(
+        name="not-validated",
+        effect="informs",
+        sentence="no accuracy: there are no held-out data",
+        hint="a --data-dir may have some, and so has the set that --loader torch reads without one",
+    )
+
+
 def implausible(record: Record) -> Check | None:
     share = flops_utilisation(record)
     if share is None or share <= 1:
@@ -268,6 +283,7 @@ RULES: tuple[Rule, ...] = (
     unequal_nodes,
     recycled,
     left_out,
+    not_validated,
     implausible,
 )
 """The checks that every record goes through."""
