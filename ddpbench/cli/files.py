@@ -64,8 +64,13 @@ def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
         if not below:
             raise UsageError(f"no record in '{path}'", "name a FILE, or a folder that holds some")
         found |= below
-    left_out += [UsageError(f"'{path}', of {job.started}: this part was measured again later") for path, job in outdated([*found.values()])]
-    return [job for _, job in together(found.values())], left_out
+    return [job for _, job in together(found.values())], [*left_out, *measured_again(found.values())]
+
+
+def measured_again(found: Iterable[Found]) -> list[UsageError]:
+    """Why parts of a sweep are left out, in whose place a later one stands; a file that is named twice is one."""
+    files = [*{path.resolve(): (path, job) for path, job in found}.values()]
+    return [UsageError(f"'{path}', of {job.started}: this part was measured again later") for path, job in outdated(files)]
 
 
 def around(paths: Sequence[Path]) -> Path:

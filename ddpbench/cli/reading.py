@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os.path import isdir
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,7 +50,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     """
     asked, verbose = Reporting(**values_given(Reporting, given)), words.output(given).verbose
     from ddpbench.analysis.shares import together
-    from ddpbench.cli.files import latest, latest_below, whole
+    from ddpbench.cli.files import latest, latest_below, measured_again, whole
     from ddpbench.experiments.kept import read
     from ddpbench.report import tables
     from ddpbench.report.console import make_console, printed
@@ -59,6 +59,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
     named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(Path(asked.output_dir))]]
+    _say_left_out(problem.message for problem in measured_again(named))
     for place, (path, job) in enumerate(together(named)):
         if asked.format == "terminal":
             page(job)(job, console, path, verbose=verbose, quiet=False)
@@ -86,8 +87,7 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     from ddpbench.report.plots import plot as draw
 
     jobs, unreadable = jobs_in(paths)
-    for problem in (*(each.message for each in unreadable), *left_out(jobs)):
-        make_console(sys.stderr).out(f"left out: {problem}")
+    _say_left_out((*(each.message for each in unreadable), *left_out(jobs)))
     folder = Path(asked.output_dir) if asked.output_dir else around(paths) / PICTURES
     try:
         pictures = draw(jobs, folder)
@@ -127,3 +127,10 @@ def env() -> int:
     console = make_console(sys.stdout)
     print_fingerprint(console, describe())
     return printed(console)
+
+
+def _say_left_out(problems: Iterable[str]) -> None:
+    from ddpbench.report.console import make_console
+
+    for problem in problems:
+        make_console(sys.stderr).out(f"left out: {problem}")
