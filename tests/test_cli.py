@@ -237,13 +237,21 @@ def test_bad_words_are_refused_before_torch_is_imported(launch: Callable[..., An
 
 
 @pytest.mark.parametrize(
-    ("command", "where"), [("run", ON_CPU), ("diagnose", ON_CPU), ("scale", ON_CPU), ("sweep", ON_CPU), ("run", ON_ANY_GPU)]
+    ("asked", "where"),
+    [
+        ("run resnet18 --amp", ON_CPU),
+        ("diagnose resnet18 --amp", ON_CPU),
+        ("scale resnet18 --amp", ON_CPU),
+        ("sweep resnet18 --amp", ON_CPU),
+        ("reproduce t4-tensor-cores", ON_CPU),
+        ("run resnet18 --amp", ON_ANY_GPU),
+    ],
 )
-def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: Path, command: str, where: list[str]) -> None:
+def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: Path, asked: str, where: list[str]) -> None:
     (tmp_path / "file").touch()
     script = "import sys; from ddpbench.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    words = ["resnet18", "--amp", "--gpus", "2", *where, "-o", str(tmp_path / "file")]  # what the starting process looks at last
-    done = launch([sys.executable, "-c", script, command, *words])
+    words = [*asked.split(), "--gpus", "2", *where, "-o", str(tmp_path / "file")]  # what the starting process looks at last
+    done = launch([sys.executable, "-c", script, *words])
     assert (done.returncode, done.stdout) == (2, "False\n")
     assert "cannot write results" in done.stderr
 

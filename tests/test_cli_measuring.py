@@ -17,6 +17,7 @@ from ddpbench.cli.options import options
 from ddpbench.cli.program import program
 from ddpbench.cli.sides import Sides
 from ddpbench.cli.words import as_typed
+from ddpbench.experiments.protocols import request as asked_for
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output, Proving, Racing, Request
 
@@ -134,18 +135,27 @@ def test_a_winner_is_run_only_by_whom_starts_the_ranks_and_tries_it(flags: str, 
 
 def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...]]) -> None:
     alone = "t4-tensor-cores"
-    flagged = "vgg16-cifar10-batch-sweep --quick --data_dir 'a,b' --download --seed 7 --time-limit 60 --device cpu --gpus 2 --json - -q"
+    flagged = "vgg16-cifar10-batch-sweep --quick --data_dir 'a,b' --download --seed 7 --time-limit 60 --device cpu --json - -q"
     assert main(["reproduce", alone]) == main(["reproduce", *shlex.split(flagged)]) == 0
+    given = {"seed": 7, "data_dir": "a,b", "download": True, "device": "cpu", "time_limit": 60.0}
     assert handed == [
-        (alone, False, {}, Output(), as_typed(["reproduce", alone])),
+        (alone, False, asked_for(alone, False, {}, Output(), as_typed(["reproduce", alone]))),
         (
             "vgg16-cifar10-batch-sweep",
             True,
-            {"seed": 7, "data_dir": "a,b", "download": True, "device": "cpu", "time_limit": 60.0},
-            Output(gpus=2, json="-", quiet=True),
-            as_typed(["reproduce", *shlex.split(flagged)]),
+            asked_for(
+                "vgg16-cifar10-batch-sweep", True, given, Output(json="-", quiet=True), as_typed(["reproduce", *shlex.split(flagged)])
+            ),
         ),
     ]
+    [_, (_, _, request)] = handed
+    assert {(arm.seed, arm.data_dir, arm.download, arm.device, arm.time_limit) for arm in request.arms} == {tuple(given.values())}
+
+
+def test_a_reproduction_on_many_ranks_starts_them(handed: list[tuple[Any, ...]]) -> None:
+    words = ["t4-tensor-cores", "--gpus", "2", "--device", "cpu"]
+    assert main(["reproduce", *words]) == 0
+    assert handed == [(asked_for(words[0], False, {"device": "cpu"}, Output(gpus=2), as_typed(["reproduce", *words])),)]
 
 
 def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, ...]]) -> None:
@@ -170,7 +180,7 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
 
 
 def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
-    from ddpbench.experiments.crossover import ROUNDS
+    from ddpbench.experiments.sides import ROUNDS
 
     [told] = (option.default for option in options(Sides) if option.field.name == "rounds")
     assert told == str(ROUNDS)

@@ -8,10 +8,10 @@ import records
 
 from ddpbench.analysis.cells import LEFTOVERS, stands_for
 from ddpbench.experiments.cells import Cell, request_of
-from ddpbench.experiments.crossover import cells as crossover_cells
-from ddpbench.experiments.crossover import sides
 from ddpbench.experiments.protocols import PROTOCOLS
 from ddpbench.experiments.settle import settle
+from ddpbench.experiments.sides import cells as crossover_cells
+from ddpbench.experiments.sides import sides
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.published import load, names

@@ -155,10 +155,14 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     if name is None:
         return _show_published(context.obj)
     lookup("published experiment", name, dict.fromkeys(names()))
-    settings, output, typed = values_given(Config, given), words.output(given), words.as_typed(context.obj)
+    from ddpbench.experiments import protocols
+
+    request = protocols.request(name, quick, values_given(Config, given), words.output(given), words.as_typed(context.obj))
+    if request.starts_ranks:
+        return started(request)
     from ddpbench.experiments.reproduce import reproduce as carry_out
 
-    return carry_out(name, quick, settings, output, typed)
+    return carry_out(name, quick, request)
 
 
 @takes(options(Sides), only(Config, "time_limit", "hang_timeout"), all_but(Output, "gpus"))

@@ -5,13 +5,17 @@ What a source leaves open is chosen here, and said. None of them used the channe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ddpbench.analysis.cells import LEFTOVERS
-from ddpbench.experiments.cells import Cell
+from ddpbench.experiments import sides
+from ddpbench.experiments.cells import Cell, request_of
 from ddpbench.record.config import Config
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.request import Output, Request
+
+DISC = "disc-mlp-cpu-vs-gpu"
 
 SHORT: dict[str, Any] = {
     "epochs": None,
@@ -23,6 +27,24 @@ SHORT: dict[str, Any] = {
     "channels_last": True,  # half convolutions on a processor take twice as long in the plain layout
 }
 """A training that shows that it runs."""
+
+
+def request(name: str, quick: bool, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> Request:
+    """What the published experiment ``name`` trains, all of it or made small.
+
+    ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
+    """
+    if name != DISC:
+        return request_of(PROTOCOLS[name](quick), given, output, command)
+    others = {field: value for field, value in given.items() if field != "device"}
+    device = given.get("device", "auto")
+    return request_of(disc(quick, [] if device == "auto" else [device]), others, output, command)
+
+
+def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:
+    """The crossover of the processor and the GPU, or of the one device named with itself, or the same made small for a try."""
+    depths = range(2, 7) if quick else range(2, 13)
+    return sides.cells("disc-mlp", sides.sides(devices), depths, *((5, 2) if quick else ()))
 
 
 def t4_tensor_cores(quick: bool) -> list[Cell]:
@@ -91,7 +113,7 @@ PROTOCOLS: Mapping[str, Callable[[bool], list[Cell]]] = {
     "vgg16-cifar10-batch-sweep": vgg16_cifar10_batch_sweep,
     "imagenet-resnet-slurm-vs-container": imagenet_resnet_slurm_vs_container,
 }
-"""By the id of the publication. The fifth, the disc, is a crossover."""
+"""By the id of the publication. The fifth, the disc, is a crossover: its cells follow from the devices."""
 
 
 def _common(steps: int | None = None, **how: Any) -> dict[str, Any]:

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import NoReturn
 
 import torch
 
 from ddpbench.analysis.cells import LEFTOVERS
-from ddpbench.experiments import crossover
-from ddpbench.experiments.cells import Cell, kept_as, request_of
+from ddpbench.experiments.cells import kept_as
 from ddpbench.experiments.job import carry_out
-from ddpbench.experiments.launches import start_launches
-from ddpbench.experiments.protocols import PROTOCOLS
 from ddpbench.experiments.recipe import ContinuedRecipe
 from ddpbench.machine.device import Device
 from ddpbench.record.names import resolve
-from ddpbench.record.request import Output
+from ddpbench.record.request import Request
 from ddpbench.report.reproduction import render_reproduction
 from ddpbench.workloads.catalogue import find
 
-DISC = "disc-mlp-cpu-vs-gpu"
 
-
-def reproduce(name: str, quick: bool, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> int:
-    """Runs the published experiment ``name``, or what its journal lacks of it; returns the exit code, or ends a rank with it.
-
-    ``given`` are fields of Config that hold in every cell: where, on which data, for how long.
-    """
-    recipe = Reproducing(kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}"), partial(render_reproduction, name))
-    if name == DISC:
-        given = dict(given)
-        device = given.pop("device", "auto")
-        cells = disc(quick, [] if device == "auto" else [device])
-    else:
-        cells = PROTOCOLS[name](quick)
-    request = request_of(cells, given, output, command)
-    return start_launches(request) if request.starts_ranks else carry_out(request, recipe)
+def reproduce(name: str, quick: bool, request: Request) -> NoReturn:
+    """Runs the published experiment ``name``, or what its journal lacks of it, and ends the process with the exit code."""
+    kept = kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
+    carry_out(request, Reproducing(kept, partial(render_reproduction, name)))
 
 
 class Reproducing(ContinuedRecipe):
@@ -45,12 +30,6 @@ class Reproducing(ContinuedRecipe):
 
     def beside(self, label: str) -> Callable[[Device], object] | None:
         return earlier_model if label == LEFTOVERS else None
-
-
-def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:
-    """The crossover of the processor and the GPU, or of the one device named with itself, or the same made small for a try."""
-    depths = range(2, 7) if quick else range(2, 13)
-    return crossover.cells("disc-mlp", crossover.sides(devices), depths, *((5, 2) if quick else ()))
 
 
 def earlier_model(device: Device) -> list[torch.Tensor]:
