@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ddpbench.analysis.words import count
 from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Check
@@ -63,4 +64,4 @@ def _extremes(nodes: Mapping[str, list[RankPlace]], held: Callable[[list[RankPla
     amounts = {host: held(places) for host, places in nodes.items()}
     least, most = min(amounts, key=amounts.__getitem__), max(amounts, key=amounts.__getitem__)
     if amounts[least] < amounts[most]:
-        yield f"{amounts[least]:g} {what}{'s' * (amounts[least] != 1)} on {least}, {amounts[most]:g} on {most}"
+        yield f"{count(amounts[least], what)} on {least}, {amounts[most]:g} on {most}"
