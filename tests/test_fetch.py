@@ -16,6 +16,7 @@ import pytest
 from loading import of_memory
 from torchvision import datasets
 
+from ddpbench.data import sets
 from ddpbench.data.check import check
 from ddpbench.data.fetch import fetch
 from ddpbench.record.errors import UsageError
@@ -63,6 +64,19 @@ def test_many_ask_and_one_fetches(mirror: list[str], tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out == ""
     check(settled, "mnist", 10, 2)
     assert len(mirror) == 2 * once, "what is there is not fetched again"
+
+
+def test_what_is_half_there_is_made_whole(mirror: list[str], tmp_path: Path) -> None:
+    target = tmp_path / "half"
+    raw = imagery.mnist(target) / "MNIST" / "raw"
+    for file in raw.glob("t10k-*"):
+        file.unlink()
+    (raw / "notes.txt").write_text("mine")
+    assert sets.held_out("mnist", str(target)) is None
+    fetch("mnist", str(target))
+    assert sets.held_out("mnist", str(target)) is not None
+    assert (raw / "notes.txt").read_text() == "mine", "what else lies there stays"
+    assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
 
 
 @pytest.mark.parametrize(("dataset", "title"), [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ddpbench.record.record import Data
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Part = Literal["train", "held-out"]
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from ddpbench.data.arrays import PARTS
 from ddpbench.data.lock import alone
-from ddpbench.data.sets import FILE_SETS
+from ddpbench.data.sets import FILE_SETS, FileSet
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 
@@ -16,23 +18,40 @@ _CLASS = {"cifar10": "CIFAR10", "mnist": "MNIST"}
 
 
 def fetch(dataset: str, directory: str | None) -> None:
-    """Fetches ``dataset`` into ``directory``, unless it is there. Raises UsageError where it cannot be had.
+    """Fetches ``dataset`` into ``directory``, unless both of its parts are there. Raises UsageError where it cannot be had.
 
-    Every process of every node may call this at the same time: one fetches, the others wait for it.
+    Every process of every node may call this at the same time: one fetches, the others wait for it. It comes into being under its
+    name when all of it is there.
     """
     if dataset not in FILE_SETS:
         raise UsageError(f"--download fetches {' and '.join(DATASETS[each].title for each in FILE_SETS)}, not {dataset}", "leave it out")
     if directory is None:
         raise UsageError("--download needs a folder to fetch into", "add --data-dir DIR")
     found = FILE_SETS[dataset]
-    if found.files(directory, "train"):
+    if _is_there(found, directory):
         return
     try:
         with alone(Path(directory)):
-            if not found.files(directory, "train"):
-                _download(dataset, directory)
+            if not _is_there(found, directory):
+                with TemporaryDirectory(dir=directory, prefix=".ddpbench-") as unfinished:
+                    _download(dataset, unfinished)
+                    _move(Path(unfinished), Path(directory))
     except OSError as problem:
         raise UsageError(f"cannot write to '{directory}': {problem.strerror}", "choose another folder") from problem
+
+
+def _is_there(found: FileSet, directory: str) -> bool:
+    return all(found.files(directory, part) for part in PARTS)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Everything in ``source`` by renaming it: a folder in one go, unless there is one, which then has each file of it."""
+    for each in source.iterdir():
+        place = target / each.name
+        if each.is_dir() and place.is_dir():
+            _move(each, place)
+        else:
+            each.replace(place)
 
 
 def _download(dataset: str, directory: str) -> None:
