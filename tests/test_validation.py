@@ -10,6 +10,7 @@ import pytest
 import torch
 from loading import IN_MEMORY, config, of_memory, opened, shard, take
 
+from ddpbench.data import folder
 from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import UsageError
@@ -88,6 +89,16 @@ def test_a_class_that_training_has_not_is_named(tmp_path: Path) -> None:
     (tmp_path / "val" / "n00000009").mkdir(parents=True)
     with pytest.raises(UsageError, match="n00000009' is a class that training has not"):
         check(config("torch", tmp_path), "imagenet", 1000, 1)
+
+
+def test_classes_without_an_image_are_refused_before_anything_trains(tmp_path: Path) -> None:
+    imagery.image_tree(tmp_path, classes=2)
+    empty = tmp_path / "val" / "n00000001"
+    empty.mkdir(parents=True)
+    with pytest.raises(UsageError, match="no images in the class folders of "):
+        check(config("torch", tmp_path), "imagenet", 1000, 1)
+    folder.read_held_out.cache_clear()
+    assert held_out(config("own_loaders:generated", tmp_path), shard()) is None
 
 
 def test_nothing_is_held_out_where_a_folder_of_ones_own_is_laid_out_otherwise(tmp_path: Path) -> None:

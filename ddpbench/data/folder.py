@@ -66,15 +66,15 @@ def fingerprint(directory: str) -> str:
 
 
 def has_held_out(directory: str) -> bool:
-    """Whether there are class folders to train on, and others in DIR/val."""
-    return bool(_trained(Path(directory)) and _folders_in(Path(directory) / "val"))
+    """Whether there are class folders to train on, and images in those of DIR/val."""
+    return bool(_trained(Path(directory)) and read_held_out(directory))
 
 
 @lru_cache(maxsize=KEPT)
 def read_held_out(directory: str) -> ImageTree | None:
-    """Every image of DIR/val, labelled as in training; None without class folders there. Raises UsageError as ``count`` does."""
-    folders = _held_out_folders(directory, class_folders(directory))
-    return _tree(folders, is_made(directory)) if folders else None
+    """Every image of DIR/val, labelled as in training; None without any in class folders. Raises UsageError as ``count`` does."""
+    tree = _tree(_held_out_folders(directory, class_folders(directory)), is_made(directory))
+    return tree if tree.files else None
 
 
 def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
@@ -101,12 +101,14 @@ def count(directory: str, classes: int, enough: int) -> int:
     """How many images ``directory`` holds, counted up to ``enough``, and up to one in each class.
 
     Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``, where one of
-    them is empty, or where DIR/val has one that training has not.
+    them is empty, or where DIR/val has one that training has not, or no image in any.
     """
     folders = class_folders(directory)
     if len(folders) > classes:
         raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
-    _held_out_folders(directory, folders)
+    held_out = _held_out_folders(directory, folders).values()
+    if held_out and not any(_is_image(file) for folder in held_out for file in _files(folder)):
+        raise UsageError(f"no images in the class folders of '{Path(directory) / 'val'}'", "fill them, or take them away")
     found = 0
     for folder in folders:
         here = sum(1 for _ in islice(filter(_is_image, _files(folder)), max(1, enough - found)))

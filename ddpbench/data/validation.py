@@ -31,10 +31,10 @@ def held_out(config: Settled, shard: Shard) -> Iterator[Batch] | None:
     loader = find(config.loader)
     if shard.dataset == "gemm" or not loader.reads_files or (loader.own and not config.data_dir):
         return None
-    if shard.dataset == "imagenet" and loader.own and not folder.has_held_out(config.data_dir or ""):
-        return None
     if shard.dataset == "imagenet":
         assert config.data_dir, "checked"
+        if loader.own and not folder.has_held_out(config.data_dir):
+            return None
         tree = folder.read_held_out(config.data_dir)
         return None if tree is None else _decoded(tree, config, shard)
     arrays = sets.held_out(shard.dataset, config.data_dir)
