@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.history import earlier_runs, repeated
+from ddpbench.analysis.history import repeated
 from ddpbench.analysis.judge import judge
+from ddpbench.record.folder import NEWEST, earlier_runs
 from ddpbench.record.record import Record, save
 
 
@@ -35,6 +36,13 @@ def test_figures_of_the_same_run_oldest_first(tmp_path: Path) -> None:
     for number, pace in enumerate([1.0, 1.01, 0.99]):
         keep(tmp_path, f"2026110{number}", launch(number, pace))
     assert earlier_figures(tmp_path, launch(9)) == pytest.approx([1024 / 0.0444 / pace for pace in (1.0, 1.01, 0.99)])
+
+
+def test_a_profilers_traces_are_no_runs(tmp_path: Path) -> None:
+    keep(tmp_path, "20261101", launch(1))
+    for rank in range(NEWEST):
+        (tmp_path / f"20261101-rank{rank}.trace.json").write_text("{}")
+    assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 
 def test_other_configs_machines_software_and_states_do_not_count(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 import records
 from test_files import no_room
 
-from ddpbench.analysis import history
 from ddpbench.experiments.continued import continued_journal, device_slug
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.journal import Journal, close_records, write_json
+from ddpbench.record import folder
 from ddpbench.record.errors import ArmOver, UsageError
 from ddpbench.record.record import Ceilings, Fault, Job, load, save
 from ddpbench.record.request import Output, Request
@@ -30,7 +30,7 @@ def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, 
         read.append(path.name)
         return load(path)
 
-    monkeypatch.setattr(history, "load", counting)
+    monkeypatch.setattr(folder, "load", counting)
     journal.close("ok")
     assert sorted(read) == [f"2026110{day}T000000Z-resnet50.json" for day in (1, 2, 3, 4)]
     assert [record.headline is not None for record in journal.job.records] == [True] * 3

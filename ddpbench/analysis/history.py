@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from ddpbench.record.config import measured
-from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Record, load
-
-NEWEST = 30
-"""Files looked at: their names begin with the time, and the whole of them is read."""
-
-
-def earlier_runs(folder: Path) -> list[Record]:
-    """Every record in the newest job files of ``folder``, oldest first. Files that cannot be read are passed over."""
-    records: list[Record] = []
-    for path in sorted(folder.glob("*.json"))[-NEWEST:]:
-        with suppress(UsageError):
-            records += load(path).records
-    return records
+from ddpbench.record.record import Record
 
 
 def repeated(record: Record, earlier: Sequence[Record]) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from os.path import isdir
 from pathlib import Path
@@ -14,12 +14,13 @@ import msgspec
 from ddpbench.analysis.shares import ANY, PART, Found, outdated, together
 from ddpbench.experiments.kept import read
 from ddpbench.record.errors import UsageError
+from ddpbench.record.folder import finished
 from ddpbench.record.record import Job
 
 
 def latest(folder: Path) -> Path:
     """The newest record in ``folder``, by the second that its name begins with. Raises UsageError where there is none."""
-    records = list(_finished(folder.glob("*Z-*.json")))
+    records = list(finished(folder.glob("*Z-*.json")))
     if not records:
         raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder with -o DIR; 'ddpbench WORKLOAD' writes one")
     return max(records, key=lambda path: (path.name.partition("-")[0], _written(path)))
@@ -28,7 +29,7 @@ def latest(folder: Path) -> Path:
 def latest_below(folder: Path) -> Path:
     """The record below ``folder`` that was started last, whatever its name. Raises UsageError where there is none."""
     started = {}
-    for path in _finished(folder.rglob("*.json")):
+    for path in finished(folder.rglob("*.json")):
         with suppress(OSError, msgspec.MsgspecError):
             started[path] = msgspec.json.decode(path.read_bytes(), type=_Started).started
     if not started:
@@ -41,7 +42,7 @@ def whole(path: Path) -> Found:
     if not PART.search(path.name):
         return path, read(path)
     beside = path.parent.glob(PART.sub(ANY, glob.escape(path.name)))
-    return together((each, read(each)) for each in [path, *sorted({*_finished(beside)} - {path})])[0]
+    return together((each, read(each)) for each in [path, *sorted({*finished(beside)} - {path})])[0]
 
 
 def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
@@ -56,7 +57,7 @@ def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
             found[path.resolve()] = path, read(path)
             continue
         below: dict[Path, Found] = {}
-        for file in sorted(_finished(path.rglob("*.json"))):
+        for file in sorted(finished(path.rglob("*.json"))):
             try:
                 below[file.resolve()] = file, read(file)
             except UsageError as problem:
@@ -89,8 +90,3 @@ class _Started(msgspec.Struct):
 def _written(path: Path) -> int:
     """By which records of the same second are told apart: that of several launches is made from the last of them."""
     return path.stat().st_mtime_ns
-
-
-def _finished(paths: Iterable[Path]) -> Iterator[Path]:
-    """Without a profiler's traces, and without names that a run has only reserved."""
-    return (path for path in paths if ".trace" not in path.suffixes and path.stat().st_size)

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Unpack
 
-from ddpbench.analysis.history import earlier_runs, repeated
+from ddpbench.analysis.history import repeated
 from ddpbench.analysis.judge import judge_all
 from ddpbench.experiments.learned import OfArm, OfDiagnosis, OfScaling
 from ddpbench.machine.say import print_error, print_note
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, DoesNotFit, Status
 from ddpbench.record.files import write_whole
+from ddpbench.record.folder import earlier_runs
 from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
 from ddpbench.record.request import Output, Request
 from ddpbench.record.scaling import Scaling
