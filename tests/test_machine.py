@@ -26,6 +26,7 @@ from ddpbench.machine.world import refuse_mixed, told_apart
 from ddpbench.record.environment import RankPlace, Software
 from ddpbench.record.errors import Unreachable, UsageError
 from ddpbench.record.record import Fault
+from ddpbench.record.trace import Health
 
 SOFTWARE = Software(ddpbench="0.1.0", python="3.12", torch="2.11")
 TORCHRUN = {
@@ -274,6 +275,12 @@ def test_without_nvml_health_is_missing_and_the_reason_is_known() -> None:
     watch = HealthWatch(gpu, own_ranks=1)
     watch.start()
     assert watch.finish() is None
+
+
+def test_what_nvml_refuses_to_tell_is_not_told() -> None:
+    watch = HealthWatch(Gpu(None), own_ranks=1)  # no GPU has this handle
+    watch.start()
+    assert watch.finish() == Health(samples=0)
 
 
 @pytest.mark.cuda

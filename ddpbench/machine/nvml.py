@@ -57,6 +57,7 @@ class Gpu:
         return _read(lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3)
 
     def throttles(self) -> list[str]:
+        """What slows it; nothing where the driver does not tell."""
         bits = _read(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))) or 0
         return [name for bit, name in THROTTLES.items() if bits & bit]
 
@@ -71,17 +72,17 @@ class Gpu:
         status = _read(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, asked)))
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
-    def processes(self) -> list[tuple[int, int | None]]:
+    def processes(self) -> list[tuple[int, int | None]] | None:
         """(pid, bytes) of every compute process; pids are those of NVML's name space, not always this container's."""
-        found = _read(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []
-        return [(int(process.pid), process.usedGpuMemory) for process in found]
+        found = _read(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        return None if found is None else [(int(process.pid), process.usedGpuMemory) for process in found]
 
     def used_bytes(self) -> int | None:
         return _read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
 
     def own_bytes(self) -> int | None:
         """Device memory of this process; where pids cannot be matched but it is alone, of the only process there."""
-        processes = self.processes()
+        processes = self.processes() or []
         mine: list[int | None] = [used for pid, used in processes if pid == os.getpid()] or (
             [processes[0][1]] if len(processes) == 1 else []
         )
@@ -140,7 +141,7 @@ class HealthWatch:
         """What was seen since ``start``; ``None`` without a GPU that answers."""
         if self._gpu is None or self._thread is None:
             return None
-        energy_j = self._gpu.energy_j()
+        energy_j, processes = self._gpu.energy_j(), self._gpu.processes()
         self._stop.set()
         self._thread.join()
         clocks = [mhz for mhz, _, _, _ in self._samples if mhz is not None]
@@ -153,6 +154,6 @@ class HealthWatch:
             celsius=max(heat, default=None),
             energy_j=energy_j - self._energy_j if energy_j is not None and self._energy_j is not None else None,
             throttle_reasons=sorted({name for *_, names in self._samples for name in names}),
-            other_processes=max(0, len(self._gpu.processes()) - self._own_ranks),
+            other_processes=None if processes is None else max(0, len(processes) - self._own_ranks),
             samples=len(self._samples),
         )
