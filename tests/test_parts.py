@@ -54,6 +54,12 @@ def test_thinned_steps_stand_for_those_that_are_not_kept() -> None:
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
 
 
+def test_a_training_of_which_fewer_steps_are_kept_than_it_has_parts_is_not_cut() -> None:
+    whole = a_training(52)
+    whole.rounds = [msgspec.structs.replace(timed, traces=[trace.thinned(13) for trace in timed.traces]) for timed in whole.rounds]
+    assert pieces(whole) is whole, "832 ranks keep every 13th"
+
+
 @pytest.mark.parametrize(("steps", "fresh"), [(49, True), (100, False)])
 def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fresh: bool) -> None:
     whole = a_training(steps, fresh=fresh)
