@@ -80,6 +80,13 @@ def test_of_another_host_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "interrupted: cut off, its process is gone, or it still runs on node-99, 2 of 5 rounds" in " ".join(printed.split())
 
 
+def test_nodes_that_share_a_name_are_asked_for_their_process_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = f"{socket.gethostname()}#1"
+    assert "\nrunning, 2 of 5 rounds\n" in reported(left_running(tmp_path, unfinished(host, os.getpid())), capsys)
+    printed = reported(left_running(tmp_path, unfinished(host, gone())), capsys)
+    assert f"cut off, its process is gone, or it still runs on {host}," in " ".join(printed.split()), "it may be the other of them"
+
+
 def test_an_arm_that_was_whole_before_its_job_was_cut_off_is_no_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, other = unfinished(socket.gethostname(), pid := gone(), rounds=5), unfinished(socket.gethostname(), pid, rounds=4)
     other.config = replace(other.config, precision="fp32")

@@ -28,7 +28,7 @@ def read(path: Path) -> Job:
         return job
     place = unclosed[0].environment.places[0]
     if not _runs(place, path):
-        elsewhere = "" if _is_here(place.host) else f", or it still runs on {place.host}"
+        elsewhere = "" if _is_here(place.host) and "#" not in place.host else f", or it still runs on {place.host}"
         close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
     judge_all(job)
     return job
@@ -46,4 +46,5 @@ def _runs(place: RankPlace, path: Path) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    return host in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
+    """By its name, which nodes may share: then a number follows it, and it may be another of them."""
+    return host.partition("#")[0] in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))
