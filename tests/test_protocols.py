@@ -8,7 +8,7 @@ import records
 
 from ddpbench.analysis.cells import LEFTOVERS, stands_for
 from ddpbench.experiments.cells import Cell, request_of
-from ddpbench.experiments.protocols import PROTOCOLS
+from ddpbench.experiments.protocols import PROTOCOLS, request
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.sides import cells as crossover_cells
 from ddpbench.experiments.sides import sides
@@ -148,3 +148,9 @@ def test_what_is_given_holds_in_every_cell() -> None:
 def test_a_crossover_has_two_sides(devices: list[str], threads: list[int]) -> None:
     with pytest.raises(UsageError, match="two sides"):
         sides(devices, threads)
+
+
+def test_the_disc_needs_a_processor_beside_its_gpu() -> None:
+    with pytest.raises(UsageError, match="leaves the GPU alone") as refused:
+        request("disc-mlp-cpu-vs-gpu", False, {"device": "cuda"}, Output(), [])
+    assert refused.value.hint == "leave --device out"

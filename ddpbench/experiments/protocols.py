@@ -12,6 +12,7 @@ from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.experiments import sides
 from ddpbench.experiments.cells import Cell, request_of
 from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import Output, Request
 
@@ -42,7 +43,12 @@ def request(name: str, quick: bool, given: Mapping[str, Any], output: Output, co
 
 
 def disc(quick: bool, devices: Sequence[str]) -> list[Cell]:
-    """The crossover of the processor and the GPU, or of the one device named with itself, or the same made small for a try."""
+    """The crossover of the processor and the GPU, or of the processor with itself where it is named, or the same made small for a try.
+
+    Raises UsageError for the GPU alone.
+    """
+    if devices and devices[0] == "cuda":
+        raise UsageError("the disc sets a GPU beside a processor, and --device cuda leaves the GPU alone", "leave --device out")
     depths = range(2, 7) if quick else range(2, 13)
     return sides.cells("disc-mlp", sides.sides(devices), depths, *((5, 2) if quick else ()))
 
