@@ -18,10 +18,10 @@ from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.analysis.waits import exchange_ms
-from ddpbench.analysis.words import count
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
+from ddpbench.record.words import count
 
 EXPLAINS_NOISE = ("loader-steals-cpu", "loader-steals-gpu", "noisy-neighbour", "data-bound", "host-to-device-bound")
 """Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ddpbench.analysis.words import count
 from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Check
+from ddpbench.record.words import count
 
 SOCKETS = "NET/Socket"
 

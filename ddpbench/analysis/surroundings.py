@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads
 from ddpbench.analysis.straggler import THROTTLING
-from ddpbench.analysis.words import count
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
+from ddpbench.record.words import count
 
 WHO_RUNS = "top -b -n 1 -o %CPU | head -15"
 """What shows who computes on a host."""

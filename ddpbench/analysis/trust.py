@@ -12,11 +12,11 @@ from ddpbench.analysis.nodes import no_infiniband, unequal_nodes
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
-from ddpbench.analysis.words import count
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
+from ddpbench.record.words import count
 
 MOST_SKIPPED = 0.01
 MOST_VARIATION = 0.01
@@ -81,11 +81,10 @@ def skipped_steps(record: Record) -> Check | None:
     timed = steps(record)
     in_a_row = any(after - before == 1 for before, after in pairwise(skipped))
     dead = in_a_row or (len(skipped) > 1 and len(skipped) > MOST_SKIPPED * timed)
-    times = "one update" if len(skipped) == 1 else f"{len(skipped)} updates"
     return Check(
         name="skipped-steps",
         effect="blocks" if dead else "informs",
-        sentence=f"the loss scaler skipped {times} of {timed}" + (", two in a row" if in_a_row else ""),
+        sentence=f"the loss scaler skipped {count(len(skipped), 'update')} of {timed}" + (", two in a row" if in_a_row else ""),
         numbers={"skipped": len(skipped), "steps": timed},
         hint=(CURES_OF_SKIPS[static] if dead else ""),
     )

@@ -7,11 +7,11 @@ import zlib
 
 import msgspec
 
-from ddpbench.analysis.words import count
 from ddpbench.record.config import measured
 from ddpbench.record.errors import UsageError
 from ddpbench.record.request import Request
 from ddpbench.record.share import Share
+from ddpbench.record.words import count
 
 PART = re.compile(r"([0-9]+)/([0-9]+)")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddpbench.analysis.words import count
 from ddpbench.machine.say import print_note
 from ddpbench.record.errors import BenchError
+from ddpbench.record.words import count
 
 
 class LeftOut:

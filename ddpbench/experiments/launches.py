@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from ddpbench.analysis.words import count
 from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.relay import Relay
 from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
@@ -25,6 +24,7 @@ from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.record import load
 from ddpbench.record.request import OUR_TORCHRUN, Request
+from ddpbench.record.words import count
 
 HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from time import perf_counter
 
-from ddpbench.analysis.words import count
 from ddpbench.data.check import check, fingerprint
 from ddpbench.experiments.gate import refuse_idle_gate
 from ddpbench.experiments.idle import note_idle_flags
@@ -28,6 +27,7 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
 from ddpbench.record.settled import Settled
+from ddpbench.record.words import count
 from ddpbench.training.precision import refuse_impossible
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.cost import cost_of

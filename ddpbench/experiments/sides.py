@@ -9,6 +9,7 @@ from ddpbench.machine.host import usable_cores
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.words import count
 
 EPOCHS, ROUNDS = 100, 3
 
@@ -26,7 +27,7 @@ def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side
     cores = max(1, int(usable_cores() / take_seat().local_world_size))
     devices = devices or (["cpu", "cuda"] if torch.cuda.is_available() and len(threads) < 2 else ["cpu"])
     threads = threads or ([cores] if "cuda" in devices else [1, max(2, cores)])
-    found: list[Side] = [(device, count) for device in devices for count in (threads if device == "cpu" else [None])]
+    found: list[Side] = [(device, number) for device in devices for number in (threads if device == "cpu" else [None])]
     if len(set(found)) != 2:
         raise UsageError(
             f"a crossover has two sides, and these are {len(set(found))}: {'; '.join(dict.fromkeys(map(label, found)))}",
@@ -37,8 +38,8 @@ def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side
 
 def label(side: Side) -> str:
     """``GPU``, or ``CPU, 8 threads``."""
-    device, threads = side
-    return "GPU" if device == "cuda" else f"CPU, {threads} thread{'s' * (threads != 1)}"
+    _, threads = side
+    return f"CPU, {count(threads, 'thread')}" if threads else "GPU"
 
 
 def cells(family: str, sides: Sequence[Side], layers: range, epochs: int = EPOCHS, rounds: int = ROUNDS) -> list[Cell]:

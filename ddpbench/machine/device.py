@@ -15,6 +15,7 @@ from ddpbench.machine.nvml import Gpu
 from ddpbench.machine.seat import Seat
 from ddpbench.record.errors import UsageError
 from ddpbench.record.trace import Memory
+from ddpbench.record.words import count
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 """In which torch tells what it could not allocate on a GPU; on a CPU it counts bytes."""
@@ -122,8 +123,8 @@ def open_device(asked: str, seat: Seat, share_gpu: bool) -> Device:
         return Device(torch.device("cpu"), cpu_name(), "", host_memory_bytes())
     if seat.local_world_size > gpus and not share_gpu:
         raise UsageError(
-            f"{seat.local_world_size} ranks on {seat.host}, which has {gpus} GPU{'s' * (gpus > 1)}",
-            f"start {gpus} rank{'s' * (gpus > 1)} a node, or allow ranks to share with --share-gpu",
+            f"{seat.local_world_size} ranks on {seat.host}, which has {count(gpus, 'GPU')}",
+            f"start {count(gpus, 'rank')} a node, or allow ranks to share with --share-gpu",
         )
     index = seat.local_rank % gpus
     torch.cuda.set_device(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddpbench.record.verdict import Verdict
+from ddpbench.record.words import count
 
 ALONE, SHARE = "one rank without DDP", "one rank, its share of the batch"
 APART, UNSYNCED, COMMUNICATION, WITH_DATA = "every rank for itself", "no all-reduce", "all-reduce alone", "with data"
@@ -21,7 +22,7 @@ with data             DDP on real batches
 
 def rung(ranks: int) -> str:
     """The label of DDP on the first ``ranks`` ranks."""
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+    return count(ranks, "rank")
 
 
 def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:

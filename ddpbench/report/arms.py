@@ -10,9 +10,9 @@ from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.fastest import NO_DIFFERENCE
 from ddpbench.analysis.measures import last_accuracy
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.words import count
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
+from ddpbench.record.words import count
 from ddpbench.report.figures import MISSING, gib, interval, percent
 from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked

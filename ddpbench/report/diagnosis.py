@@ -14,8 +14,8 @@ from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.ceilings import ceilings
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import count
 from ddpbench.record.record import Job, Record
+from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.cures import cures, use
 from ddpbench.report.ending import ending_of

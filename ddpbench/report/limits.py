@@ -17,9 +17,10 @@ from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.supply import Supply
 from ddpbench.analysis.ranks import mean
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.words import count, device_word, trimmed
+from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
+from ddpbench.record.words import count, trimmed
 from ddpbench.report.figures import MISSING, about, fixed, milliseconds, percent, significant
 from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked

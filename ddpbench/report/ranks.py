@@ -11,8 +11,8 @@ from ddpbench.analysis.evidence import too_few_for_a_verdict
 from ddpbench.analysis.ranks import RankRow
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary
-from ddpbench.analysis.words import count
 from ddpbench.record.record import Record
+from ddpbench.record.words import count
 from ddpbench.report.figures import about, fixed, gib, step_decimals
 from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked

@@ -13,9 +13,10 @@ from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
 from ddpbench.analysis.scaling.verdict import Found, found_of
 from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import count, device_word
+from ddpbench.analysis.words import device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
+from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent

@@ -11,9 +11,10 @@ from ddpbench.analysis.cores import need
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
-from ddpbench.analysis.words import count, device_word
+from ddpbench.analysis.words import device_word
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
+from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.figures import about, interval, percent
 from ddpbench.report.header import place, rate

@@ -17,9 +17,10 @@ from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.trust import MOST_VARIATION
-from ddpbench.analysis.words import count, device_word, trimmed, who
+from ddpbench.analysis.words import device_word, who
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
+from ddpbench.record.words import count, trimmed
 
 STANDING = 1.2
 """Workers that take this many times as long as they work stand for a core."""

@@ -15,10 +15,11 @@ from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.surroundings import wanted_of
-from ddpbench.analysis.words import count, trimmed, who
+from ddpbench.analysis.words import who
 from ddpbench.record.record import Record
 from ddpbench.record.trace import WAITS_FOR_OTHERS
 from ddpbench.record.verdict import Verdict
+from ddpbench.record.words import count, trimmed
 
 BUSY = 0.85
 """Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""

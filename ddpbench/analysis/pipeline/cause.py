@@ -11,7 +11,7 @@ from math import isfinite
 
 from ddpbench.analysis.pipeline.costs import READ
 from ddpbench.analysis.pipeline.supply import Supply
-from ddpbench.analysis.words import count, trimmed
+from ddpbench.record.words import count, trimmed
 
 MOST = 0.5
 """What explains at least this fraction of a wait is what is waited for."""
@@ -174,7 +174,7 @@ def oversubscribed(asked: _Asked) -> Cause | None:
     if given.cost is not None and given.by_cores is None:
         return None  # there would be too few cores for any number of them
     most = f"; they could load {asked.images(given.by_cores)} a {asked.device} at the most" if given.by_cores else ""
-    return Cause("oversubscribed", f"{workers} workers take turns on {trimmed(given.cores)} cores{most}")
+    return Cause("oversubscribed", f"{count(workers, 'worker')} take turns on {count(given.cores, 'core')}{most}")
 
 
 def one_stage(asked: _Asked) -> Cause | None:
@@ -193,7 +193,7 @@ def one_stage(asked: _Asked) -> Cause | None:
     return Cause(
         stage,
         f"{stage} takes {trimmed(1000 * cost.cpu[stage])} of the {trimmed(1000 * cost.cpu_s)} ms of a core that an {asked.item} costs: "
-        f"{trimmed(given.cores)} cores give {asked.images(given.by_cores)} a {asked.device}, {without}",
+        f"{count(given.cores, 'core')} give{'s' if given.cores == 1 else ''} {asked.images(given.by_cores)} a {asked.device}, {without}",
     )
 
 
@@ -216,12 +216,12 @@ def too_few_cores(asked: _Asked) -> Cause | None:
         return None
     gives = f"that gives {asked.images(given.by_cores)} a {asked.device}" if given.by_cores else f"training alone takes {given.trainers}"
     spans = {**given.cost.cpu, **({TRAINER: given.main_s} if given.main_s > LEAST_TOLD * given.cost.cpu_s else {})}
-    keeps_up = f"keeping up takes {trimmed(given.cores_wanted or 0.0)} cores a {asked.device}"
+    keeps_up = f"keeping up takes {count(given.cores_wanted or 0.0, 'core')} a {asked.device}"
     if given.handed_too_slowly:
         keeps_up = f"with any number of cores one trainer process hands over {asked.images(given.most_rate)}"
     return Cause(
         "too-few-cores",
-        f"no number of workers can feed {asked.all_of_them} from {trimmed(given.cores)} cores; "
+        f"no number of workers can feed {asked.all_of_them} from {count(given.cores, 'core')}; "
         f"an {asked.item} costs {trimmed(1000 * (given.image_s or 0.0))} ms of a core: "
         f"{', '.join(f'{stage} {trimmed(1000 * span)}' for stage, span in spans.items())}; {gives}; {keeps_up}",
     )
@@ -248,7 +248,7 @@ def too_few_workers(asked: _Asked) -> Cause | None:
         return Cause("too-few-workers", f"{has}; {best} {keeps_up}")
     return Cause(
         "too-few-workers",
-        f"{has}; {best} would give {trimmed(given.by_cores)}, and no more can be had from {trimmed(given.cores)} cores",
+        f"{has}; {best} would give {trimmed(given.by_cores)}, and no more can be had from {count(given.cores, 'core')}",
     )
 
 

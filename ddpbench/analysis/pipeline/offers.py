@@ -12,11 +12,12 @@ from ddpbench.analysis.pipeline.rates import workers_that_fit
 from ddpbench.analysis.pipeline.starting import start_of
 from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.pipeline.supply import Supply
-from ddpbench.analysis.words import count, device_word, trimmed
+from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.loaders import DALI, SYNTHETIC, spec_of
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
+from ddpbench.record.words import count, trimmed
 
 WORTH_IT = 1.05
 """A predicted gain below this is none that anybody would notice."""
@@ -96,7 +97,7 @@ def fewer_workers(fed: FedRun) -> Cure | None:
         return None
     return Cure(
         count(workers, "worker"),
-        f"{given.ranks * given.workers} workers take turns on {trimmed(given.cores)} cores, and every turn costs",
+        f"{count(given.ranks * given.workers, 'worker')} take turns on {count(given.cores, 'core')}, and every turn costs",
         fed.run.command(workers=(config.workers, workers)),
         Change(workers=workers) if fed.knows_costs else None,
     )
@@ -126,7 +127,7 @@ def more_cores(fed: FedRun) -> Cure | None:
     with_workers = f" and {count(workers, 'worker')}" if workers > given.workers else ""
     as_fast = "one trainer process hands over" if given.handed_too_slowly else f"the {fed.on} trains"
     return Cure(
-        f"{trimmed(whole)} core{'' if whole == 1 else 's'}{with_workers} a {fed.on}",
+        f"{count(whole, 'core')}{with_workers} a {fed.on}",
         f"loading as fast as {as_fast} takes so many; the cores here are {trimmed(given.cores / given.ranks)} a {fed.on}",
         change=Change(cores_per_gpu=whole, workers=workers),
     )

@@ -13,9 +13,9 @@ from ddpbench.analysis.neighbours import watched
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.words import trimmed
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
+from ddpbench.record.words import trimmed
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ddpbench.analysis.stats import log_steady_interval, steady_mean, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
+from ddpbench.record.words import count
 
 MOST_EFFICIENCY = 1.02
 """More than this of N times one rank is no success: the one rank was slow."""
@@ -79,7 +80,7 @@ def doubts_of(arms: Arms, one: Record, many: Record) -> list[str]:
     if spread > MOST_VARIATION:
         found.append(f"its rounds vary by {spread:.1%}")
     if len(one.rounds) < LEAST_ROUNDS:
-        found.append(f"it has {len(one.rounds)} rounds, and a figure needs {LEAST_ROUNDS}")
+        found.append(f"it has {count(len(one.rounds), 'round')}, and a figure needs {LEAST_ROUNDS}")
     found += [check.sentence for check in one.checks if check.name in ("throttled", "shared-gpu", "noisy-neighbour", "drift")]
     if clock := _lower_clock(one, many):
         found.append(clock)

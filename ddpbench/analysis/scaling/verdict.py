@@ -23,9 +23,9 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import count, trimmed
 from ddpbench.record.record import Job, Record
 from ddpbench.record.verdict import Check, Verdict
+from ddpbench.record.words import count, trimmed
 
 SCALES = 0.03
 """Losing less than this fraction of the ideal, a training scales."""
