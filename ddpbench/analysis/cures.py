@@ -29,12 +29,6 @@ Next = Callable[[Rerun, Case], Cure | str]
 """What to try: a cure, or the command alone where that says it all; empty where there is nothing."""
 
 
-def against_synthetic(run: Rerun, case: Case) -> str:
-    """What the loader costs altogether: the same run beside one on a batch that is there already."""
-    loader = run.record.config.loader
-    return "" if loader == SYNTHETIC else run.command(loader=(loader, SYNTHETIC))
-
-
 def fewer_launches(run: Rerun, case: Case) -> Cure | str:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work a kernel."""
     if run.record.config.compile == "off":
@@ -77,7 +71,7 @@ def look_at(run: Rerun, case: Case) -> str:
     if slow is None:
         return ""
     if slow.kind == "data" and record.config.loader != SYNTHETIC and case.around.device is None:
-        return against_synthetic(run, case)
+        return run.command(loader=(record.config.loader, SYNTHETIC))  # what the loader costs altogether
     there = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
     gpu = next(place.device_id for place in record.environment.places if place.rank == slow.rank)
     if not gpu or slow.kind in ("host", "data"):

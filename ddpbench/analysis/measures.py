@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import fsum, sqrt
+from math import fsum
 from statistics import fmean, median, stdev
 
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.ranks import known, mean
-from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile
+from ddpbench.analysis.stats import Interval, log_t_interval, t_interval
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import Memory, Numerics
 
@@ -98,8 +98,8 @@ def _length(record: Record) -> tuple[str, int]:
 
 def _t_interval_of_shares(values: Sequence[float]) -> Interval:
     """The mean of ``values`` with its 95% t-interval, cut off where no share can be."""
-    center, half_width = fmean(values), t_quantile(0.975, len(values) - 1) * stdev(values) / sqrt(len(values))
-    return Interval(center, max(0.0, center - half_width), min(1.0, center + half_width))
+    found = t_interval(values)
+    return Interval(found.center, max(0.0, found.low), min(1.0, found.high))
 
 
 def _speeds(timed: Round) -> list[float]:

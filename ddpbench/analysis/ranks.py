@@ -27,7 +27,6 @@ class RankRow:
     step_ms: float  # wall
     phases_ms: Mapping[str, float]  # every name of PHASES
     peak_bytes: int | None  # allocated on the device
-    reserved_bytes: int | None
     total_bytes: int | None  # capacity of the device
     rss_bytes: int | None  # of the rank and its loader workers on the host
     sm_mhz: float | None
@@ -92,7 +91,6 @@ def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
         step_ms=1000 * fsum(trace.wall_s for trace in traces) / steps,
         phases_ms={phase: fsum(trace.total_ms(phase) for trace in traces) / steps for phase in PHASES},
         peak_bytes=max(known(each.allocated_bytes for each in memory), default=None),
-        reserved_bytes=max(known(each.reserved_bytes for each in memory), default=None),
         total_bytes=max(known(each.device_total_bytes for each in memory), default=place.device_total_bytes),
         rss_bytes=max(
             (each.host_rss_bytes + (each.workers_rss_bytes or 0) for each in memory if each.host_rss_bytes is not None), default=None

@@ -69,14 +69,14 @@ def steady_mean(values: Sequence[float]) -> float:
     return fmean(ordered[cut : len(ordered) - cut])
 
 
-def steady_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """``steady_mean`` with its interval (Tukey and McLaughlin 1963; Yuen 1974), of fewer than five values ``t_interval``."""
-    return _trimmed_interval(values, _fifth(values), confidence)
+def steady_interval(values: Sequence[float]) -> Interval:
+    """``steady_mean`` with its 95% interval (Tukey and McLaughlin 1963; Yuen 1974), of fewer than five values ``t_interval``."""
+    return _trimmed_interval(values, _fifth(values), 0.95)
 
 
-def log_steady_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def log_steady_interval(values: Sequence[float]) -> Interval:
     """The ``steady_interval`` of positive ``values``, taken on their logs."""
-    return _of_logs(steady_interval([log(value) for value in values], confidence))
+    return _of_logs(steady_interval([log(value) for value in values]))
 
 
 def _fifth(values: Sequence[float]) -> int:

@@ -37,14 +37,13 @@ Kind = Literal["data", "host to device", "compute", "clock", "host"]
 
 @dataclass(frozen=True)
 class StragglerNote:
-    """The one slow rank."""
+    """The one slow rank, the slowest of every round."""
 
     rank: int
     host: str
     device_index: int
     kind: Kind  # where its extra own time is spent; "host" where its host keeps its device, or the machine its process, from computing
     excess: float  # own time over the median of the others, a fraction: 0.2 is 20% more; of the median step where the mean is not slow
-    rounds: int  # it was the slowest in every one of them
     lost_ms: float  # a step, against the next slowest rank: what the job would gain without this one
     cost_images_per_s: float  # the same, as throughput of all ranks
     costs: bool  # that much, that it is what holds the others up: pauses of theirs may take as long as what it is slower by
@@ -77,7 +76,6 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
         device_index=slow.device_index,
         kind=_kind(slow, others, record.environment.device_type),
         excess=slow.own_ms / typical_ms - 1 if slow_by is own_ms else fmean(known(excesses[slow_by])),
-        rounds=len(record.rounds),
         lost_ms=lost_ms,
         cost_images_per_s=1000 * images_per_ms * lost_ms / (slow.step_ms - lost_ms),
         costs=slow_by is own_ms or lost_ms >= least * typical_ms,

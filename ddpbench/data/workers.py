@@ -22,7 +22,7 @@ from ddpbench.data.plan import ShardPlan
 from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSamples, Unreadable, read_samples
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.machine.signals import end_with_parent
+from ddpbench.machine.signals import WATCHED, end_with_parent
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
@@ -75,7 +75,7 @@ def data_loader(
 def tie_to_rank(worker: int) -> None:
     """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C and SLURM's signals, which reach all, to it."""
     end_with_parent(signal.SIGKILL)
-    for left in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for left in WATCHED:
         signal.signal(left, signal.SIG_IGN)
 
 

@@ -75,11 +75,6 @@ def loader_alone(config: Settled, world: World, window_s: float, then: Callable[
         world.device.synchronize()
 
 
-def of_all_ranks(alone: Alone, world: World) -> list[Alone]:
-    """What every rank measured, in rank order, on rank 0; empty on the others."""
-    return world.gather(alone)
-
-
 class Taken:
     """Batches that are taken and dropped. For one that is made on a GPU its ``stream`` is waited for: the host only asks for it.
 

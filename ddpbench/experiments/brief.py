@@ -50,4 +50,4 @@ class Brief:
         usual = whole_turns(max(LEAST_STEPS, makers, round(self.round_s / step_s)), makers)
         if usual < BATCHES_A_MAKER * makers and BATCHES_A_MAKER * makers * step_s <= SHARE_OF_THE_LONGEST * self.longest_s:
             usual = BATCHES_A_MAKER * makers
-        return max(1, min(usual, int(min(self.longest_s / step_s, usual))))
+        return max(1, int(min(self.longest_s / step_s, usual)))

@@ -91,7 +91,7 @@ class Ending:
             time.sleep(GRACE_S)
             marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
         except (RuntimeError, OSError):
-            return self._way_out.end_without_head()
+            self._way_out.end_without_head()
         late = min(marks, key=lambda rank: marks[rank].count)
         together = all(mark.count == marks[late].count for mark in marks.values())
         who = "every rank" if together and len(marks) > 1 else f"rank {late} ({self._world.places[late].host})"
@@ -108,7 +108,7 @@ class Ending:
             self._board.must_answer()
             beats = {rank: beat for rank, (beat, _) in self._board.marks().items()}
         except (RuntimeError, OSError):
-            return self._way_out.end_without_head()
+            self._way_out.end_without_head()
         silent = [rank for rank, beat in beats.items() if beat == self._beats.get(rank)]
         self._beats = beats
         if silent:

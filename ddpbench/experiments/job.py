@@ -102,7 +102,7 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     spare_the_collector_all_modules()
     recipe.before_rounds(ground)
     end_s = recipe.rounds_end_s(request.arms[0].time_limit, pace.spent_s)
-    ceilings = measure_ceilings(ground.configs, ground)
+    ceilings = measure_ceilings(ground)
     ground.progress.stage("warming up")
     briefs = [recipe.brief(label) for label in labels_of(request)]
     allowance = Allowance(end_s, pace, ground.world, briefs)
@@ -144,13 +144,13 @@ def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
     return travel, msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
 
 
-def measure_ceilings(arms: Sequence[Settled], ground: Ground) -> Ceilings:
+def measure_ceilings(ground: Ground) -> Ceilings:
     """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
     world = ground.world
     if not world.device.cuda:
         return Ceilings()
     ground.begin("measuring ceilings", "measuring the ceilings of this GPU")
-    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in arms})
+    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in ground.configs})
     reached = {dtype: world.least(matmul_tflops(world.device, dtype)) for dtype in dtypes}
     world.device.release()
     return Ceilings(matmul_tflops=reached)

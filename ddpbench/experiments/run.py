@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ddpbench.experiments.alone import WINDOW_S, loader_alone, of_all_ranks
+from ddpbench.experiments.alone import WINDOW_S, loader_alone
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.inside import look_inside
@@ -44,7 +44,7 @@ def loaders_alone(ground: Ground) -> None:
         if config.loader == SYNTHETIC:
             continue
         ground.begin("measuring a loader alone", f"measuring the loader {config.loader} alone")
-        told = of_all_ranks(loader_alone(config, ground.world, WINDOW_S), ground.world)
+        told = ground.world.gather(loader_alone(config, ground.world, WINDOW_S))
         if ground.journal:
             ground.journal.learn_of_arm(index, alone=told)
 

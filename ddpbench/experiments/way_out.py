@@ -66,7 +66,7 @@ class WayOut:
         )
         self.end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.doing))
 
-    def end_without_head(self) -> None:
+    def end_without_head(self) -> NoReturn:
         """The store went with its host. The first rank beyond that host speaks, unless the record shows that somebody has."""
         if not self._beyond_head:
             self.end(BenchError("the store that all ranks share is gone: its host ended"))

@@ -28,8 +28,8 @@ WAITS_FOR_OTHERS = ("broadcast", "sync")
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory of one rank in one round, in bytes; ``None`` where it cannot be read."""
 
-    allocated_bytes: int | None = None  # torch's allocator, peak since the end of warm-up
-    reserved_bytes: int | None = None  # torch's allocator, peak since the end of warm-up
+    allocated_bytes: int | None = None  # torch's allocator
+    reserved_bytes: int | None = None  # torch's allocator
     workspace_bytes: int | None = None  # of allocated_bytes, what the matrix libraries keep for themselves: 32 MiB a thread on Hopper
     process_bytes: int | None = None  # this process on the device, by NVML
     device_used_bytes: int | None = None  # everybody on the device, by NVML
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     watts: float | None = None  # mean
     celsius: float | None = None  # maximum
     energy_j: float | None = None  # over the round
-    throttle_reasons: list[str] = []  # those seen at any sample: sw-power-cap, hw-thermal, sw-thermal, hw-power-brake
+    throttle_reasons: list[str] = []  # those seen at any sample, as machine.nvml.THROTTLES names them
     other_processes: int | None = None  # compute processes of others on the GPU
     samples: int = 0
 

@@ -19,7 +19,7 @@ from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.report.figures import about, interval
+from ddpbench.report.figures import about, ranged
 from ddpbench.report.header import rate
 from ddpbench.report.ink import GOOD, LABEL, inked
 from ddpbench.report.layout import Page, command, sentence
@@ -90,7 +90,7 @@ def _told(outcome: Outcome) -> str:
         return f"{foretold}; measured {about(ratio.center, 2)}x, too few rounds to tell"
     held = f"{'inside' if outcome.inside else 'outside'}, {_off_by((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
     came = "" if outcome.gained else ", a loss" if outcome.told else ", no gain measured"
-    return f"{foretold}; measured {_within(ratio, 'x')}, {held}{came}"
+    return f"{foretold}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {held}{came}"
 
 
 def _off_by(error: float) -> str:
@@ -107,9 +107,8 @@ def _worth(gain: Ratio, job: Job, real: Record) -> str:
     device = "GPU-hours" if device_word(real.environment) == "GPU" else "hours of a rank"
     more = Interval(*((times - 1) * now for times in (gain.center, gain.low, gain.high)))
     saved = Interval(*((1 - 1 / times) * hours for times in (gain.center, gain.low, gain.high)))
-    return f"{_within(more)} {rate(real)} more; {_within(saved)} of {hours:,} {device} a day are saved for the same work"
+    return f"{_rough(more)} {rate(real)} more; {_rough(saved)} of {hours:,} {device} a day are saved for the same work"
 
 
-def _within(found: Interval, unit: str = "") -> str:
-    center, low, high = interval(found.center, found.low, found.high, width_digits=1)
-    return f"{center}{unit} ({low} to {high})"
+def _rough(found: Interval) -> str:
+    return ranged(found.center, found.low, found.high, width_digits=1)

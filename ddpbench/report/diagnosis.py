@@ -9,21 +9,19 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.case import Case
-from ddpbench.analysis.cores import need
 from ddpbench.analysis.experiments import diagnosed, experiments_of
 from ddpbench.analysis.pipeline.ceilings import ceilings
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.cures import cures, use
 from ddpbench.report.ending import ending_of
 from ddpbench.report.figures import percent
 from ddpbench.report.findings import findings
-from ddpbench.report.header import labelled, loader_items, place
-from ddpbench.report.ink import GOOD, LABEL, inked
-from ddpbench.report.layout import Page, flow, sentence
+from ddpbench.report.header import labelled, loader_items, titled
+from ddpbench.report.ink import GOOD, inked
+from ddpbench.report.layout import Page, sentence
 from ddpbench.report.limits import ceiling_table, cost_line, cost_table, needs, starting, utilised
 from ddpbench.report.phases import phases
 from ddpbench.report.surroundings import machine
@@ -58,12 +56,10 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
-    config = record.config
-    title = [config.workload, config.precision, place(record.environment), count(need(record).usable, "usable core")]
-    yield from inked(flow("ddpbench diagnose  ", title, page, gap="  "), LABEL, len("ddpbench diagnose"))
+    yield from titled("diagnose", record, page)
     data = [record.data.description] if record.data else []
     loader = [text for _, text in loader_items(record)]
-    yield from labelled("data", [*data, *loader, f"batch {config.batch_size}"], page)
+    yield from labelled("data", [*data, *loader, f"batch {record.config.batch_size}"], page)
 
 
 def _evidence(case: Case, job: Job, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:

@@ -24,6 +24,12 @@ def interval(center: float, low: float, high: float, width_digits: int = 2) -> t
     return fixed(center, decimals), fixed(low, decimals), fixed(high, decimals)
 
 
+def ranged(center: float, low: float, high: float, unit: str = "", width_digits: int = 2) -> str:
+    """``40.9 (38.4 to 43.6)``, with what ``center`` is counted in right behind it."""
+    shown = interval(center, low, high, width_digits)
+    return f"{shown[0]}{unit} ({shown[1]} to {shown[2]})"
+
+
 def significant(value: float | None, digits: int = 3) -> str:
     """``value`` with that many significant digits; whole numbers are never cut, and what is tiny has an exponent."""
     if value is None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.measures import Measure, Spread, spread
 from ddpbench.record.record import Record
-from ddpbench.report.figures import MISSING, fixed, interval
+from ddpbench.report.figures import MISSING, fixed, ranged
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import GAP, Page, columns, sentence
 
@@ -52,8 +52,7 @@ def middle_cell(measure: Measure, record: Record | None) -> str:
         return ended(record)
     if found.low == found.high:
         return number(found.center, measure)
-    center, low, high = interval(found.center / measure.scale, found.low / measure.scale, found.high / measure.scale)
-    return f"{center} ({low} to {high})"
+    return ranged(found.center / measure.scale, found.low / measure.scale, found.high / measure.scale)
 
 
 def spread_text(found: Spread | None, measure: Measure, with_sd: bool = True) -> str:

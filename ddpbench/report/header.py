@@ -60,6 +60,13 @@ def shared_header(records: Sequence[Record], page: Page) -> Iterator[Text]:
     yield from labelled("set", _texts(_settings(record), differing), page)
 
 
+def titled(command: str, record: Record, page: Page) -> Iterator[Text]:
+    """The first line of a page about one training: the command, and what it was asked about, where."""
+    config, name = record.config, f"ddpbench {command}"
+    title = [config.workload, config.precision, place(record.environment), count(need(record).usable, "usable core")]
+    yield from inked(flow(f"{name}  ", title, page, gap="  "), LABEL, len(name))
+
+
 def details(record: Record, page: Page) -> Iterator[Text]:
     """What a head leaves out: what was seen to run, every version, every flag."""
     software = structs.asdict(record.environment.software)

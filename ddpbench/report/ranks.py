@@ -12,7 +12,6 @@ from ddpbench.analysis.ranks import RankRow
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.record import Record
-from ddpbench.record.words import count
 from ddpbench.report.figures import about, fixed, gib, step_decimals
 from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked
@@ -101,7 +100,6 @@ def slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[Te
         return []
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
-    rounds = "every round" if slow.rounds == len(record.rounds) else count(slow.rounds, "round")
     cost = f"costs {about(slow.cost_images_per_s)} {rate(record)}"
-    words = f"{name} ({slow.host}{device}): +{slow.excess:.0%} own time, {slow.kind}, {rounds}; {cost}"
+    words = f"{name} ({slow.host}{device}): +{slow.excess:.0%} own time, {slow.kind}, every round; {cost}"
     return inked(sentence("", words, page), CAUTION, len(name))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.cores import need
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.answer import Answer
 from ddpbench.analysis.whatif.price import CONFIDENCE
@@ -16,8 +15,8 @@ from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.figures import about, interval, percent
-from ddpbench.report.header import place, rate
+from ddpbench.report.figures import about, percent, ranged
+from ddpbench.report.header import rate, titled
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, flow, sentence
 
@@ -28,19 +27,14 @@ MISSES = 0.1
 def render_answer(job: Job, found: Answer, console: Console) -> None:
     """Prints what ``found`` says of the run that ``job`` diagnosed."""
     page, record = page_of(console), diagnosed(job) or job.records[0]
-    show_sections(console, [[*_head(record, page)], [*_gain(found, record, page)], [*_why(found, record, page)], [*_assumed(found, page)]])
+    show_sections(
+        console, [[*titled("whatif", record, page)], [*_gain(found, record, page)], [*_why(found, record, page)], [*_assumed(found, page)]]
+    )
 
 
 def gain_text(center: float, low: float, high: float) -> str:
     """``1.42x (1.34 to 1.51)``."""
-    shown = interval(center, low, high, width_digits=1)
-    return f"{shown[0]}x ({shown[1]} to {shown[2]})"
-
-
-def _head(record: Record, page: Page) -> Iterator[Text]:
-    config = record.config
-    title = [config.workload, config.precision, place(record.environment), count(need(record).usable, "usable core")]
-    yield from inked(flow("ddpbench whatif  ", title, page, gap="  "), LABEL, len("ddpbench whatif"))
+    return ranged(center, low, high, "x", width_digits=1)
 
 
 def _gain(found: Answer, record: Record, page: Page) -> Iterator[Text]:

@@ -78,7 +78,6 @@ def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str
     told = [each.loading for each in candidate.alone if each.loading is not None]
     batches = None if loader.threaded or len(told) < len(candidate.alone) else of_workers([told], now.batch)
     made = batches or of_turns(candidate.alone, loader.makers(candidate.workers))
-    steps, longer = _steps_beside(now, candidate, patient)
     image_cpu, trainer_cpu = _costs_of(now, candidate, patient)
     return replace(
         now,
@@ -87,9 +86,8 @@ def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str
         made=made.rounds,
         reading=made.reading,
         load=now.ranks_a_node * candidate.workers / now.cores if now.cores else now.load,
-        steps=steps,
-        longer=longer,
-        hand_over=_hand_over(told) if told else 0.0,
+        longer=_longer_beside(now, candidate, patient),
+        hand_over=_hand_over(told),
         image_cpu=image_cpu,
         trainer_cpu=trainer_cpu,
         files_per_s=None if loader.resident else now.files_per_s,
@@ -101,16 +99,16 @@ def _hand_over(told: Sequence[Loading]) -> float:
     return fmean(spans) / 1000 if spans else 0.0
 
 
-def _steps_beside(now: Situation, candidate: Candidate, patient: Patient) -> tuple[Sequence[Sequence[float]], float]:
-    """On the device alone, and by how much longer with what the new loader takes of it: seen beside it, else as the present one does."""
+def _longer_beside(now: Situation, candidate: Candidate, patient: Patient) -> float:
+    """By how much a step on the device alone is longer with what the new loader takes of it: seen beside it, else as of the present one."""
     if patient.case.around.device is None:
         raise Unmeasured("a step on batches that are there already", patient.run.diagnose())
     now_on_device, on_device = spec_of(now.loader).on_device, spec_of(candidate.loader).on_device
     if on_device and candidate.step_ms:
         taken = max(0.0, fmean(candidate.step_ms) / 1000 - fmean(span for each in now.steps for span in each))
-        return now.steps, taken + behind_s(1.0 if candidate.kept_up is None else candidate.kept_up, now.batch, candidate.alone)
+        return taken + behind_s(1.0 if candidate.kept_up is None else candidate.kept_up, now.batch, candidate.alone)
     taken = stolen_s(patient.case) if not (on_device or now_on_device) else 0.0
-    return now.steps, _wire(now.loader, candidate.loader) * (copies_s(patient.case) + pageable_s(patient.case)) + taken
+    return _wire(now.loader, candidate.loader) * (copies_s(patient.case) + pageable_s(patient.case)) + taken
 
 
 def _wire(loader: str, other: str) -> float:

@@ -15,7 +15,7 @@ from ddpbench.analysis.pipeline.offers import NEARLY_ALL
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.check import check
-from ddpbench.experiments.alone import loader_alone, of_all_ranks
+from ddpbench.experiments.alone import loader_alone
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
@@ -86,7 +86,7 @@ def _measured(scene: Scene, config: Settled) -> Candidate:
         loader=config.loader,
         workers=config.workers,
         hw_decoder_load=config.hw_decoder_load,
-        alone=of_all_ranks(alone, world),
+        alone=world.gather(alone),
         step_ms=[1000 * span for span in spans_of(beside)] if beside else [],
         kept_up=kept_up([beside]) if beside else None,
     )

@@ -1,4 +1,4 @@
-"""E6: how fast batches cross to the devices, from page-locked memory and from any."""
+"""How fast batches cross to the devices, from page-locked memory and from any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""E3: the loader with nobody training, on all ranks at once and on one alone."""
+"""The loader with nobody training, on all ranks at once and on one alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import Loader
-from ddpbench.experiments.alone import loader_alone, of_all_ranks
+from ddpbench.experiments.alone import loader_alone
 from ddpbench.experiments.diagnose.briefs import MOST_TO_FILL, batches_to_replay
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.experiments.together import on_rank_zero
@@ -28,7 +28,7 @@ def measure_on_all_ranks(scene: Scene) -> list[Alone]:
         if batches := batches_to_replay(scene):
             scene.openers.keep(loader.host, world.device.torch, batches)
 
-    return of_all_ranks(loader_alone(scene.openers.elsewhere(scene.config), world, scene.window_s, keep), world)
+    return world.gather(loader_alone(scene.openers.elsewhere(scene.config), world, scene.window_s, keep))
 
 
 def measure_on_one_rank(scene: Scene) -> Alone | None:

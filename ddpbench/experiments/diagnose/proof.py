@@ -1,4 +1,4 @@
-"""E9: what is predicted of cures goes on record first; then those that promise most are tried beside the setting as it is."""
+"""What is predicted of cures goes on record first; then those that promise most are tried beside the setting as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""E4 of a loader that does not tell its stages: its pipeline built up stage by stage, and differenced."""
+"""The stages of a loader that does not tell them: its pipeline built up stage by stage, and differenced."""
 
 from __future__ import annotations
 

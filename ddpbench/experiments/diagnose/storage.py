@@ -1,4 +1,4 @@
-"""E5: how fast the node reads the files of the data set."""
+"""How fast the node reads the files of the data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""E0: every node, before anything of the diagnosis runs there."""
+"""Every node, before anything of the diagnosis runs there."""
 
 from __future__ import annotations
 
