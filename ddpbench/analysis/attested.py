@@ -24,7 +24,7 @@ def not_as_asked(record: Record) -> Check | None:
     if scaled != (seen.loss_scale is not None):
         wrong.append("there is a loss scaler" if seen.loss_scale is not None else "there is no loss scaler")
     elif static is not None:
-        scales = (seen.loss_scale, *(trace.numerics.loss_scale for timed in record.rounds for trace in timed.traces))
+        scales = (seen.loss_scale, *(trace.numerics.loss_scale for trace in record.traces))
         wrong += [f"the loss scale is {scale:g}, not {static:g}" for scale in scales if scale not in (static, None)]
     if asked.tf32 is not None and (seen.tf32_matmul, seen.tf32_cudnn) != (asked.tf32, asked.tf32):
         wrong.append(f"TF32 is {'on' if seen.tf32_matmul else 'off'} for matmul, {'on' if seen.tf32_cudnn else 'off'} for cuDNN")

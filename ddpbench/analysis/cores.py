@@ -92,11 +92,7 @@ def kept_from_cores(record: Record) -> Mapping[int, float]:
     wanted, watched = need(record), busiest(record)
     if record.environment.device_type != "cpu" or wanted.cores > wanted.usable or (watched is not None and not watched.shared):
         return {}
-    traces: dict[int, list[Trace]] = {}
-    for timed in record.rounds:
-        for trace in timed.traces:
-            traces.setdefault(trace.rank, []).append(trace)
-    got = {rank: _got(seen, least_threads(wanted.threads)) for rank, seen in traces.items()}
+    got = {rank: _got(seen, least_threads(wanted.threads)) for rank, seen in record.traces_by_rank.items()}
     return {rank: cores for rank, cores in got.items() if cores is not None}
 
 
@@ -108,7 +104,7 @@ def least_threads(threads: int) -> float:
 def traces_on(record: Record, host: str) -> list[Trace]:
     """Of the ranks on one node, all rounds."""
     there = {place.rank for place in record.environment.places if place.host == host}
-    return [trace for timed in record.rounds for trace in timed.traces if trace.rank in there]
+    return [trace for trace in record.traces if trace.rank in there]
 
 
 def trainer_got(traces: Sequence[Trace]) -> float | None:

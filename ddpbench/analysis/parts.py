@@ -21,7 +21,7 @@ def in_parts(record: Record, enough: int) -> Record:
 
     Else as it is. What is counted for a round as a whole, such as what its loader did, is left out of the parts.
     """
-    traces = [trace for timed in record.rounds for trace in timed.traces]
+    traces = record.traces
     long = all(trace.steps >= PARTS * LEAST_STEPS and len(trace.host_data_ms) >= PARTS for trace in traces)
     if len(record.rounds) >= enough or not record.config.fresh or not long:
         return record

@@ -66,11 +66,7 @@ class RankRow:
 def rank_rows(record: Record) -> list[RankRow]:
     """A row for every rank that the rounds of ``record`` hold, slowest own time first; empty without rounds."""
     places = {place.rank: place for place in record.environment.places}
-    traces: dict[int, list[Trace]] = {}
-    for timed in record.rounds:
-        for trace in timed.traces:
-            traces.setdefault(trace.rank, []).append(trace)
-    return sorted((_row(places[rank], seen) for rank, seen in traces.items()), key=lambda row: -row.own_ms)
+    return sorted((_row(places[rank], seen) for rank, seen in record.traces_by_rank.items()), key=lambda row: -row.own_ms)
 
 
 def own_ms(trace: Trace) -> float:

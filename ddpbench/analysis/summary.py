@@ -53,7 +53,7 @@ def summarise(record: Record) -> Summary:
         sync_ms=fsum(phases_ms[phase] for phase in WAITS_FOR_OTHERS) if phases_ms else None,
         late_data_ms=late_ms,
         data_wait_share=(phases_ms["data"] + late_ms) / step_ms if step_ms and late_ms is not None else None,
-        lead_ms=mean(lead for timed in record.rounds for trace in timed.traces for lead in trace.lead_ms),
+        lead_ms=mean(lead for trace in record.traces for lead in trace.lead_ms),
         ranks=rows,
         slow=find_straggler(record, rows),
         first_loss=_loss([trace.numerics.first_loss for trace in record.rounds[0].traces]) if record.rounds else None,

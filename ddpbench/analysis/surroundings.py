@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.record.record import Record
-from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
 from ddpbench.record.words import count
 
@@ -16,7 +13,7 @@ WHO_RUNS = "top -b -n 1 -o %CPU | head -15"
 
 
 def throttled(record: Record) -> Check | None:
-    slowed = [(trace.rank, THROTTLING.intersection(trace.health.throttle_reasons)) for trace in _traces(record) if trace.health]
+    slowed = [(trace.rank, THROTTLING.intersection(trace.health.throttle_reasons)) for trace in record.traces if trace.health]
     ranks = sorted({rank for rank, reasons in slowed if reasons})
     if not ranks:
         return None
@@ -31,7 +28,7 @@ def throttled(record: Record) -> Check | None:
 
 
 def power_cap(record: Record) -> Check | None:
-    ranks = sorted({trace.rank for trace in _traces(record) if trace.health and "sw-power-cap" in trace.health.throttle_reasons})
+    ranks = sorted({trace.rank for trace in record.traces if trace.health and "sw-power-cap" in trace.health.throttle_reasons})
     if not ranks:
         return None
     return Check(
@@ -46,7 +43,7 @@ def rerun(record: Record) -> Check | None:
     again = [timed.index + 1 for timed in record.rounds if any(trace.retried_for for trace in timed.traces)]
     if not again:
         return None
-    reasons = sorted({trace.retried_for for trace in _traces(record) if trace.retried_for})
+    reasons = sorted({trace.retried_for for trace in record.traces if trace.retried_for})
     return Check(
         name="rerun",
         effect="informs",
@@ -56,7 +53,7 @@ def rerun(record: Record) -> Check | None:
 
 
 def shared_gpu(record: Record) -> Check | None:
-    visitors = {trace.rank: trace.health.other_processes for trace in _traces(record) if trace.health and trace.health.other_processes}
+    visitors = {trace.rank: trace.health.other_processes for trace in record.traces if trace.health and trace.health.other_processes}
     if not visitors:
         return None
     most = max(visitors.values())
@@ -70,7 +67,7 @@ def shared_gpu(record: Record) -> Check | None:
 
 
 def alloc_retry(record: Record) -> Check | None:
-    retries = sum(trace.memory.allocator_retries for trace in _traces(record))
+    retries = sum(trace.memory.allocator_retries for trace in record.traces)
     if not retries:
         return None
     return Check(
@@ -131,8 +128,3 @@ def where(record: Record, ranks: list[int]) -> str:
     if len(ranks) > 1:
         return f"{len(ranks)} ranks"
     return next(f"rank {place.rank} ({place.host})" for place in record.environment.places if place.rank == ranks[0])
-
-
-def _traces(record: Record) -> Iterator[Trace]:
-    for timed in record.rounds:
-        yield from timed.traces

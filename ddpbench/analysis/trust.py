@@ -200,7 +200,7 @@ def recycled(record: Record) -> Check | None:
 
 
 def left_out(record: Record) -> Check | None:
-    told = (trace.loading.left_out for timed in record.rounds for trace in timed.traces if trace.loading)
+    told = (trace.loading.left_out for trace in record.traces if trace.loading)
     files = len(set(chain.from_iterable(told)))
     if not files:
         return None
@@ -218,7 +218,7 @@ def not_validated(record: Record) -> Check | None:
     asked = record.asked
     if not (asked and (asked.validate or asked.epochs)):
         return None
-    if any(trace.numerics.accuracy is not None for timed in record.rounds for trace in timed.traces):
+    if any(trace.numerics.accuracy is not None for trace in record.traces):
         return None
     return Check(
         name="not-validated",

@@ -18,7 +18,7 @@ class Earlier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: Record) -> Earlier:
-        traces = [trace for timed in record.rounds for trace in timed.traces]
+        traces = record.traces
         dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
         steps = traces[0].steps if traces else 0
         too_big = record.fault is not None and record.fault.arm is not None and out_of_memory(record)

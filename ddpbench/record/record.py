@@ -172,6 +172,18 @@ class Record(msgspec.Struct, kw_only=True):
     def global_batch(self) -> int:
         return self.config.batch_size * self.world_size
 
+    @property
+    def traces(self) -> list[Trace]:
+        """Of every rank and round."""
+        return [trace for timed in self.rounds for trace in timed.traces]
+
+    @property
+    def traces_by_rank(self) -> dict[int, list[Trace]]:
+        found: dict[int, list[Trace]] = {}
+        for trace in self.traces:
+            found.setdefault(trace.rank, []).append(trace)
+        return found
+
 
 class Job(msgspec.Struct, kw_only=True):
     """What one command produced: one Record an arm."""

@@ -142,7 +142,7 @@ def cost_table(case: Case, given: Supply, page: Page) -> Iterator[Text]:
     lines = columns([heading, *rows], "<>>>", page)
     yield from inked(lines[:1], LABEL)
     yield from inked(lines[1:])
-    handed = mean(trace.loading.hand_over_ms for timed in case.record.rounds for trace in timed.traces if trace.loading)
+    handed = mean(trace.loading.hand_over_ms for trace in case.record.traces if trace.loading)
     if handed is not None:
         yield from inked(sentence(INDENT, f"hand-over: {significant(handed, 2)} ms of the wait for a batch is after it was made", page))
 

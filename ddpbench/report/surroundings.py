@@ -61,7 +61,7 @@ def _more(record: Record, node: Surroundings) -> Iterator[str]:
     if node.shm_free_bytes is not None:
         yield f"{gib(node.shm_free_bytes)} GiB free in {SHARED_MEMORY}"
     there = {place.rank for place in record.environment.places if place.host == node.host}
-    pressed = mean(trace.cores.pressure for timed in record.rounds for trace in timed.traces if trace.rank in there and trace.cores)
+    pressed = mean(trace.cores.pressure for trace in record.traces if trace.rank in there and trace.cores)
     if pressed is not None:
         yield f"a thread waited for a core {percent(pressed, 2)} of the time"
     for each in node.numa:

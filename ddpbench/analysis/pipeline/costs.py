@@ -87,7 +87,7 @@ def cost_of(loadings: Iterable[Loading | None]) -> Cost | None:
 
 def cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Cost | None:
     """As it was while training; else with nobody training; else by the stages, measured apart, which have no waits."""
-    while_training = cost_of(trace.loading for timed in record.rounds for trace in timed.traces)
+    while_training = cost_of(trace.loading for trace in record.traces)
     if while_training or diagnosis is None:
         return while_training
     alone = cost_of(each.loading for each in diagnosis.alone)
@@ -101,8 +101,7 @@ def cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Cost | No
 
 def costs_of_ranks(record: Record, diagnosis: Diagnosis | None = None) -> list[Cost]:
     """On each rank by itself: as it was while training, else with nobody training; empty where no rank tells."""
-    traces = [trace for timed in record.rounds for trace in timed.traces]
-    told = [cost_of(trace.loading for trace in traces if trace.rank == rank) for rank in {trace.rank for trace in traces}]
+    told = [cost_of(trace.loading for trace in traces) for traces in record.traces_by_rank.values()]
     if not any(told) and diagnosis is not None:
         told = [cost_of([each.loading]) for each in diagnosis.alone]
     return [cost for cost in told if cost]

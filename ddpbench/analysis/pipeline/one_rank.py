@@ -27,8 +27,7 @@ def only_the_last(case: Case, rank: int) -> bool:
 
 def _times_as_long(case: Case, rank: int) -> float | None:
     """How many times as long as on the other ranks an image takes in the workers of this one; else with nobody training."""
-    traces = [trace for timed in case.record.rounds for trace in timed.traces]
-    costs = {each: cost_of(trace.loading for trace in traces if trace.rank == each) for each in {trace.rank for trace in traces}}
+    costs = {each: cost_of(trace.loading for trace in traces) for each, traces in case.record.traces_by_rank.items()}
     seconds = {each: cost.wall_s for each, cost in costs.items() if cost}
     if len(seconds) < len(costs) and case.around.diagnosis:
         seconds = {each.rank: 1 / each.images_per_s for each in case.around.diagnosis.alone if each.images}

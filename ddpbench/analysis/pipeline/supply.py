@@ -174,7 +174,7 @@ def _main_s(diagnosis: Diagnosis | None) -> float:
 def _hand_over_share(record: Record) -> float | None:
     """Of the wait for those batches that a rank stood waiting for."""
     handed_ms, waited_ms = 0.0, 0.0
-    for trace in (trace for timed in record.rounds for trace in timed.traces):
+    for trace in record.traces:
         stood = [wait for wait in trace.host_data_ms if wait > STOOD_MS]
         if stood and trace.loading and trace.loading.hand_over_ms is not None:
             handed_ms += len(stood) * trace.loading.hand_over_ms
@@ -183,7 +183,7 @@ def _hand_over_share(record: Record) -> float | None:
 
 
 def _head_of_line(record: Record) -> float | None:
-    told = known(trace.loading.head_of_line for timed in record.rounds for trace in timed.traces if trace.loading)
+    told = known(trace.loading.head_of_line for trace in record.traces if trace.loading)
     return fmean(told) if told else None
 
 

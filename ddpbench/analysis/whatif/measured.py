@@ -205,7 +205,7 @@ def _batches(case: Case) -> Batches:
 
 
 def _hand_over_s(case: Case) -> float:
-    told = [trace.loading.hand_over_ms for timed in case.record.rounds for trace in timed.traces if trace.loading]
+    told = [trace.loading.hand_over_ms for trace in case.record.traces if trace.loading]
     if known(told):
         return fmean(known(told)) / 1000
     alone = case.around.diagnosis.alone if case.around.diagnosis else []
@@ -219,7 +219,7 @@ def _image_cpu(case: Case, load: float) -> Curve | None:
         points.append((node.workers / node.usable, image_cpu_s([diagnosis.alone_single])))
     if diagnosis and diagnosis.alone:
         points.append((node.ranks * node.workers / node.usable, image_cpu_s(diagnosis.alone)))
-    if cost := cost_of(trace.loading for timed in case.record.rounds for trace in timed.traces):
+    if cost := cost_of(trace.loading for trace in case.record.traces):
         points.append((load, cost.cpu_s))
     return Curve.through(points) if points and min(value for _, value in points) > 0 else None
 
@@ -230,7 +230,7 @@ def _trainer_cpu(case: Case, load: float) -> tuple[Curve | None, float]:
     That is the second that is returned: as with nobody training, but no more than the run itself took for it.
     """
     node, diagnosis, batch = need(case.record), case.around.diagnosis, case.record.config.batch_size
-    told = all(trace.loading is not None and trace.loading.cpu_s for timed in case.record.rounds for trace in timed.traces)
+    told = all(trace.loading is not None and trace.loading.cpu_s for trace in case.record.traces)
     alone = _cpu_s(case.around.device, with_workers=True) if case.around.device else None
     beside = _cpu_s(case.record, with_workers=False) if told else None
     handing = batch * handing_s(diagnosis.alone) if diagnosis and diagnosis.alone and node.workers else 0.0
@@ -244,7 +244,7 @@ def _trainer_cpu(case: Case, load: float) -> tuple[Curve | None, float]:
 
 def _cpu_s(record: Record, *, with_workers: bool) -> float | None:
     """Seconds of a core a step, of a rank."""
-    traces = [trace for timed in record.rounds for trace in timed.traces]
+    traces = record.traces
     if any(trace.cpu_s is None for trace in traces):
         return None
     used = fsum((trace.cpu_s or 0.0) - (0.0 if with_workers else worker_cpu_s(trace)) for trace in traces)
