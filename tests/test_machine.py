@@ -160,6 +160,17 @@ def test_ranks_that_found_other_files_are_refused() -> None:
     assert "the same files on every node" in (refused.value.hint or "")
 
 
+def test_ranks_that_were_asked_for_different_things_are_refused() -> None:
+    asked = ({"--workload": "mnist-cnn", "--batch-size": "32"}, {"--workload": "mnist-cnn", "--precision": "amp-bf16"})
+    notices = [Notice(place(rank, host=f"n{rank}"), SOFTWARE, asked=flags) for rank, flags in enumerate(asked)]
+    with pytest.raises(UsageError) as refused:
+        refuse_mixed(notices, share_gpu=False)
+    assert "rank 0 (n0)  --batch-size 32  --precision not given\n" in refused.value.message
+    assert "rank 1 (n1)  --batch-size not given  --precision amp-bf16" in refused.value.message
+    assert refused.value.hint == "the same command on every node"
+    refuse_mixed([notices[0]] * 2, share_gpu=True)
+
+
 @pytest.fixture
 def boards() -> list[Board]:
     """Two ranks' boards over one store."""

@@ -29,6 +29,28 @@ def test_what_one_rank_alone_refuses_is_told(launch: Callable[..., Any], tmp_pat
     assert not (tmp_path / "runs").exists(), "nothing began"
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run disc-mlp-2 -b 4", "run disc-mlp-2 -b 8"), ("--batch-size 4", "--batch-size 8")),
+        (("scale disc-mlp-2 --time-limit 20", "run disc-mlp-2 --time-limit 20"), ("arm 1 rank", "arm not given")),
+    ],
+    ids=["flag", "command"],
+)
+def test_ranks_that_are_given_different_words_are_refused(
+    words: tuple[str, str], told: tuple[str, str], launch: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A typing error on one of two nodes: each trained what it was asked, and the page told of one of them."""
+    first, other = (f'{TORCHRUN[0]} -m ddpbench {each} --device cpu -o "{tmp_path}/runs"' for each in words)
+    each = f"if [ $RANK = 0 ]; then exec {first}; else exec {other}; fi"
+    done = launch([*TORCHRUN[:-2], "--no-python", "bash", "-c", each], timeout=60)
+    assert done.stderr.count("ddpbench: error: ranks differ:") == 1, done.stderr
+    rows = [line.split("  ") for line in done.stderr.splitlines() if line.startswith("  rank ")]
+    assert [row[1].split()[:2] for row in rows] == [["rank", "0"], ["rank", "1"]]
+    assert [expected in row for expected, row in zip(told, rows, strict=True)] == [True, True], rows
+    assert not (tmp_path / "runs").exists(), "nothing began"
+
+
 @pytest.mark.slow
 def test_a_rank_that_never_joins_is_named(launch: Callable[..., Any], tmp_path: Path) -> None:
     argv = [*TORCHRUN[:-2], str(TESTS / "late_joiner.py"), "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(tmp_path)]

@@ -35,6 +35,9 @@ from ddpbench.workloads.cost import cost_of
 MEETING_PATIENCE = 2.5
 """Times the hang timeout that ranks may take to come together."""
 
+OF_A_NODE = ("data_dir", "workers", "cores", "threads")
+"""Fields that each node may be given a value of its own."""
+
 COLLECTIVE_PATIENCE = 20
 """Times the hang timeout that torch lets a collective take: ours must call the hang first, since NCCL's own watchdog aborts."""
 
@@ -51,7 +54,7 @@ def prepare(request: Request) -> tuple[list[Settled], World, float]:
     begin = perf_counter()
     arms = with_images(arms, seat.world_size, request.output.quiet)
     made_s = perf_counter() - begin
-    world = meet_others(seat, device, first, data_of(arms))
+    world = meet_others(seat, device, first, data_of(arms), asked_of(request))
     note_idle_flags(request.arms, arms, world)
     return arms, world, made_s
 
@@ -80,8 +83,18 @@ def data_of(arms: Sequence[Settled]) -> str:
     return "; ".join(dict.fromkeys(filter(None, found)))
 
 
-def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
-    """Meets the other ranks, each of which tells where it stands and what it runs."""
+def asked_of(request: Request) -> dict[str, str]:
+    """What every rank must be asked alike: the flags that were given, each with its values in all arms, and what sets the first apart."""
+    found = {"arm": request.labels[0]} if request.labels else {}
+    for name in Config.__struct_fields__:
+        values = [*dict.fromkeys(getattr(arm, name) for arm in request.arms)]
+        if name not in OF_A_NODE and values != [getattr(Config(workload=""), name)]:
+            found[f"--{name.replace('_', '-')}"] = ",".join(map(str, values))
+    return found
+
+
+def meet_others(seat: Seat, device: Device, config: Config, data: str, asked: dict[str, str]) -> World:
+    """Meets the other ranks, each of which tells where it stands, what it runs and what it was asked."""
     place = RankPlace(
         rank=seat.rank,
         host=seat.host,
@@ -94,7 +107,7 @@ def meet_others(seat: Seat, device: Device, config: Config, data: str) -> World:
         usable_cores=usable_cores(),
     )
     patience_s = config.hang_timeout
-    notice = Notice(place, software(device.cuda), data, machine())
+    notice = Notice(place, software(device.cuda), data, machine(), asked)
     return meet(seat, device, notice, config.share_gpu, MEETING_PATIENCE * patience_s, COLLECTIVE_PATIENCE * patience_s)
 
 

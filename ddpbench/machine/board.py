@@ -38,6 +38,9 @@ class Notice(msgspec.Struct, frozen=True):
     machine: str = ""
     """What it stands on, where several may have one name."""
 
+    asked: dict[str, str] = {}
+    """What it was asked to train, flag by flag, which has to be what all were asked."""
+
 
 class Blame(msgspec.Struct, frozen=True):
     """How the run ended and why, left by the rank that knows."""

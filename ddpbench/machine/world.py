@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -172,20 +173,24 @@ def _renamed(notice: Notice) -> Notice:
 
 
 SAME_SOFTWARE = "the same container or module on every node cures it"
+SAME_FILES = "the same files on every node, and none that come or go"
+SAME_COMMAND = "the same command on every node"
 
 
 def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:
-    """Raises UsageError with a two-row table where ranks differ in software, GPU model or data, or two are on one GPU."""
+    """Raises UsageError with a two-row table where ranks differ in what they were asked, software, GPU model or data.
+
+    And where two are on one GPU.
+    """
     first = notices[0]
     for other in notices[1:]:
         ours, theirs = _told(first), _told(other)
-        if different := [name for name in ours if ours[name] != theirs[name]]:
+        if different := [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]:
             rows = [
-                f"  rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values[name]}" for name in different)
+                f"  rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values.get(name, 'not given')}" for name in different)
                 for place, values in ((first.place, ours), (other.place, theirs))
             ]
-            cure = "the same files on every node, and none that come or go" if different == ["data"] else SAME_SOFTWARE
-            raise UsageError("ranks differ:\n" + "\n".join(rows), cure)
+            raise UsageError("ranks differ:\n" + "\n".join(rows), _cure(different, first.asked.keys() | other.asked.keys()))
     taken: dict[str, int] = {}
     for place in (notice.place for notice in notices):
         if place.device_id and place.device_id in taken and not share_gpu:
@@ -198,4 +203,11 @@ def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:
 
 def _told(notice: Notice) -> dict[str, str | None]:
     software = notice.software
-    return {"device": notice.place.device, "data": notice.data, **{name: getattr(software, name) for name in software.__struct_fields__}}
+    there = {"device": notice.place.device, "data": notice.data}
+    return {**notice.asked, **there, **{name: getattr(software, name) for name in software.__struct_fields__}}
+
+
+def _cure(different: Sequence[str], flags: Collection[str]) -> str:
+    if any(name in flags for name in different):
+        return SAME_COMMAND
+    return SAME_FILES if different == ["data"] else SAME_SOFTWARE
