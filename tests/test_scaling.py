@@ -11,7 +11,7 @@ import pytest
 from ladders import OWN, job
 
 from ddpbench.analysis.scaling.arms import Arms, arms_of
-from ddpbench.analysis.scaling.ladder import ladder
+from ddpbench.analysis.scaling.ladder import SLOWER_RANKS, ladder
 from ddpbench.analysis.scaling.overlap import overlap_of
 from ddpbench.analysis.scaling.traffic import traffic
 from ddpbench.analysis.scaling.verdict import found_of, verdict
@@ -128,6 +128,7 @@ def test_a_smaller_batch_is_a_loss_of_strong_scaling() -> None:
     assert list(lost) == [SMALLER_BATCH, CONTENTION, ALL_REDUCE, STRAGGLER, DDP, RESIDUAL]
     assert lost[SMALLER_BATCH] == pytest.approx(3.1 + 0.4 * 0.75, rel=0.02)  # what no phase holds is not shared
     assert lost[ALL_REDUCE] == pytest.approx(1.9, rel=0.02)
+    assert [step.lost_to for step in ladder(arms(made), way_of(made))] == ["", SLOWER_RANKS, SMALLER_BATCH], "one loss has one name"
 
 
 def test_a_loss_is_the_greatest_only_where_its_interval_says_so() -> None:

@@ -62,13 +62,13 @@ def _lost_to(record: Record, one: Record, arms: Arms, way: Waterfall | None) -> 
     if record is arms.last and way:
         return " or ".join(term.name for term in way.greatest if term.lost > WORTH_A_NAME)
     base, own = ([step_of(timed) for timed in each.rounds] for each in (one, record))
-    ideal_ms = steady_mean([step.wall for step in base]) / (record.world_size if arms.scaling.strong else 1)
+    shared_by = record.world_size if arms.scaling.strong else 1
+    ideal_ms = steady_mean([step.wall for step in base]) / shared_by
     lost_ms = {
         ALL_REDUCE: steady_mean([step.least_wait for step in own]) - steady_mean([step.wait for step in base]),
         STRAGGLER: steady_mean([step.wait - step.least_wait - step.late_data for step in own]),
+        SLOWER_RANKS: steady_mean([step.busy for step in own]) - steady_mean([step.busy for step in base]) / shared_by,
     }
-    if not arms.scaling.strong:
-        lost_ms[SLOWER_RANKS] = steady_mean([step.busy for step in own]) - steady_mean([step.busy for step in base])
     worst_name = max(lost_ms, key=lambda name: lost_ms[name])
     return worst_name if lost_ms[worst_name] > WORTH_A_NAME * ideal_ms else ""
 
