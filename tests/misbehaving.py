@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -20,11 +21,16 @@ STAMP = os.environ.get("FAULT_STAMP")
 
 DELAY_S = float(os.environ.get("FAULT_DELAY_S", "0.05"))
 
+FROZEN_S = 9
+
+Fault = Callable[[torch.Tensor], torch.Tensor]
+"""What befalls a batch on its way into the model."""
+
 
 class Misbehaving(nn.Module):
     """A tiny net that calls ``fault`` where it is told to; with ``always``, in every step from then on."""
 
-    def __init__(self, fault: Callable[[torch.Tensor], torch.Tensor], always: bool, classes: int) -> None:
+    def __init__(self, fault: Fault, always: bool, classes: int) -> None:
         super().__init__()
         self.net = nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes)
@@ -69,19 +75,35 @@ def _poison(images: torch.Tensor) -> torch.Tensor:
     return images * float("nan")
 
 
-def _spec(name: str, fault: Callable[[torch.Tensor], torch.Tensor], always: bool = False) -> WorkloadSpec:
-    globals()[f"build_{name}"] = partial(_build, fault, always)
+def _spec(name: str, fault: Fault, always: bool = False, kind: type[Misbehaving] = Misbehaving) -> WorkloadSpec:
+    globals()[f"build_{name}"] = partial(_build, kind, fault, always)
     return WorkloadSpec(
         name=name, help=name, dataset="cifar10", image_size=32, classes=10, model=f"misbehaving:build_{name}", batch_cuda=8, batch_cpu=8
     )
 
 
-def _build(fault: Callable[[torch.Tensor], torch.Tensor], always: bool, image_size: int, classes: int) -> nn.Module:
-    return Misbehaving(fault, always, classes)
+def _build(kind: type[Misbehaving], fault: Fault, always: bool, image_size: int, classes: int) -> nn.Module:
+    return kind(fault, always, classes)
+
+
+class AllStandStill(Misbehaving):
+    """Every rank stands still in the same step, long enough to have told where; one of them is then at fault."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if images.is_meta or self.step < STEP:
+            return super().forward(images)
+        time.sleep(1.0)
+        return _hang(super().forward(images))
+
+
+def _freeze(images: torch.Tensor) -> torch.Tensor:
+    ctypes.PyDLL(None).sleep(FROZEN_S)  # with the interpreter's lock, as code that waits for a swapped-out page
+    return images
 
 
 fine = _spec("fine", lambda images: images)
 raises = _spec("raises", _raise)
+freezes = _spec("freezes", _freeze, kind=AllStandStill)
 killed = _spec("killed", _kill)
 hangs = _spec("hangs", _hang)
 exhausts = _spec("exhausts", _exhaust)

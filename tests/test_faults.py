@@ -127,6 +127,17 @@ def test_a_hang_names_the_late_rank_its_step_and_its_stack(faulty: Callable[...,
 
 
 @pytest.mark.slow
+def test_where_all_stand_still_the_frozen_rank_is_named(faulty: Callable[..., Any], results: Path) -> None:
+    """None has passed fewer marks than the others; but one does not even say so."""
+    done = faulty("freezes", "--hang-timeout", "4", rank=1, step=8, unseen_s=4)
+    (error,) = errors(done.stderr)
+    assert re.match(r"hung on rank 1 \(.*\) at step 8 \(forward\): no progress for \d+ s", error)
+    assert "hint: rank 1 stood in code that does not let its watchdog run" in done.stderr
+    record = only_record(results)
+    assert (record.status, record.fault and record.fault.rank) == ("hung", 1)
+
+
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path / "tree")
     words = ["resnet18", *SMALL, "-b", "2", "--image-size", "32", "--rounds", "100000", "--loader", "torch", "-j", "2"]

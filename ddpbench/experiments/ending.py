@@ -16,6 +16,7 @@ from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.raised import raised
 from ddpbench.experiments.way_out import GRACE_S, WayOut
 from ddpbench.machine import signals
+from ddpbench.machine.board import SILENCE_S
 from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_frame, main_thread_stack
 from ddpbench.machine.say import interrupted, tell_listening
 from ddpbench.machine.world import World
@@ -84,21 +85,28 @@ class Ending:
         self._way_out.end_interrupted(interrupted(received, self._way_out.rounds()), self._show)
 
     def _on_stall(self, seconds: float) -> None:
-        """This rank stood still too long. So do the ranks it waits for, or that wait for it: the one that passed fewest marks is late."""
+        """This rank stood still too long. So do the ranks it waits for, or that wait for it.
+
+        One that does not even tell that it stands still is late, for it is frozen; else the one that passed fewest marks.
+        """
         try:
             self._board.must_answer()
             self._board.pin(f"stack/{self._world.rank}", main_thread_stack() + _worker_behind())
-            time.sleep(GRACE_S)
-            marks = {rank: mark for rank, (_, mark) in self._board.marks().items() if not mark.resting}
+            before = self._board.marks()
+            time.sleep(SILENCE_S)
+            now = {rank: (beat, mark) for rank, (beat, mark) in self._board.marks().items() if not mark.resting}
+            stacks = {rank: self._board.read(f"stack/{rank}") for rank in now}
         except (RuntimeError, OSError):
             self._way_out.end_without_head()
-        late = min(marks, key=lambda rank: marks[rank].count)
-        together = all(mark.count == marks[late].count for mark in marks.values())
+        marks = {rank: mark for rank, (_, mark) in now.items()}
+        frozen = [rank for rank in now if not stacks[rank] and now[rank] == before.get(rank)]
+        late = min(frozen or marks, key=lambda rank: marks[rank].count)
+        together = not frozen and all(mark.count == marks[late].count for mark in marks.values())
         who = "every rank" if together and len(marks) > 1 else f"rank {late} ({self._world.places[late].host})"
         mark = marks[late]
         error = Hung(
             f"hung on {who} at step {mark.step} ({mark.doing}): no progress for {seconds:.0f} s",
-            f"rank {late} stood in {self._board.read(f'stack/{late}') or 'code that does not let its watchdog run'}{self._way_out.kept()}",
+            f"rank {late} stood in {stacks[late] or 'code that does not let its watchdog run'}{self._way_out.kept()}",
         )
         self._way_out.end(error, Fault(message=error.message, hint=error.hint, rank=late, step=mark.step, phase=mark.doing))
 
