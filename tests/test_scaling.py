@@ -10,6 +10,7 @@ import ladders
 import pytest
 from ladders import OWN, job
 
+from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.scaling.arms import Arms, arms_of
 from ddpbench.analysis.scaling.ladder import SLOWER_RANKS, ladder
 from ddpbench.analysis.scaling.overlap import overlap_of
@@ -246,3 +247,20 @@ def test_a_ladder_that_ended_midway_is_closed_and_told_without_a_way_down_where_
 
 def test_every_verdict_that_is_told_is_known() -> None:
     assert {*NAMES.values(), "network-bound", "scales", "inconclusive", "baseline-in-doubt"} <= {*get_args(Loss)}
+
+
+def test_a_rung_for_which_there_was_no_time_is_named_in_place_of_a_loss() -> None:
+    made = ladders.whole()
+    assert made.scaling is not None
+    for record in made.records:
+        if record.label != "1 rank":
+            record.rounds = []
+            made.scaling.left_out[record.label] = "no time was left for it"
+    judge_all(made)
+    told = made.scaling.verdict
+    assert told is not None
+    assert (told.kind, told.says) == ("inconclusive", "2 ranks and 4 ranks had no round: what is lost on the way was not measured")
+    assert (told.why, told.next) == ("no time was left for it", "a longer --time-limit")
+    made.scaling.left_out.clear()
+    judge_all(made)
+    assert made.scaling.verdict is None, "something else ended it"

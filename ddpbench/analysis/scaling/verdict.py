@@ -24,6 +24,8 @@ from ddpbench.analysis.scaling.waterfall import (
 )
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
+from ddpbench.record.scaling import Scaling
+from ddpbench.record.scaling import rung as name_of
 from ddpbench.record.verdict import Check, Verdict
 from ddpbench.record.words import count, trimmed
 
@@ -102,8 +104,7 @@ def verdict(found: Found) -> Verdict:
 def judge_scaling(job: Job, arms: Arms) -> None:
     """Gives ``job`` its verdict, and every rung that is too good to be true the check that says so."""
     found = found_of(job, arms)
-    if found and job.scaling:
-        job.scaling.verdict = verdict(found)
+    arms.scaling.verdict = verdict(found) if found else _too_little(arms.scaling)
     for rung in found.rungs if found else ladder(arms, None):
         record = arms.rungs[rung.ranks]
         if rung.doubts and rung.efficiency:
@@ -116,6 +117,19 @@ def judge_scaling(job: Job, arms: Arms) -> None:
                     hint="one rank is no measure before it runs as fast as any other: nothing else on the machine, more --rounds",
                 )
             )
+
+
+def _too_little(scaling: Scaling) -> Verdict | None:
+    """Where the time ended before a rung had a round; None where something else did, of which the page tells."""
+    missing = [label for label in map(name_of, scaling.ladder) if label in scaling.left_out]
+    if not missing:
+        return None
+    return Verdict(
+        kind="inconclusive",
+        says=f"{' and '.join(missing)} had no round: what is lost on the way was not measured",
+        why=scaling.left_out[missing[-1]],
+        next="a longer --time-limit",
+    )
 
 
 def _in_doubt(top: Rung) -> Verdict:
