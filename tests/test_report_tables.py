@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
+import ladders
 import msgspec
 import pytest
 import sweeps
@@ -101,6 +103,25 @@ def test_markdown_and_csv_tell_sides_apart_and_compare_within_a_model() -> None:
 
 def test_markdown_calls_the_range_of_two_rounds_one() -> None:
     assert "| ddp | 5,890 | 5,881 to 5,899 (range of 2) | 1 | 12.0 |" in to_markdown(SCENES["engines"]()).splitlines()
+
+
+def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:
+    made = ladders.network()
+    assert made.scaling is not None
+    assert made.scaling.verdict is not None
+    text = to_markdown(made)
+    assert "| images/s | 95% interval | efficiency % | lost to |" in text
+    [top] = (line for line in text.splitlines() if "| 4 ranks |" in line)
+    assert re.search(r"\| \d\d\.\d+ \([\d.]+ to [\d.]+\) \| all-reduce not hidden \|", top)
+    bullets = [line for line in text.splitlines() if line.startswith("- ")]
+    assert bullets[0].startswith(f"- {made.scaling.verdict.kind}: ")
+    assert re.match(r"- [\d,]+ ideal, contention .*, = [\d,]+$", bullets[1])
+    assert not any("bound: " in line for line in bullets[1:]), "of the arms by themselves none"
+    rows = {row["label"]: row for row in rows_of(made)}
+    assert 0 < float(rows["4 ranks"]["efficiency"]) < float(rows["1 rank"]["efficiency"]) == 1
+    assert [label for label, row in rows.items() if row["verdict"]] == ["4 ranks"]
+    assert rows["4 ranks"]["verdict"] == made.scaling.verdict.kind
+    assert rows["every rank for itself"]["efficiency"] == rows["every rank for itself"]["lost_to"] == ""
 
 
 def test_markdown_escapes_the_words_of_others() -> None:

@@ -16,6 +16,7 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.words import device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
+from ddpbench.record.scaling import rung as label_of
 from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import endings
@@ -27,6 +28,8 @@ from ddpbench.report.layout import Page, columns, flow, sentence
 from ddpbench.report.ranks import slow_rank
 from ddpbench.report.transport import travel
 from ddpbench.report.warnings import reasons, unmeasured, warnings
+
+EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 
 IN_DOUBT = "in doubt"
 QUIET_CORES = 0.05
@@ -58,6 +61,22 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     show_sections(console, [*sections, last])
 
 
+def rungs_of(job: Job) -> dict[str, Rung]:
+    """The rungs of a ladder by the label of their training; none of a job of another kind."""
+    arms = arms_of(job)
+    if arms is None:
+        return {}
+    found = found_of(job, arms)
+    return {label_of(each.ranks): each for each in (found.rungs if found else ladder(arms, None))}
+
+
+def way_down(job: Job) -> str:
+    """The way down in one line; empty where it was not measured."""
+    arms = arms_of(job)
+    found = found_of(job, arms) if arms else None
+    return ", ".join(_steps_down(found)) if found else ""
+
+
 def _named(job: Job) -> dict[str, Record]:
     return {record.label: record for record in job.records}
 
@@ -81,8 +100,8 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
 def _ladder(rungs: Sequence[Rung], job: Job, page: Page) -> Iterator[Text]:
     device = device_word(job.records[0].environment)
     for brief in (False, True):
-        heading = [f"{device}s", rate(job.records[0]), f"a {device}", "efficiency %", "lost to"]
-        rows = [heading, *([str(rung.ranks), *_figures(rung), _efficiency(rung, brief), rung.lost_to] for rung in rungs)]
+        heading = [f"{device}s", rate(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
+        rows = [heading, *([str(rung.ranks), *_figures(rung), efficiency_text(rung, brief), rung.lost_to] for rung in rungs)]
         lines = columns(rows, ">>><<", page)
         if max(map(len, lines)) <= page.width:
             break
@@ -98,7 +117,7 @@ def _figures(rung: Rung) -> tuple[str, str]:
     return interval(rung.images_per_s, low, high)[0], interval(each[0], each[1], each[2])[0]
 
 
-def _efficiency(rung: Rung, brief: bool) -> str:
+def efficiency_text(rung: Rung, brief: bool = False) -> str:
     """In percent, unless ``brief`` with its interval; one that cannot be has a word behind it."""
     if rung.efficiency is None:
         return MISSING
@@ -111,10 +130,16 @@ def _efficiency(rung: Rung, brief: bool) -> str:
 
 
 def _way_down(found: Found, page: Page) -> Iterator[Text]:
+    ideal, *items = _steps_down(found)
+    yield Text()
+    yield from inked(flow(f"{ideal}  ", items, page), LABEL, len(ideal) + 2)
+
+
+def _steps_down(found: Found) -> list[str]:
+    """``24,800 ideal``, what is lost on the way, ``= 23,900``."""
     way = found.way
     decimals = 0 if way.measured >= 1000 else 1 if way.measured >= 100 else 2
     numbers = adding_up([way.ideal, *(term.images_per_s for term in way.terms)], decimals)
-    label = f"{numbers[0]} ideal  "
     items = [
         f"{term.name} {_signed(printed)}{_reach(term, decimals)}{_whose(found, term)}"
         for term, printed in zip(way.terms, numbers[1:], strict=True)
@@ -122,8 +147,7 @@ def _way_down(found: Found, page: Page) -> Iterator[Text]:
     if way.term(DATA) is None:
         items.insert(1 if len(items) > 1 else 0, f"{DATA} {MISSING}")
     reached = f"= {fixed(way.measured, decimals)}{'' if way.term(DATA) is None else f' {WITH_DATA}'}"
-    yield Text()
-    yield from inked(flow(label, [*items, reached], page), LABEL, len(label))
+    return [f"{numbers[0]} ideal", *items, reached]
 
 
 def _signed(printed: str) -> str:
