@@ -69,7 +69,7 @@ class Numbers(Dataset[Any]):
 
 class Spoilt(Numbers):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        raise ValueError(f"bad sample {index}")
+        raise ValueError(f"bad sample {index}:\n  it has 3 bytes\nand needs: 10")
 
 
 def spoilt(config: Settled) -> DataLoader[Any]:

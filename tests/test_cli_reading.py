@@ -116,6 +116,16 @@ def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.Captur
     assert first.removeprefix("**ddpbench** ") == second.removesuffix("\n")
 
 
+def test_several_jobs_are_one_table_and_one_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (record,) = map(str, sorted(folder.glob("*.json"))[:1])
+    assert main(["report", record, "--format", "csv"]) == main(["report", record, record, "--format", "csv"]) == 0
+    heading, row, *both = capsys.readouterr().out.splitlines()
+    assert both == [heading, row, row]
+    assert main(["report", record, record, "--format", "json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first == second == json.loads(Path(record).read_text())
+
+
 # what measured a job decides how it reads
 
 

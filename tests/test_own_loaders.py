@@ -186,9 +186,26 @@ def test_what_its_workers_raise_is_told_as_they_told_it() -> None:
     with opened(own("spoilt")) as live, pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as problem:
         take(live, 1)
     told = raised(problem.value)
-    assert told.reason == "bad sample 0"
+    assert told.reason == "bad sample 0:", "the first of its lines"
     line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
     assert told.place == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def train(:\n", "invalid syntax (odd.py, line 1)"),
+        ("a = b\n", "NameError: name 'b' is not defined"),
+        ("1 / 0\n", "ZeroDivisionError"),
+    ],
+)
+def test_a_module_that_does_not_run_is_one_line(text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        find("odd:train")
+    assert refused.value.message.startswith(f"cannot load 'odd:train': {says}")
+    assert "syntax" in says or f"raised in {tmp_path}/odd.py:1" in (refused.value.hint or "")
 
 
 def test_a_bug_of_its_own_is_shown_as_it_is() -> None:

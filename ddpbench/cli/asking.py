@@ -26,7 +26,8 @@ from ddpbench.record.prediction import Change
 def whatif(records: Sequence[Path], **given: Any) -> int:
     """Predict the training of a diagnosis with other settings.
 
-    RECORD is what 'ddpbench diagnose' wrote, and nothing is run: the training is simulated from the times that were measured.
+    RECORD is what 'ddpbench diagnose' wrote, or a folder with it as the latest, and nothing is run: the training is simulated from the
+    times that were measured.
     The answer comes with its interval, and with what it takes for granted.
 
     What was not measured is not guessed. MORE records of the same training on the same devices lend what is missing: steps of
@@ -34,11 +35,12 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     """
     change = _change(given)
     from ddpbench.analysis.whatif.answer import ask
+    from ddpbench.cli.files import one_below
     from ddpbench.experiments.kept import read
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.whatif import render_answer
 
-    job, *others = map(read, records)
+    job, *others = map(read, map(one_below, records))
     console = make_console(sys.stdout)
     render_answer(job, ask(job, change, others), console)
     return printed(console)

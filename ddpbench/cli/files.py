@@ -37,6 +37,11 @@ def latest_below(folder: Path) -> Path:
     return max(started, key=lambda path: (started[path], _written(path)))
 
 
+def one_below(path: Path) -> Path:
+    """``path``, or where that is a folder the record below it that was started last."""
+    return latest_below(path) if isdir(path) else path
+
+
 def whole(path: Path) -> Found:
     """The job in ``path``; of a part of a sweep, with the other parts that lie beside it."""
     if not PART.search(path.name):

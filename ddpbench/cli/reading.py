@@ -56,17 +56,20 @@ def report(files: Sequence[Path], **given: Any) -> int:
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.pages import page
 
-    write = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
     console = make_console(sys.stdout)
     named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(Path(asked.output_dir))]]
     _say_left_out(problem.message for problem in measured_again(named))
-    for place, (path, job) in enumerate(together(named)):
-        if asked.format == "terminal":
+    found = together(named)
+    jobs = [job for _, job in found]
+    if asked.format == "json":
+        console.out(tables.to_json(*jobs))
+    elif asked.format == "csv":
+        console.out(tables.to_csv(*jobs))
+    elif asked.format == "markdown":
+        console.out("\n\n".join(map(tables.to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
+    else:
+        for path, job in found:
             page(job)(job, console, path, verbose=verbose, quiet=False)
-        else:
-            if place and asked.format == "markdown":
-                console.out()  # or the head of this job would go on in the last line of the one before
-            console.out(write[asked.format](job))
     return printed(console)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,14 @@ def raised(problem: BaseException) -> Raised:
     if WRAPPED.match(text):
         places: list[tuple[str, str]] = PLACE.findall(text)
         file, line = next((place for place in reversed(places) if not any(other in place[0] for other in OTHERS)), places[-1])
-        return Raised(text.splitlines()[-1].partition(": ")[2] or "no message", f"raised in {file}:{line}, in a worker of the DataLoader")
+        return Raised(_reason(text.splitlines()), f"raised in {file}:{line}, in a worker of the DataLoader")
     frames = traceback.extract_tb(problem.__traceback__)
     where = f"raised in {frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
     return Raised(text.partition("\n")[0] or "no message", where)
+
+
+def _reason(traceback_lines: Sequence[str]) -> str:
+    """The first line of what it says: behind its innermost frame, whose source stands further in."""
+    innermost = max(place for place, line in enumerate(traceback_lines) if PLACE.match(line))
+    named = next((line for line in traceback_lines[innermost + 1 :] if not line.startswith("    ")), "")
+    return named.partition(": ")[2] or "no message"

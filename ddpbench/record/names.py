@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -76,8 +77,12 @@ def resolve(target: str) -> Any:
     module, _, attribute = target.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as problem:
+    except (ImportError, AttributeError, ValueError, SyntaxError) as problem:
         raise UsageError(f"cannot load '{target}': {problem}", "give it as package.module:name, importable here") from problem
+    except Exception as problem:  # whatever somebody's module does
+        frame = traceback.extract_tb(problem.__traceback__)[-1]
+        raised = f"{type(problem).__name__}: {problem}"
+        raise UsageError(f"cannot load '{target}': {raised}", f"raised in {frame.filename}:{frame.lineno}") from problem
 
 
 def _likeness(name: str, other: str) -> float:

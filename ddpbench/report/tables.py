@@ -32,15 +32,15 @@ LONE_RUN = ("workload", "precision")
 """What names a run that has no other arm beside it."""
 
 
-def to_json(job: Job) -> str:
-    """The job as its file holds it, indented; a list of numbers or words has one line."""
-    return _indented(msgspec.to_builtins(job), "")
+def to_json(*jobs: Job) -> str:
+    """The job as its file holds it, indented; a list of numbers or words has one line. Several are an array."""
+    held = msgspec.to_builtins(jobs)
+    return _indented(held[0] if len(jobs) == 1 else list(held), "")
 
 
-def to_csv(job: Job) -> str:
+def to_csv(*jobs: Job) -> str:
     """A line of names, then a row an arm: every setting, and every figure in full. What is missing is an empty cell."""
-    rungs = rungs_of(job)
-    rows = [_flat(job, record, rungs.get(record.label)) for record in job.records]
+    rows = [row for job in jobs for row in _rows(job)]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -98,6 +98,11 @@ def _indented(value: object, indent: str) -> str:
 
 def _plain(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _rows(job: Job) -> list[Mapping[str, object]]:
+    rungs = rungs_of(job)
+    return [_flat(job, record, rungs.get(record.label)) for record in job.records]
 
 
 def _flat(job: Job, record: Record, rung: Rung | None) -> Mapping[str, object]:

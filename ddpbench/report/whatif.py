@@ -55,7 +55,7 @@ def _gain(found: Answer, record: Record, page: Page) -> Iterator[Text]:
 
 def _why(found: Answer, record: Record, page: Page) -> Iterator[Text]:
     price, device = found.price, device_word(record.environment)
-    limit = [f"{price.held_by}:", f"{about(1000 * price.after.step)} ms a step"]
+    limit = [f"{price.held_by}:", f"{about(1000 * price.after.step / price.miss)} ms a step"]
     if not (record.environment.device_type == "cpu" and price.held_by.startswith("the cores")):  # there they compute and load by turns
         limit[-1] += ","
         limit.append(f"the {device} waits {percent(max(0.0, price.after.waiting), 2)} of it for data")
