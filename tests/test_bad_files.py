@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import imagery
 import pytest
@@ -18,6 +21,7 @@ from ddpbench.data.check import check
 from ddpbench.data.open import open_loader
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.record import load
 from ddpbench.training.session import Session
 from ddpbench.training.warming import warm_up
 
@@ -185,3 +189,24 @@ def test_what_validation_needs_beside_the_training_is_counted(
     imagery.image_tree(tree, classes=12, images=1, part="val")
     with pytest.raises(UsageError, match=f"batches on their way take {needed} of held-out images"):
         check(large, "imagenet", 1000, 1)
+
+
+@pytest.mark.parametrize(("flags", "ends"), [((), 1), (("--skip-bad", "1"), 0)], ids=["named", "left out"])
+def test_a_name_that_is_no_utf8_is_told_escaped(
+    flags: tuple[str, ...], ends: int, tree: Path, tmp_path: Path, launch: Callable[..., Any]
+) -> None:
+    spoilt = os.fsencode(tree / "train" / "n00000001") + b"/\xfc.jpg"
+    Path(os.fsdecode(spoilt)).write_bytes(b"no image")
+    words = ["resnet18", "--image-size", "32", "-b", "2", "--device", "cpu", "--warmup", "1", "--steps", "8", "--rounds", "1", "-j", "0"]
+    done = launch([sys.executable, "-m", "ddpbench", *words, "--data-dir", str(tree), *flags, "-o", str(tmp_path / "runs")], timeout=60)
+    assert done.returncode == ends, done.stderr
+    assert "Traceback" not in done.stderr
+    (path,) = (tmp_path / "runs").glob("*.json")
+    [record] = load(path).records
+    if ends:
+        assert "n00000001/\\udcfc.jpg': not an image" in done.stderr
+        assert record.fault
+        assert "\\udcfc.jpg" in record.fault.message
+    else:
+        [met] = (met for trace in record.traces if trace.loading for met in trace.loading.left_out)
+        assert "n00000001/\\udcfc.jpg': not an image" in met

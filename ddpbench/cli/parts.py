@@ -8,6 +8,7 @@ import zlib
 import msgspec
 
 from ddpbench.record.config import measured
+from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import UsageError
 from ddpbench.record.request import Request
 from ddpbench.record.share import Share
@@ -31,4 +32,4 @@ def part_of(request: Request, part: str) -> Request:
 
 def _mark(request: Request) -> str:
     """Follows from what the whole sweep measures."""
-    return f"{zlib.crc32(msgspec.json.encode([measured(arm) for arm in request.arms])):08x}"
+    return f"{zlib.crc32(encoded([measured(arm) for arm in request.arms])):08x}"

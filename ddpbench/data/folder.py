@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -67,7 +67,7 @@ def fingerprint(directory: str) -> str:
 
 def has_held_out(directory: str) -> bool:
     """Whether there are class folders to train on, and images in those of DIR/val."""
-    return bool(_trained(Path(directory)) and read_held_out(directory))
+    return bool(_trained(Path(directory))) and _have_images(_folders_in(Path(directory) / "val"))
 
 
 @lru_cache(maxsize=KEPT)
@@ -107,7 +107,7 @@ def count(directory: str, classes: int, enough: int) -> int:
     if len(folders) > classes:
         raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
     held_out = _held_out_folders(directory, folders).values()
-    if held_out and not any(_is_image(file) for folder in held_out for file in _files(folder)):
+    if held_out and not _have_images(held_out):
         raise UsageError(f"no images in the class folders of '{Path(directory) / 'val'}'", "fill them, or take them away")
     found = 0
     for folder in folders:
@@ -166,6 +166,10 @@ def _files(folder: Path) -> Iterator[str]:
     for parent, folders, names in os.walk(folder, onerror=refuse_unreadable, followlinks=True):
         folders.sort()
         yield from (os.path.join(parent, name) for name in sorted(names) if not name.startswith(".") or _is_image(name))
+
+
+def _have_images(folders: Iterable[Path]) -> bool:
+    return any(_is_image(file) for folder in folders for file in _files(folder))
 
 
 def _is_image(file: str) -> bool:

@@ -12,6 +12,7 @@ from torch import distributed as dist
 
 from ddpbench.machine.pulse import Mark
 from ddpbench.machine.seat import Seat
+from ddpbench.record.encoded import encoded
 from ddpbench.record.environment import RankPlace, Software
 from ddpbench.record.errors import RefusedElsewhere, Status, Unreachable, UsageError
 from ddpbench.record.record import Fault
@@ -67,7 +68,7 @@ class Board:
     # who is there
 
     def arrive(self, notice: Notice) -> None:
-        self.pin(f"place/{self._seat.rank}", msgspec.json.encode(notice).decode())
+        self.pin(f"place/{self._seat.rank}", encoded(notice).decode())
 
     def wait_for(self, key: str, limit_s: float) -> None:
         """Returns when ``key`` is pinned, or ``limit_s`` is over; raises RefusedElsewhere as soon as a rank has told why it ends."""
@@ -139,7 +140,7 @@ class Board:
     def blame(self, blame: Blame) -> None:
         """Leaves what happened for whoever writes the record; the first word stands."""
         if self.read("blame") is None:
-            self.pin("blame", msgspec.json.encode(blame).decode())
+            self.pin("blame", encoded(blame).decode())
 
     def blamed(self) -> Blame | None:
         text = self.read("blame")

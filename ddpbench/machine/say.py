@@ -14,6 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import BenchError, Exit, Interrupted, UsageError
 from ddpbench.record.record import Fault
 
@@ -114,7 +115,7 @@ def leave_outcome(seat: Seat, error: BenchError | None, exit_code: int, record: 
     if error is not None and seat.error_file:
         _write(seat.error_file, json.dumps({"message": error.message, "timestamp": str(int(time.time()))}))
     if path := os.environ.get(OUTCOME_VARIABLE):
-        _write(path, msgspec.json.encode(Outcome(int(exit_code), str(record or ""))).decode())
+        _write(path, encoded(Outcome(int(exit_code), str(record or ""))).decode())
 
 
 def outcome_in(file: Path) -> Outcome | None:

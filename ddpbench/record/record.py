@@ -11,6 +11,7 @@ import msgspec
 
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Alone, Diagnosis
+from ddpbench.record.encoded import encoded
 from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
@@ -230,7 +231,7 @@ def reserve(folder: Path, stem: str) -> Path:
 
 def save(job: Job, path: Path) -> None:
     """Writes the job whole. Raises OSError; the old file stays."""
-    write_whole(path, msgspec.json.encode(job))
+    write_whole(path, encoded(job))
 
 
 def load(path: Path) -> Job:

@@ -30,6 +30,7 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.together import opened_by_all
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
+from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import BenchError
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
@@ -56,7 +57,7 @@ def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool
     ground, world, pace = scene.ground, scene.ground.world, Pace()
     ground.begin("predicting", "predicting what the cures gain")
     if ground.journal:
-        world.board.pin(BOARD, msgspec.json.encode(promising(foretold(ground.journal))).decode())
+        world.board.pin(BOARD, encoded(promising(foretold(ground.journal))).decode())
     world.barrier()
     cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
     available_s = left_s - world.most(pace.spent_s)
