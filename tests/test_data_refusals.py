@@ -98,6 +98,8 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
         ("torch", "mnist", "missing", 10, "there is no folder"),
         ("torch", "mnist", "mnist", 9, "MNIST has 10 classes and the model 9"),
         ("torch", "disc", "empty", 2, "no folder is read"),
+        ("torch", "gemm", "empty", 8, "the matrices are drawn here, and no folder is read"),
+        ("torch", "mnist", "file", 10, "is no folder"),
         ("torch", "gemm", "", 8, "does not read gemm"),
         ("tensor", "imagenet", "tree", 1000, "does not read imagenet"),
         ("torch", "cifar10", "cifar", 5, "has 10 classes and the model 5"),

@@ -27,6 +27,7 @@ def page(name: str, width: int = 80) -> str:
 
 def test_what_all_arms_share_has_no_names() -> None:
     assert together({"fp32": "too few", "tf32": "too few"}, 2) == ["too few"]
+    assert together({"a": "3 rounds and 1,500 steps", "b": "3 rounds and 300 steps"}, 2) == ["3 rounds and 300 to 1,500 steps"]
     assert together({"fp32": "too few", "tf32": "too few"}, 3) == ["fp32, tf32: too few"]
     assert together({str(arm): "too few" for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
 

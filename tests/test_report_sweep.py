@@ -167,6 +167,9 @@ def test_an_unfinished_sweep_and_crossover_have_their_pages() -> None:
         text = sweep_page(job, 60)
         assert [line for line in text.split("\n") if len(line) > 60] == []
         assert {record.status for record in job.records} <= {"ok", *re.findall("interrupted|failed", text)}
+        lacking = sum(record.config.rounds - len(record.rounds) for record in job.records)
+        assert (f"the same command goes on with the {lacking} round" in " ".join(text.split())) == (lacking > 0)
+    assert "not whole" not in sweep_page(sweeps.published_vgg("V100"))
     for job in [*sweeps.unfinished(sweeps.crossing_threads)][1::7]:
         text = printed(lambda console, job=job: render_crossover(job, console, None), 60)
         assert "faster than" in text

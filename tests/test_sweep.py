@@ -44,9 +44,27 @@ def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Call
         assert len({timed.traces[0].numerics.parameters_before for timed in record.rounds}) == 3, "each round has weights of its own"
     first, second = ([timed.traces[0].numerics.parameters_before for timed in record.rounds] for record in job.records)
     assert first == second, "a round has the same weights in every cell"
-    assert "accuracy" in done.stdout
+    assert "accuracy on the training points (%)" in done.stdout, "the disc has no others"
     again = launch([*PLAIN, "report", str(results / FILE)])
     assert again.stdout == done.stdout
+
+
+@pytest.mark.slow
+def test_more_rounds_are_added_to_those_that_are_there(launch: Callable[..., Any], results: Path) -> None:
+    def swept(rounds: int) -> Any:
+        return launch([*PLAIN, *DISC, "--rounds", str(rounds), "-o", str(results)])
+
+    assert swept(2).returncode == 0
+    had = figures(load(results / FILE))
+    done = swept(3)
+    assert done.returncode == 0, done.stderr
+    job = load(results / FILE)
+    assert [len(record.rounds) for record in job.records] == [3, 3]
+    assert [cell[:2] for cell in figures(job)] == had, "as a page advises: what is there stays"
+    assert job.command[-4:-2] == ["--rounds", "3"]
+    fewer = swept(2)
+    assert fewer.returncode == 2
+    assert "the journal of another command" in fewer.stderr
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from statistics import fmean, median, stdev
 
@@ -74,6 +74,16 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
+def seen_in(record: Record) -> str:
+    """What accuracy was told on: the disc has no other points than those that it trains on."""
+    return "the training points" if record.item == "point" else "held-out data"
+
+
+def accuracy(records: Sequence[Record]) -> Measure:
+    """By the name that tells on which data, the same for all of ``records``."""
+    return replace(ACCURACY, title=f"{ACCURACY.title} on {seen_in(records[0])}")
+
+
 def memory(records: Iterable[Record]) -> Measure:
     """The memory that all of ``records`` know: of the process by NVML as nvidia-smi shows it, else torch's, else the host's."""
     with_rounds = [record for record in records if record.rounds]
@@ -136,7 +146,7 @@ SECONDS = Measure("seconds", "time of a training", "s", lambda timed: timed.wall
 IMAGES_PER_S = Measure("speed", "speed", "images/s", lambda timed: timed.images_per_s, of_speed=True)
 SLOWEST = Measure("least-speed", "least speed of a step", "images/s", lambda timed: min(_speeds(timed), default=None), of_speed=True)
 FASTEST = Measure("greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_speeds(timed), default=None), of_speed=True)
-ACCURACY = Measure("accuracy", "accuracy on held-out data", "%", _accuracy, scale=0.01, is_share=True)
+ACCURACY = Measure("accuracy", "accuracy", "%", _accuracy, scale=0.01, is_share=True)
 LAST_LOSS = Measure("last-loss", "last loss", "", _mean_of(lambda seen: seen.last_loss), decimals=3)
 MEAN_LOSS = Measure("mean-loss", "average loss", "", _mean_of(lambda seen: seen.mean_loss), decimals=3)
 ALLOCATED = Measure("allocated", "peak memory that torch allocated", "bytes", _most(lambda held: held.allocated_bytes), decimals=0)

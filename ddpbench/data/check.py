@@ -29,7 +29,7 @@ def check(config: Settled, dataset: str, classes: int, world_size: int) -> None:
     batch of every rank; sets that fit in memory are read whole.
     """
     spec = find(config.loader)
-    _check_loader(spec, dataset, config.device)
+    _check_loader(spec, dataset, config)
     with readable():
         if spec.own:
             _check_own(config)
@@ -68,11 +68,13 @@ def _decodes_held_out(spec: LoaderSpec, config: Settled, dataset: str) -> bool:
     return folder.has_held_out(config.data_dir) if config.data_dir else not spec.own  # the made set has some
 
 
-def _check_loader(spec: LoaderSpec, dataset: str, device: str) -> None:
+def _check_loader(spec: LoaderSpec, dataset: str, config: Settled) -> None:
     if dataset not in spec.datasets:
+        if config.data_dir and not any(other.reads_files for other in LOADERS.values() if dataset in other.datasets):
+            raise UsageError(f"the {DATASETS[dataset].title} are drawn here, and no folder is read", "leave out --data-dir")
         able = [f"--loader {other.name}" for other in LOADERS.values() if dataset in other.datasets]
         raise UsageError(f"loader '{spec.name}' does not read {dataset}", f"use {' or '.join(able)}")
-    if spec.gpu and device == "cpu":
+    if spec.gpu and config.device == "cpu":
         raise UsageError(f"loader '{spec.name}' works on a GPU, and this run is on the CPU", "use --loader dali-cpu")
     if spec.module and not _importable(spec.module):
         raise UsageError(

@@ -108,6 +108,6 @@ def _read(dataset: str, directory: str | None, part: Part) -> Arrays:
 
 def _absent(title: str, directory: str) -> str:
     if not Path(directory).is_dir():
-        return f"there is no folder '{directory}'"
+        return f"'{directory}' is no folder" if Path(directory).exists() else f"there is no folder '{directory}'"
     other = holds(directory)
     return f"'{directory}' holds {other}, and this workload trains on {title}" if other else f"no {title} in '{directory}'"

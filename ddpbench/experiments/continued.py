@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from ddpbench.analysis.cores import given_threads
 from ddpbench.experiments.earlier import ELSEWHERE, Earlier
 from ddpbench.experiments.journal import Journal, new_job
@@ -44,8 +46,9 @@ def continued_journal(request: Request, records: list[Record], stem: str) -> Jou
     except UsageError as problem:
         raise UsageError(problem.message, ELSEWHERE) from problem
     refuse_another(job, new, path)
+    job.command = new.command
     for record, anew in zip(job.records, records, strict=True):
-        if not (Earlier.of(record).over or len(record.rounds) == record.config.rounds):
+        if not (Earlier.of(record).over or len(record.rounds) == anew.config.rounds):
             go_on(record, anew)
     return Journal(job, path)
 
@@ -61,9 +64,17 @@ def go_on(record: Record, anew: Record) -> None:
         record.moves.append(Move(round=len(record.rounds), places=here))
 
 
+def _goes_on(record: Record, anew: Record) -> bool:
+    more = anew.config.rounds if record.config.fresh and anew.config.rounds > record.config.rounds else record.config.rounds
+    return measured(msgspec.structs.replace(record.config, rounds=more)) == measured(anew.config)
+
+
 def refuse_another(job: Job, new: Job, path: Path) -> None:
-    """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``new`` will."""
-    if job.share != new.share or [measured(each.config) for each in job.records] != [measured(each.config) for each in new.records]:
+    """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``new`` will.
+
+    More rounds than it was asked for are no other thing, where each is a training of its own.
+    """
+    if job.share != new.share or len(job.records) != len(new.records) or not all(map(_goes_on, job.records, new.records)):
         raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", ELSEWHERE)
     theirs, ours = job.records[0].environment, new.records[0].environment
     for name in ours.software.__struct_fields__:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.fastest import NO_DIFFERENCE
-from ddpbench.analysis.measures import last_accuracy
+from ddpbench.analysis.measures import last_accuracy, seen_in
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
@@ -43,7 +43,7 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
     yield from labelled("open", [f"too close to tell from the first: {', '.join(unknown)}"] if unknown else [], page)
     accuracies = {arm_name(record.config, job.swept): last_accuracy(record) for record in job.records}
     reached = [f"{name} {percent(share)}" for name, share in accuracies.items() if share is not None]
-    yield from labelled("accuracy", [f"on held-out data: {', '.join(reached)}"] if reached else [], page)
+    yield from labelled("accuracy", [f"on {seen_in(job.records[0])}: {', '.join(reached)}"] if reached else [], page)
     limits: dict[str, list[str]] = {}
     for record in job.records:
         if record.verdict:

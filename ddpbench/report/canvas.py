@@ -12,6 +12,7 @@ from typing import Any, Literal
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -77,16 +78,17 @@ def draw_chart(chart: Chart, with_spread: bool) -> Figure:
     axes.xaxis.set_minor_locator(NullLocator())
     heights = [height for curve in chart.curves for height in curve.y]
     if max(heights) > STEEP * min(heights):
-        _logarithmic(axes, heights)
+        axes.set_yscale("log")
+        _logarithmic(axes.yaxis, heights)
     else:
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel(_batch_label(chart.item))
     axes.set_ylabel(chart.y_label)
-    axes.set_title(f"{chart.title}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}")
+    figure.suptitle(f"{chart.title}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}", fontsize=12)
     signs, _ = axes.get_legend_handles_labels()
     crossed = [Line2D([], [], **CROSS, label=NO_MEMORY)] if any(curve.no_memory for curve in chart.curves) else []
-    figure.legend(handles=[*signs, *crossed], loc="outside right upper", fontsize=9)
+    figure.legend(handles=[*signs, *crossed], loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
 
@@ -127,8 +129,9 @@ def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) ->
     axes.set_xscale("log")
     if any(race.of_gpu for race in found):
         _mark_published(axes, *published)
-    _logarithmic(axes, [height for race in found for height in (*race.loser.y, *race.winner.y)])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_yscale("log")
+    _logarithmic(axes.xaxis, [parameters for race in found for parameters in (*race.loser.x, *race.winner.x)])
+    _logarithmic(axes.yaxis, [height for race in found for height in (*race.loser.y, *race.winner.y)])
     axes.set_xlabel("parameters")
     axes.set_ylabel("time of a training (s)")
     _layers_above(axes, found)
@@ -247,10 +250,9 @@ def _layers_above(axes: Axes, found: Sequence[Race]) -> None:
     above.set_xlabel("layers")
 
 
-def _logarithmic(axes: Axes, heights: Sequence[float]) -> None:
-    """A logarithmic axis with plain numbers, closer together where it spans little."""
-    decades = log10(max(heights) / min(heights))
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if decades < 2.5 else (1,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+def _logarithmic(axis: Axis, values: Sequence[float]) -> None:
+    """Plain numbers on a logarithmic axis, closer together where it spans little."""
+    decades = log10(max(values) / min(values))
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if decades < 2.5 else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

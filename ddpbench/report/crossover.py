@@ -16,7 +16,7 @@ from ddpbench.record.published import load
 from ddpbench.record.record import Job
 from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.ending import endings
+from ddpbench.report.ending import continued, endings
 from ddpbench.report.figures import interval, significant
 from ddpbench.report.grid import Column, grid, number
 from ddpbench.report.header import place
@@ -46,7 +46,7 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
             LABEL,
         ),
         [*crossover(job, page)],
-        [*endings(named, page)],
+        [*endings(named, page), *continued(job, page)],
         [*warnings(named, page, verbose)],
         [Text(str(path))] if path else [],
     ]

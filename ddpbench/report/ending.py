@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ddpbench.analysis.words import rounds_of
 from ddpbench.record.record import Job, Record
+from ddpbench.record.words import count
 from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, LABEL, inked
 from ddpbench.report.layout import Page, sentence
@@ -28,6 +29,20 @@ def endings(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
             alike.setdefault((record.status, ending_words(record), _hint(record)), []).append(name)
     for (word, words, hint), names in alike.items():
         yield from _lines(those(names, len(arms)), word, words, hint, page)
+
+
+def continued(job: Job, page: Page) -> Iterator[Text]:
+    """That the rounds which a journal lacks can still be had; nothing while it runs, or of what would not come out otherwise."""
+    if any(record.status == "running" for record in job.records):
+        return
+    lacking = sum(record.config.rounds - len(record.rounds) for record in job.records if not _is_over(record))
+    if lacking:
+        text = f"not whole: the same command goes on with the {count(lacking, 'round')} that it lacks"
+        yield from inked(sentence("", text, page), LABEL, len("not whole"))
+
+
+def _is_over(record: Record) -> bool:
+    return record.status == "invalid" or (record.fault is not None and record.fault.arm is not None)
 
 
 def ending_of(record: Record, job: Job, page: Page) -> Iterator[Text]:

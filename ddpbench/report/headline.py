@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ddpbench.analysis.evidence import Reach, reach
-from ddpbench.analysis.measures import last_accuracy
+from ddpbench.analysis.measures import last_accuracy, seen_in
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.words import device_word
 from ddpbench.record.loaders import SYNTHETIC
@@ -93,7 +93,7 @@ def _step(record: Record, summary: Summary, within: Reach | None) -> Iterator[st
         yield f"first step after {significant(record.preparation.first_step_s, 2)} s"
     yield f"loss {_loss(summary.first_loss)} -> {_loss(summary.last_loss)}{_learnt_by_heart(record, summary)}"
     if (accuracy := last_accuracy(record)) is not None:
-        yield f"accuracy {percent(accuracy)} on held-out data"
+        yield f"accuracy {percent(accuracy)} on {seen_in(record)}"
 
 
 def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ddpbench.record.published import Experiment, Publication, load, names
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.crossover import crossover
-from ddpbench.report.ending import endings
+from ddpbench.report.ending import continued, endings
 from ddpbench.report.figures import MISSING, significant
 from ddpbench.report.grid import Column, as_published, grid, mean_cell
 from ddpbench.report.header import place
@@ -74,7 +74,7 @@ def render_reproduction(name: str, job: Job, console: Console, path: Path | None
         *([*table] for table in _tables(publication, job, page)),
         [*_labelled("words", MEANING, page)],
         *claimed,
-        [*endings(named, page)],
+        [*endings(named, page), *continued(job, page)],
         [*warnings(named, page, verbose, hints=False)],
         [Text(str(path))] if path else [],
     ]

@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.measures import ACCURACY, Measure, duration, memory
+from ddpbench.analysis.measures import Measure, accuracy, duration, memory
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arm_values
 from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.ending import endings
+from ddpbench.report.ending import continued, endings
 from ddpbench.report.grid import Column, grid, mean_cell, middle_cell
 from ddpbench.report.header import labelled, shared_header
 from ddpbench.report.ink import LABEL, inked
@@ -40,7 +40,7 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
     sections = [
         [*shared_header(job.records, page), *_parts(job, path, page)],
         *([*table] for table in tables(job, page)),
-        [*endings(named, page)],
+        [*endings(named, page), *continued(job, page)],
         [*warnings(named, page, verbose)],
         [Text(str(path))] if path else [],
     ]
@@ -53,13 +53,13 @@ def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
     Trainings of different length are compared by their speed. Memory has no interval: its peak is what a training needs, and not a
     figure that rounds scatter about.
     """
-    lasting = duration(job.records)
-    for measure in (ACCURACY, lasting, memory(job.records)):
+    learnt, lasting = accuracy(job.records), duration(job.records)
+    for measure in (learnt, lasting, memory(job.records)):
         if not any(measure.values(record) for record in job.records):
             continue
         repeated = any(len(measure.values(record)) > 1 for record in job.records)
         yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job, page)
-    for measure in (ACCURACY, lasting):
+    for measure in (learnt, lasting):
         if any((found := measure.middle(record)) and found.low < found.high for record in job.records):
             yield _table(f"{measure.heading}, median (95% interval of the mean)", measure, middle_cell, job, page)
 

@@ -14,7 +14,7 @@ from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, advice, flow, sentence
 
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("warning", CAUTION), "informs": ("note", LABEL)}
 
@@ -86,4 +86,4 @@ def together(sentences: Mapping[str, str], arms: int) -> list[str]:
 
 
 def _numbers(words: Sequence[str]) -> list[float]:
-    return [float(number[0]) for word in words if (number := NUMBER.match(word))]
+    return [float(number[0].replace(",", "")) for word in words if (number := NUMBER.match(word))]
