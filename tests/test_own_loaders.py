@@ -16,10 +16,12 @@ import psutil
 import pytest
 import torch
 from loading import config, opened, shard, take
+from patience import eventually
 from test_interrupts import rounds_on_disk
 
 from ddpbench.data.catalogue import OFFERED, asked_for, find
 from ddpbench.data.check import check
+from ddpbench.data.own import open_own
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.raised import raised
@@ -189,6 +191,33 @@ def test_what_its_workers_raise_is_told_as_they_told_it() -> None:
     assert told.reason == "bad sample 0:", "the first of its lines"
     line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
     assert told.place == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
+
+
+def test_its_worker_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
+    settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
+    with opened(settled) as live:  # type: ignore[arg-type]
+        take(live, 1)
+        (victim,) = live.worker_pids()
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(BenchError, match=rf"loader worker {victim} died: SIGKILL"):
+            take(live, 100)
+
+
+def test_its_worker_that_owes_a_batch_is_named(tmp_path: Path) -> None:
+    settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
+    live = open_own(settled, shard())  # type: ignore[arg-type]
+    live.next_batch()
+    (worker,) = map(psutil.Process, live.worker_pids())
+    worker.suspend()
+    assert eventually(lambda: worker.status() == psutil.STATUS_STOPPED, 10)
+    assert live.owed_by().startswith(f"loader worker {worker.pid} (stopped) owes it a batch")
+    worker.resume()
+    live.close()
+    assert live.worker_pids() == []
+    alone = open_own(own("one_by_one", batch_size=2), shard())  # type: ignore[arg-type]
+    alone.next_batch()
+    assert alone.owed_by() == "", "it has no workers"
+    alone.close()
 
 
 @pytest.mark.parametrize(

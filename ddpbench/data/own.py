@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ddpbench.data.beginning import starting_workers
+from ddpbench.data.behind import SHORT_OF_MEMORY, death_among, owed_by
 from ddpbench.data.catalogue import asked_for
 from ddpbench.data.fitting import Fitting
 from ddpbench.data.loader import Finish, HostBatch
@@ -59,18 +60,23 @@ class Own:
             starts_anew=workers > 0 and _starts_anew(self._source),
             set_up_s=set_up_s,
         )
+        self._given: Iterator[Any] = iter(())
         self._stream = self._batches()
 
     def next_batch(self) -> HostBatch:
         return next(self._stream)
+
+    def owed_by(self) -> str:
+        """The worker of a DataLoader that has the next batch to give; nothing where there is none."""
+        return owed_by(self._given)
 
     def worker_pids(self) -> list[int]:
         return [process.pid for process in self._processes() if process.pid is not None]
 
     def close(self) -> None:
         processes = self._processes()
-        self._stream.close()  # its iterator goes with it, and that ends its workers
-        del self._source
+        self._stream.close()
+        del self._source, self._given  # which ends its workers
         for process in processes:
             with suppress(ValueError):  # it was closed by then
                 process.terminate()
@@ -98,9 +104,9 @@ class Own:
     def _epoch(self, epoch: int) -> Iterator[HostBatch]:
         _shuffle_anew(self._source, epoch)
         with starting_workers():
-            given = iter(self._source)
+            self._given = iter(self._source)
         full, not_full = 0, 0
-        for each in given:
+        for each in self._as_given(self._processes()):
             batch = self._understood(each)
             if not_full:
                 break
@@ -115,6 +121,18 @@ class Own:
         if not not_full:
             raise BenchError(f"'{self._name}' gave no batch", "is its data set empty, or smaller than a batch?")
         raise BenchError(f"'{self._name}' gives batches of {not_full}, and {self._batch_size} were asked for", f"-b {not_full}")
+
+    def _as_given(self, workers: Sequence[BaseProcess]) -> Iterator[Any]:
+        while True:
+            try:
+                each = next(self._given)
+            except StopIteration:
+                return
+            except (RuntimeError, OSError, EOFError) as problem:
+                if death := death_among(workers):
+                    raise BenchError(death, SHORT_OF_MEMORY) from problem
+                raise
+            yield each
 
     def _understood(self, given: Any) -> HostBatch:
         """The batch that was ``given``. Raises BenchError where the model could not be trained on it."""

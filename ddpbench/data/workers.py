@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
-import psutil
 import torch
 from torch.utils.data import DataLoader
 
 from ddpbench.data.beginning import begin, without_advice
+from ddpbench.data.behind import SHORT_OF_MEMORY, death_among, owed_by
 from ddpbench.data.inherited import leave_garbage_to_the_parent
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Finish, HostBatch
@@ -23,14 +20,9 @@ from ddpbench.data.samples import ArraySamples, Collate, SampleRecipe, TreeSampl
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import WATCHED, end_with_parent
-from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
 from ddpbench.record.settled import Settled
-
-SHORT_OF_MEMORY = (
-    f"short of memory, or of shared memory? see dmesg and 'df {SHARED_MEMORY}'; fewer workers (-j) or a smaller batch (-b) take less"
-)
 
 leave_garbage_to_the_parent()
 
@@ -95,8 +87,8 @@ class Workers:
         try:
             batch = next(self._batches)
         except (RuntimeError, OSError, EOFError) as problem:  # what a dead worker had handed over can often not be read either
-            if ended := self._first_to_end():
-                raise BenchError(f"loader worker {ended.pid} died: {_manner(ended)}", SHORT_OF_MEMORY) from problem
+            if death := death_among(self._processes):
+                raise BenchError(death, SHORT_OF_MEMORY) from problem
             raise
         if isinstance(batch, Unreadable):
             self._left_out.add(batch.met)
@@ -109,28 +101,10 @@ class Workers:
         return [process.pid for process in self._processes if process.pid is not None]
 
     def owed_by(self) -> str:
-        """Which worker has the next batch to give, and what the system says of it; nothing where this process makes its own."""
-        if not self._processes:
-            return ""
-        stream: Any = self._batches  # there is no public way
-        with suppress(KeyError, psutil.Error):  # it has given it meanwhile, or died
-            worker = psutil.Process(stream._workers[stream._task_info[stream._rcvd_idx][0]].pid)
-            return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHARED_MEMORY} full?"
-        return ""
+        """The worker that has the next batch to give; nothing where this process makes its own."""
+        return owed_by(self._batches)
 
     def close(self) -> None:
         if self._processes:
             self._batches._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way, and a traceback may keep the iterator alive
             self._processes = []
-
-    def _first_to_end(self) -> BaseProcess | None:
-        """The worker that is dead or dies within a second."""
-        ended = wait([process.sentinel for process in self._processes], timeout=1)
-        return next((process for process in self._processes if process.sentinel in ended), None)
-
-
-def _manner(ended: BaseProcess) -> str:
-    """``SIGKILL``, or ``exit code 1``."""
-    ended.join()
-    code = ended.exitcode or 0
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
+from ddpbench.data.own import Own
 from ddpbench.data.workers import Workers
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.raised import raised
@@ -160,5 +161,5 @@ def _worker_behind() -> str:
     """The loader worker that the main thread waits for, where it waits for one."""
     frame = main_thread_frame()
     owners = [each.f_locals.get("self") for each, _ in traceback.walk_stack(frame)] if frame else []
-    owing = next((owner.owed_by() for owner in owners if isinstance(owner, Workers)), "")
+    owing = next((owner.owed_by() for owner in owners if isinstance(owner, Workers | Own)), "")
     return owing and f"; {owing}"
