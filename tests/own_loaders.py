@@ -67,6 +67,18 @@ class Numbers(Dataset[Any]):
         return torch.zeros(3, 32, 32), index
 
 
+def talkative(config: Settled) -> DataLoader[Any]:
+    """It prints, and so do its workers."""
+    print("hello from the function")
+    return DataLoader(Talkative(), config.batch_size, num_workers=1)
+
+
+class Talkative(Numbers):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        print("hello from a worker", flush=True)
+        return super().__getitem__(index)
+
+
 class Spoilt(Numbers):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         raise ValueError(f"bad sample {index}:\n  it has 3 bytes\nand needs: 10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -253,3 +254,13 @@ def test_a_bug_of_its_own_is_shown_as_it_is() -> None:
 def test_what_is_no_loader_is_refused_before_anything_is_opened(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         find(name)
+
+
+def test_what_it_prints_does_not_spoil_a_record_on_stdout(launch: Callable[..., Any], tmp_path: Path) -> None:
+    words = ["resnet18", "--loader", "own_loaders:talkative", "-b", "2", "--steps", "2", "--rounds", "1", "--warmup", "1"]
+    where = ["--image-size", "32", "--device", "cpu", "--json", "-", "-o", str(tmp_path)]
+    done = launch([sys.executable, "-m", "ddpbench", *words, *where], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["records"][0]["config"]["loader"] == "own_loaders:talkative"
+    assert "hello from the function" in done.stderr
+    assert "hello from a worker" in done.stderr

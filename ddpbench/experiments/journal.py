@@ -13,6 +13,7 @@ from ddpbench.analysis.history import repeated
 from ddpbench.analysis.judge import judge_all
 from ddpbench.experiments.learned import OfArm, OfDiagnosis, OfScaling
 from ddpbench.machine.say import print_error, print_note
+from ddpbench.machine.stdout import for_the_record
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, DoesNotFit, Status
 from ddpbench.record.files import write_whole
@@ -129,8 +130,8 @@ def write_json(job: Job, target: str, force: bool) -> None:
     """The record once more where ``--json`` wants it, whole; ``-`` is stdout. Raises OSError, and then leaves what was there."""
     text = to_json(job) + "\n"
     if target == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        for_the_record().write(text)
+        for_the_record().flush()
     else:
         write_whole(Path(target), text.encode(), overwrite=force)
 

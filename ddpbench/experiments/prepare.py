@@ -17,6 +17,7 @@ from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import environment, software
 from ddpbench.machine.host import machine, usable_cores
 from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.stdout import leave_to_the_record
 from ddpbench.machine.transport import gloo_ways
 from ddpbench.machine.world import World, meet
 from ddpbench.record.catalogue import PRECISIONS
@@ -47,6 +48,8 @@ def prepare(request: Request) -> tuple[list[Settled], World, float]:
     first = next((arm for arm in request.arms if arm.device != "cpu"), request.arms[0])
     seat = take_seat()
     check_targets(request.output)
+    if request.output.json == "-":
+        leave_to_the_record()
     device = open_device(first.device, seat, first.share_gpu)
     processor = open_device("cpu", seat, first.share_gpu)
     arms = [settled(config, processor if config.device == "cpu" else device, seat) for config in request.arms]
