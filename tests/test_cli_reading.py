@@ -116,6 +116,16 @@ def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.Captur
     assert first.removeprefix("**ddpbench** ") == second.removesuffix("\n")
 
 
+@pytest.mark.parametrize("command", ["report", "plot", "whatif --workers 4"])
+def test_a_folder_whose_only_record_is_cut_off_is_not_called_empty(
+    command: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cut").mkdir()
+    cut = tmp_path / "cut" / "run.json"
+    cut.write_bytes(sorted(folder.glob("*.json"))[0].read_bytes()[:300])
+    assert f"'{cut}' is no ddpbench record: cut off" in refused(f"{command} {shlex.quote(str(cut.parent))}", capsys)
+
+
 def test_several_jobs_are_one_table_and_one_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = map(str, sorted(folder.glob("*.json"))[:1])
     assert main(["report", record, "--format", "csv"]) == main(["report", record, record, "--format", "csv"]) == 0

@@ -27,12 +27,15 @@ def latest(folder: Path) -> Path:
 
 
 def latest_below(folder: Path) -> Path:
-    """The record below ``folder`` that was started last, whatever its name. Raises UsageError where there is none."""
+    """The record below ``folder`` that was started last, whatever its name. Raises UsageError where none can be read."""
     started = {}
-    for path in finished(folder.rglob("*.json")):
+    files = sorted(finished(folder.rglob("*.json")))
+    for path in files:
         with suppress(OSError, msgspec.MsgspecError):
             started[path] = msgspec.json.decode(path.read_bytes(), type=_Started).started
     if not started:
+        for path in files:
+            read(path)  # which says what is wrong with it
         raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder that holds some")
     return max(started, key=lambda path: (started[path], _written(path)))
 
@@ -56,20 +59,24 @@ def jobs_in(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
     The parts of a sweep are one job. Raises UsageError for a file that is no record, and for a folder without any.
     """
     found: dict[Path, Found] = {}  # by where it really is: a file in a folder may be named beside it
-    left_out = []
+    left_out: list[UsageError] = []
     for path in paths:
         if not isdir(path):
             found[path.resolve()] = path, read(path)
             continue
         below: dict[Path, Found] = {}
+        unreadable: list[UsageError] = []
         for file in sorted(finished(path.rglob("*.json"))):
             try:
                 below[file.resolve()] = file, read(file)
             except UsageError as problem:
-                left_out.append(problem)
+                unreadable.append(problem)
+        if not below and unreadable:
+            raise unreadable[0]
         if not below:
             raise UsageError(f"no record in '{path}'", "name a FILE, or a folder that holds some")
         found |= below
+        left_out += unreadable
     return [job for _, job in together(found.values())], [*left_out, *measured_again(found.values())]
 
 
