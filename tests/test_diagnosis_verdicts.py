@@ -143,6 +143,26 @@ def test_workers_that_end_with_every_epoch_are_told_to_stay_where_epochs_are_sho
     assert told == ([f"at most {most}"] if most else [])
 
 
+def test_workers_of_ones_own_are_counted_as_they_are_and_changed_where_they_are_started() -> None:
+    """It was asked for as many as there are by default, and starts two."""
+    own = replace(IMAGENET, loader="my_data:train", workers=2)
+    job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
+    heeding = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
+    assert verdict_of(job).why == verdict_of(heeding).why
+    (cure,) = [each for each in cures_of(job) if each.name == "15 workers"]
+    assert cure.why.endswith("; my_data:train starts 2 whatever --workers says")
+    assert not cure.command
+    assert not any("--workers" in each.command or "--prefetch" in each.command for each in cures_of(job))
+    (heeded,) = [each for each in cures_of(heeding) if each.name == "15 workers"]
+    assert heeded.command.endswith("--workers 2,15")
+
+
+def test_who_makes_batches_in_the_trainer_is_told_of_workers() -> None:
+    own = replace(IMAGENET, loader="my_data:train", workers=0)
+    job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
+    assert "a DataLoader with workers" in [cure.name for cure in cures_of(job)]
+
+
 def test_a_tensor_loader_is_known_for_small_images() -> None:
     assert verdict_of(DIAGNOSES["cifar-per-sample"][0]()).next.endswith(" --loader torch,tensor")
 

@@ -44,7 +44,7 @@ def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None
             assert images.shape == (12, 3, 32, 32)
             assert images.is_contiguous(memory_format=torch.channels_last)
             assert (live.in_flight, live.data.images, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
-            assert (live.data.starts_anew, live.data.files) == (workers > 0, "")
+            assert (live.data.starts_anew, live.data.files, live.data.workers) == (workers > 0, "", workers)
             seen.append(labels.tolist())
     epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
     assert all(len(Counter(first + second)) == 8 for first, second in epochs), "five a rank, of which one does not fill a batch"

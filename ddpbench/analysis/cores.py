@@ -51,7 +51,7 @@ def need(record: Record) -> Need:
     """Loader workers and trainers against usable cores, on the node that lacks most of them or has least to spare."""
     usable = {place.host: place.usable_cores for place in record.environment.places}
     ranks = Counter(place.host for place in record.environment.places)
-    workers = 0 if record.config.loader == SYNTHETIC else record.config.workers
+    workers = 0 if record.config.loader == SYNTHETIC else record.workers
     threads = trainer_threads(record)
     if kept := record.config.cores:
         usable = {host: min(cores, kept * ranks[host]) for host, cores in usable.items()}

@@ -25,13 +25,24 @@ from ddpbench.analysis.pipeline.offers import (
     tensor,
     torch_uint8,
     without_loader,
+    workers_ahead,
     workers_that_stay,
 )
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.whatif.answer import gains
 from ddpbench.record.verdict import Verdict
 
-GENERAL: tuple[Offer, ...] = (tensor, less_on_the_decoder, more_workers, workers_that_stay, dali_gpu, torch_uint8, dali_cpu, more_cores)
+GENERAL: tuple[Offer, ...] = (
+    tensor,
+    less_on_the_decoder,
+    workers_ahead,
+    more_workers,
+    workers_that_stay,
+    dali_gpu,
+    torch_uint8,
+    dali_cpu,
+    more_cores,
+)
 """What may help whatever the cause."""
 
 NEVER_LEFT_OUT: tuple[Offer, ...] = (fewer_workers,)

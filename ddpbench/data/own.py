@@ -57,6 +57,7 @@ class Own:
             description=f"batches of {name}, which shares them out itself",
             files="",
             images=_samples(self._source),
+            workers=workers,
             starts_anew=workers > 0 and _starts_anew(self._source),
             set_up_s=set_up_s,
         )

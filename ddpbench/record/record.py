@@ -89,6 +89,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     made: bool = False  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
     recycled: bool = False  # the timed window read the same files more than once
     starts_anew: bool = False  # the workers of the loader end with an epoch, and others begin
+    workers: int | None = None  # that a function of somebody's own starts a rank; None of loaders that start what they are asked for
     set_up_s: float = 0.0  # what a function of somebody's own took to return its batches, once
 
     @property
@@ -172,6 +173,17 @@ class Record(msgspec.Struct, kw_only=True):
     @property
     def global_batch(self) -> int:
         return self.config.batch_size * self.world_size
+
+    @property
+    def workers(self) -> int:
+        """Loader workers a rank: those that there are, whatever a function of somebody's own was asked for."""
+        found = self.data.workers if self.data else None
+        return self.config.workers if found is None else found
+
+    @property
+    def heeds_workers(self) -> bool:
+        """Whether there are as many as were asked for: else nobody but that function changes their number."""
+        return self.workers == self.config.workers
 
     @property
     def traces(self) -> list[Trace]:

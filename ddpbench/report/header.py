@@ -184,7 +184,7 @@ def loader_items(record: Record) -> Iterator[Item]:
     yield "loader", f"loader {config.loader}"
     if config.loader != SYNTHETIC:
         hands = "thread" if spec_of(config.loader).threaded else "worker"
-        yield "workers", f"{count(config.workers, hands)} a {device_word(record.environment)}"
+        yield "workers", f"{count(record.workers, hands)} a {device_word(record.environment)}"
 
 
 def _alone(record: Record) -> str:

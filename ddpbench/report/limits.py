@@ -85,7 +85,7 @@ def _longer(times: Ratio) -> str:
 
 
 def _parts(record: Record, found: Ceilings, diagnosis: Diagnosis) -> list[Part]:
-    workers = count(record.config.workers, "worker")
+    workers = count(record.workers, "worker")
     parts: list[tuple[str, float | None, str]] = [
         (f"{device_word(record.environment)}, batches on it", found.device, ""),
         ("without gradient sync", found.no_sync, ""),

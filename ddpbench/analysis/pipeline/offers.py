@@ -81,9 +81,12 @@ def more_workers(fed: FedRun) -> Cure | None:
     if workers <= given.workers:
         return None
     with_what = " with the trainer process" if given.handed_too_slowly else ""
+    why = f"{given.workers_wanted} would keep up{with_what}, and the cores have work for {given.workers_of_use}"
+    if not fed.record.heeds_workers:
+        return Cure(count(workers, "worker"), f"{why}; {config.loader} starts {given.workers} whatever --workers says")
     return Cure(
         count(workers, "worker"),
-        f"{given.workers_wanted} would keep up{with_what}, and the cores have work for {given.workers_of_use}",
+        why,
         fed.run.command(workers=(config.workers, workers)),
         Change(workers=workers),
     )
@@ -95,9 +98,12 @@ def fewer_workers(fed: FedRun) -> Cure | None:
     workers = given.workers_of_use or max(1, workers_that_fit(given.cores, given.trainers, given.ranks))
     if not given.contended or workers >= given.workers:
         return None
+    why = f"{count(given.ranks * given.workers, 'worker')} take turns on {count(given.cores, 'core')}, and every turn costs"
+    if not fed.record.heeds_workers:
+        return Cure(count(workers, "worker"), f"{why}; {config.loader} starts {given.workers} whatever --workers says")
     return Cure(
         count(workers, "worker"),
-        f"{count(given.ranks * given.workers, 'worker')} take turns on {count(given.cores, 'core')}, and every turn costs",
+        why,
         fed.run.command(workers=(config.workers, workers)),
         Change(workers=workers) if fed.knows_costs else None,
     )
@@ -108,7 +114,7 @@ def in_the_trainer(fed: FedRun) -> Cure | None:
     given, config = fed.given, fed.record.config
     if fed.record.environment.device_type != "cpu" or not given.workers or not given.contended or spec_of(config.loader).threaded:
         return None
-    if not fed.knows_costs:
+    if not fed.knows_costs or not fed.record.heeds_workers:
         return None
     return Cure(
         "--workers 0",
@@ -218,7 +224,7 @@ def data_in_memory(fed: FedRun) -> Cure | None:
 
 def prefetch(fed: FedRun) -> Cure | None:
     config = fed.record.config
-    if not config.workers:
+    if not fed.record.workers or not fed.record.heeds_workers:
         return None
     return Cure(
         f"--prefetch {2 * config.prefetch}",
@@ -241,6 +247,17 @@ def workers_that_stay(fed: FedRun) -> Cure | None:
         "persistent_workers=True",
         f"at most {trimmed(most)}x: your DataLoader starts its workers anew for every epoch of {trimmed(start.epoch_s)} s, and "
         f"{trimmed(start.first_s)} s pass until there is a batch, which also takes its time where they stay",
+    )
+
+
+def workers_ahead(fed: FedRun) -> Cure | None:
+    """For batches of somebody's own that the trainer makes itself."""
+    record = fed.record
+    if not spec_of(record.config.loader).own or record.workers:
+        return None
+    return Cure(
+        "a DataLoader with workers",
+        "the training process makes its batches itself, one after the other, and nobody makes the next one while it trains",
     )
 
 

@@ -65,18 +65,18 @@ def _key(record: Record) -> tuple[str, int, str]:
 
 def _compared(record: Record) -> Candidate:
     config = record.config
-    return Candidate(loader=config.loader, workers=config.workers, hw_decoder_load=config.hw_decoder_load, alone=record.alone)
+    return Candidate(loader=config.loader, workers=record.workers, hw_decoder_load=config.hw_decoder_load, alone=record.alone)
 
 
 def _diagnosed(job: Job) -> Candidate:
     assert job.diagnosis is not None
     beside = [record for record in job.records if record.label == BESIDE and record.rounds]
     spans = [1000 * span for record in beside for each in step_spans(record) for span in each]
-    config = (diagnosed(job) or job.records[0]).config
+    real = diagnosed(job) or job.records[0]
     return Candidate(
         loader=job.diagnosis.loader,
-        workers=config.workers,
-        hw_decoder_load=config.hw_decoder_load,
+        workers=real.workers,
+        hw_decoder_load=real.config.hw_decoder_load,
         alone=job.diagnosis.alone,
         step_ms=spans,
         kept_up=kept_up([timed for record in beside for timed in record.rounds]),

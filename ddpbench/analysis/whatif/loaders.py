@@ -129,9 +129,9 @@ def _costs_of(now: Situation, candidate: Candidate, patient: Patient) -> tuple[C
 
 def _present(now: Situation, patient: Patient) -> tuple[int, Sequence[Alone]]:
     """The workers of the loader of ``now`` as it was measured, and what it gave with nobody training; nothing where it was not."""
-    config, diagnosis = patient.case.record.config, patient.case.around.diagnosis
-    if now.loader == config.loader:
-        return config.workers, diagnosis.alone if diagnosis else []
+    record, diagnosis = patient.case.record, patient.case.around.diagnosis
+    if now.loader == record.config.loader:
+        return record.workers, diagnosis.alone if diagnosis else []
     lent = patient.lent.candidates.get((now.loader, None))
     return (lent.workers, lent.alone) if lent else (0, [])
 
