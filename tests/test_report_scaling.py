@@ -13,8 +13,8 @@ import pytest
 
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
+from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pages import page
-from ddpbench.report.tables import to_markdown
 
 RECORD = Path("results/runs/20261121T012930Z-scale-resnet50-amp-fp16.json")
 JOBS = [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound]

@@ -12,10 +12,12 @@ import pytest
 import sweeps
 from scenes import SCENES
 
+from ddpbench.analysis.claims import claims
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.config import Config
 from ddpbench.record.record import Fault, Job
-from ddpbench.report.tables import to_csv, to_json, to_markdown
+from ddpbench.report.markdown import to_markdown
+from ddpbench.report.tables import to_csv, to_json
 
 
 def rows_of(job: Job) -> list[dict[str, str]]:
@@ -103,6 +105,27 @@ def test_markdown_and_csv_tell_sides_apart_and_compare_within_a_model() -> None:
 
 def test_markdown_calls_the_range_of_two_rounds_one() -> None:
     assert "| ddp | 5,890 | 5,881 to 5,899 (range of 2) | 1 | 12.0 |" in to_markdown(SCENES["engines"]()).splitlines()
+
+
+def test_a_sweep_and_a_crossover_and_a_reproduction_tell_what_they_were_run_for() -> None:
+    swept, raced, published = sweeps.sweep(), sweeps.crossing_disc(), sweeps.t4()
+    swept.kind, raced.kind, published.kind = "sweep", "crossover", "reproduce t4-tensor-cores"
+    for job in (swept, raced, published):
+        judge_all(job)
+    text = to_markdown(swept)
+    for title in ("accuracy on held-out data (%), mean", "time of a training (s), mean", "time of a training (s), median"):
+        assert f"**{title} (" in text
+    assert re.search(r"^\| 128 \| [\d.]+ \([\d.]+\) \|", text, re.MULTILINE)
+    assert not re.search(r"^- .*(bound|inconclusive): ", text, re.MULTILINE), "trainings of a sweep tell little by themselves"
+    text = to_markdown(raced)
+    assert re.search(r"^\| 10 \| 703,142 \| ", text, re.MULTILINE)
+    assert re.search(r"^- GPU is faster than CPU", text, re.MULTILINE)
+    assert "- published: GPU is faster than CPU from 700,000 parameters on, 10 layers" in text
+    text = to_markdown(published)
+    assert "| published | 1,350,681,600 |" in text
+    assert len(re.findall(r"^- claimed: .*; (holds|not here|open|same way): ", text, re.MULTILINE)) == len(
+        claims("t4-tensor-cores", published)
+    )
 
 
 def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:

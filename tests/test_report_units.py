@@ -15,8 +15,8 @@ from ddpbench.analysis.judge import judge
 from ddpbench.record.record import Job, Record
 from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console
+from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pictures import cells_by_workload, charts
-from ddpbench.report.tables import to_markdown
 from ddpbench.report.terminal import render_run
 
 

@@ -54,6 +54,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     from ddpbench.experiments.kept import read
     from ddpbench.report import tables
     from ddpbench.report.console import make_console, printed
+    from ddpbench.report.markdown import to_markdown
     from ddpbench.report.pages import page
 
     console = make_console(sys.stdout)
@@ -66,7 +67,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     elif asked.format == "csv":
         console.out(tables.to_csv(*jobs))
     elif asked.format == "markdown":
-        console.out("\n\n".join(map(tables.to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
+        console.out("\n\n".join(map(to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
     else:
         for path, job in found:
             page(job)(job, console, path, verbose=verbose, quiet=False)

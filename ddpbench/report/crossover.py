@@ -18,7 +18,7 @@ from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.ending import continued, endings
 from ddpbench.report.figures import interval, significant
-from ddpbench.report.grid import Column, grid, number
+from ddpbench.report.grid import Column, Grid, grid, number
 from ddpbench.report.header import place
 from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, sentence
@@ -58,17 +58,25 @@ def crossover(job: Job, page: Page) -> Iterator[Text]:
     found = crossing_of(job)
     yield from _concluded(found, page)
     yield from inked(sentence("", published_words(), page))
-    if found is not None:
+    for each in grids(job):
         yield Text()
-        yield from grid(*_table(found), page)
+        yield from grid(*each, page)
     if lacking := missing(job, [point.layers for point in found.points] if found else []):
         yield from inked(sentence("", lacking, page), CAUTION)
 
 
+def grids(job: Job) -> list[Grid]:
+    """The table of models; none where none was timed on both devices."""
+    found = crossing_of(job)
+    return [_table(found)] if found else []
+
+
+def concluded(found: Crossing | None) -> str:
+    return conclusion(found) if found else "no crossing: no model has been timed on two devices"
+
+
 def _concluded(found: Crossing | None, page: Page) -> list[Text]:
-    if found is None:
-        return inked(sentence("", "no crossing: no model has been timed on two devices", page), CAUTION)
-    return inked(sentence("", conclusion(found), page), LABEL)
+    return inked(sentence("", concluded(found), page), LABEL if found else CAUTION)
 
 
 def published_words() -> str:
@@ -78,7 +86,7 @@ def published_words() -> str:
     return f"published: GPU is faster than CPU from {where} ({publication.source})"
 
 
-def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
+def _table(found: Crossing) -> Grid:
     points = found.points
     names = [
         Column("layers", [str(point.layers) for point in points]),
@@ -93,7 +101,7 @@ def _table(found: Crossing) -> tuple[str, list[Column], list[Column]]:
     within = ""
     if any(point.ratio.low < point.ratio.high for point in points):
         within = " (range of the rounds)" if only_ranges else " (95% interval)"
-    return f"time of a training (s), median; times as fast as the first{within}", names, values
+    return Grid(f"time of a training (s), median; times as fast as the first{within}", names, values)
 
 
 def _times(ratio: Ratio, only_ranges: bool) -> str:

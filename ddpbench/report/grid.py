@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log10
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -30,6 +31,14 @@ class Column:
     @property
     def width(self) -> int:
         return max(map(len, [self.heading, *self.cells]))
+
+
+class Grid(NamedTuple):
+    """One table: what it shows, the columns that name its rows, and those with figures."""
+
+    title: str
+    names: Sequence[Column]
+    values: Sequence[Column]
 
 
 def grid(title: str, names: Sequence[Column], values: Sequence[Column], page: Page) -> Iterator[Text]:

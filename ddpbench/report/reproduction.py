@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +22,7 @@ from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.crossover import crossover
 from ddpbench.report.ending import continued, endings
 from ddpbench.report.figures import MISSING, significant
-from ddpbench.report.grid import Column, as_published, grid, mean_cell
+from ddpbench.report.grid import Column, Grid, as_published, grid, mean_cell
 from ddpbench.report.header import place
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import GAP, Page, flow, sentence
@@ -114,27 +115,32 @@ def _mappings(publication: Publication) -> Iterator[str]:
 
 
 def _tables(publication: Publication, job: Job, page: Page) -> Iterator[Iterator[Text]]:
+    if not rows(publication.id, job):
+        yield crossover(job, page)
+    yield from (grid(*each, page) for each in grids(publication, job, page.width))
+
+
+def grids(publication: Publication, job: Job, width: float = inf) -> Iterator[Grid]:
+    """A table a figure of every published experiment, no wider than ``width`` where that can be; none of a crossover."""
     results = rows(publication.id, job)
     for experiment in publication.experiments:
         ours = [result for result in results if result.experiment.workload == experiment.workload]
         for name in ours[0].compared if ours else ():
-            yield _table(name, ours, job, page)
-    if not results:
-        yield crossover(job, page)
+            yield _table(name, ours, job, width)
 
 
-def _table(name: str, results: Sequence[RowResult], job: Job, page: Page) -> Iterator[Text]:
-    """With standard deviations where the page is wide enough for them and all columns."""
+def _table(name: str, results: Sequence[RowResult], job: Job, width: float) -> Grid:
+    """With standard deviations where there is room for them and all columns."""
     measure, lines, settings = results[0].compared[name].measure, _lines(results), _settings(results)
     keys = _keys(lines)
     title = f"{results[0].experiment.workload}: {measure.heading}"
     for with_sd in (True, False):
         shown = [column for each in settings for column in _columns(each, lines, measure, job, with_sd)]
-        if sum(column.width + len(GAP) for column in [*keys, *shown]) - len(GAP) <= page.width:
+        if sum(column.width + len(GAP) for column in [*keys, *shown]) - len(GAP) <= width:
             break
     title += ", mean (standard deviation)" if any("(" in cell for column in shown for cell in column.cells) else ", mean"
     title += "; ratio: here over published" if any(column.joined for column in shown) else ""
-    return grid(title, keys, shown, page)
+    return Grid(title, keys, shown)
 
 
 @dataclass(frozen=True)
@@ -225,13 +231,18 @@ def _ratio(line: _Line, setting: _Setting, measure: Measure) -> str:
 
 
 def _claim(result: ClaimResult, page: Page) -> Iterator[Text]:
-    word, style = SAME_WAY if result.far else ANSWERS[result.holds]
+    word, style, told = answered(result)
     yield from _labelled("claimed", result.says, page)
     known = [f"{each.name} {each.published:.2f}" for each in result.ratios if each.published is not None]
     yield from inked(flow("published  ", known, page)) if known else []
-    factors = ", ".join(f"{each.name} is {each.words} here and {each.published:.2f} published" for each in result.far)
-    told = f"same direction, but {factors}; {result.sentence}" if factors else result.sentence
     yield from inked(sentence(f"{word:9}  ", told, page), style, len(word))
+
+
+def answered(result: ClaimResult) -> tuple[str, str, str]:
+    """Whether a claim holds, in a word and the style that it has, and in a sentence."""
+    word, style = SAME_WAY if result.far else ANSWERS[result.holds]
+    factors = ", ".join(f"{each.name} is {each.words} here and {each.published:.2f} published" for each in result.far)
+    return word, style, f"same direction, but {factors}; {result.sentence}" if factors else result.sentence
 
 
 def _labelled(label: str, text: str, page: Page) -> list[Text]:

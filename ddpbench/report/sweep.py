@@ -14,7 +14,7 @@ from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arm_values
 from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.ending import continued, endings
-from ddpbench.report.grid import Column, grid, mean_cell, middle_cell
+from ddpbench.report.grid import Column, Grid, grid, mean_cell, middle_cell
 from ddpbench.report.header import labelled, shared_header
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, command
@@ -48,6 +48,10 @@ def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool
 
 
 def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
+    return (grid(*each, page) for each in grids(job))
+
+
+def grids(job: Job) -> Iterator[Grid]:
     """A table of means a measure that any cell knows, then one of medians for those whose rounds tell an interval.
 
     Trainings of different length are compared by their speed. Memory has no interval: its peak is what a training needs, and not a
@@ -58,10 +62,10 @@ def tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
         if not any(measure.values(record) for record in job.records):
             continue
         repeated = any(len(measure.values(record)) > 1 for record in job.records)
-        yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job, page)
+        yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job)
     for measure in (learnt, lasting):
         if any((found := measure.middle(record)) and found.low < found.high for record in job.records):
-            yield _table(f"{measure.heading}, median (95% interval of the mean)", measure, middle_cell, job, page)
+            yield _table(f"{measure.heading}, median (95% interval of the mean)", measure, middle_cell, job)
 
 
 def _parts(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
@@ -78,7 +82,7 @@ def _parts(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
         yield from inked(command("all   ", shlex.join(["ddpbench", "report", str(path.parent)]), page), LABEL, len("all"))
 
 
-def _table(title: str, measure: Measure, cell: Cell, job: Job, page: Page) -> Iterator[Text]:
+def _table(title: str, measure: Measure, cell: Cell, job: Job) -> Grid:
     fields = [name for name in job.swept if name != COLUMNS]
     rows = list(dict.fromkeys(tuple(arm_values(record.config, fields)) for record in job.records))
     names = [Column(field.replace("_", "-"), [row[at] for row in rows], _align(field, job)) for at, field in enumerate(fields)]
@@ -86,7 +90,7 @@ def _table(title: str, measure: Measure, cell: Cell, job: Job, page: Page) -> It
         Column(heading, [cell(measure, _find(job, fields, row, heading)) for row in rows])
         for heading in dict.fromkeys(map(_heading, job.records))
     ]
-    return grid(title, names, values, page)
+    return Grid(title, names, values)
 
 
 def _find(job: Job, fields: Sequence[str], row: Sequence[str], heading: str) -> Record | None:

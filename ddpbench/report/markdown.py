@@ -1,0 +1,146 @@
+"""A job as markdown, to paste where people talk."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ddpbench.analysis.claims import claims
+from ddpbench.analysis.compare import ArmRow, compare
+from ddpbench.analysis.crossover import crossing_of
+from ddpbench.analysis.reproduction import departures
+from ddpbench.analysis.scaling.ladder import Rung
+from ddpbench.record.published import load
+from ddpbench.record.record import Job, Record
+from ddpbench.record.verdict import Verdict
+from ddpbench.report import crossover, reproduction, sweep
+from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
+from ddpbench.report.ending import ending_words
+from ddpbench.report.figures import MISSING, gib, interval
+from ddpbench.report.grid import Grid
+from ddpbench.report.header import place, rate
+from ddpbench.report.scaling import EFFICIENCY, LOST_TO, efficiency_text, rungs_of, way_down
+from ddpbench.report.warnings import together
+
+LONE_RUN = ("workload", "precision")
+"""What names a run that has no other arm beside it."""
+
+BY_ITSELF = ("run", "diagnose")
+"""Jobs whose trainings each have a verdict of their own; those of others tell something together."""
+
+
+def to_markdown(job: Job) -> str:
+    """The tables of the job's page, and one with a row an arm; under them what it comes to, endings, checks and the command."""
+    top = max(job.records, key=lambda record: record.world_size)
+    said = [*_concluded(job), *_said(job)]
+    lines = [
+        f"**ddpbench** {_model(job)}, {place(top.environment)}, {job.started}",
+        "",
+        *(line for each in _grids(job) for line in _of_a_figure(each)),
+        *_of_arms(job),
+        "",
+        *(f"- {_escaped(line)}" for line in said),
+        *([""] if said else []),
+        f"`{shlex.join(job.command)}`",
+    ]
+    return "\n".join(lines)
+
+
+def _model(job: Job) -> str:
+    """The workload; of several the first and the last."""
+    names = list(dict.fromkeys(record.config.workload for record in job.records))
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _grids(job: Job) -> Iterator[Grid]:
+    kind, _, name = job.kind.partition(" ")
+    if kind == "sweep":
+        yield from sweep.grids(job)
+    if kind == "reproduce" and name:
+        yield from reproduction.grids(load(name), job)
+    if kind == "crossover" or name == crossover.PUBLISHED:
+        yield from crossover.grids(job)
+
+
+def _concluded(job: Job) -> Iterator[str]:
+    """What the job comes to as a whole, and what of it is not as it was published."""
+    kind, _, name = job.kind.partition(" ")
+    if job.scaling and job.scaling.verdict:
+        yield _limit(job.scaling.verdict)
+    yield from filter(None, [way_down(job)])
+    if kind == "crossover" or name == crossover.PUBLISHED:
+        yield from (crossover.concluded(crossing_of(job)), crossover.published_words())
+    if kind == "reproduce" and name:
+        yield from (f"but {departure}" for departure in departures(job))
+        for result in claims(name, job):
+            word, _, told = reproduction.answered(result)
+            yield f"claimed: {result.says}; {word}: {told}"
+
+
+def _of_a_figure(found: Grid) -> list[str]:
+    columns = [*found.names, *found.values]
+    rows = [[column.heading for column in columns], *zip(*(column.cells for column in columns), strict=True)]
+    return [f"**{_escaped(found.title)}**", "", *_table(rows, len(found.names)), ""]
+
+
+def _of_arms(job: Job) -> list[str]:
+    """Of a ladder with efficiencies in place of speed-ups."""
+    rungs, names = rungs_of(job), job.swept or LONE_RUN
+    labels = [record.label or MISSING for record in job.records] if any(record.label for record in job.records) else []
+    naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
+    compared = [EFFICIENCY, LOST_TO] if rungs else ["speed-up"]
+    heading = [*naming, rate(*job.records), "95% interval", *compared, memory_heading(job.records)]
+    kept = [_kept(rungs.get(record.label)) if rungs else [] for record in job.records]
+    arms = enumerate(compare(job.records))
+    rows = [[*arm_values(row.config, names), *labels[at : at + 1], *_cells(row, kept[at])] for at, row in arms]
+    return _table([heading, *rows], len(naming))
+
+
+def _table(rows: Sequence[Sequence[str]], naming: int) -> list[str]:
+    """The first row is the heading, and the first ``naming`` columns name the others."""
+    heading, *rest = rows
+    aligned = ["---"] * naming + ["---:"] * (len(heading) - naming)
+    return [f"| {' | '.join(map(_escaped, cells))} |" for cells in (heading, aligned, *rest)]
+
+
+def _whose(record: Record, job: Job) -> str:
+    """What a line about one of several arms begins with."""
+    named = " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", record.label]))
+    return f"{named}: " if named else ""
+
+
+def _cells(row: ArmRow, kept: Sequence[str]) -> Sequence[str]:
+    """With what a rung has ``kept`` where there are rungs, else how many times as fast it is."""
+    within = row.reach
+    if row.images_per_s is None or within is None:
+        return [row.state, MISSING, *(kept or [MISSING]), gib(row.memory_bytes)]
+    center, low, high = interval(row.images_per_s, within.low, within.high)
+    spread = f"{low} to {high}" + (f" (range of {within.of})" if within.confidence is None else "")
+    return [center, spread if within.low < within.high else MISSING, *(kept or [row.state or speedup_text(row)]), gib(row.memory_bytes)]
+
+
+def _kept(rung: Rung | None) -> list[str]:
+    """Its efficiency, and what it loses most to; of a training that is no rung nothing."""
+    return [efficiency_text(rung), rung.lost_to or MISSING] if rung else [MISSING, MISSING]
+
+
+def _limit(verdict: Verdict) -> str:
+    return f"{verdict.kind}: {verdict.says}; {verdict.why}"
+
+
+def _said(job: Job) -> list[str]:
+    """How arms ended where not well, what limits them where each stands for itself, and what the checks say."""
+    lines = [f"{_whose(record, job)}{ending_words(record)}" for record in job.records if record.status not in ("ok", "invalid")]
+    if job.kind in BY_ITSELF:
+        lines += [f"{_whose(record, job)}{_limit(record.verdict)}" for record in job.records if record.verdict]
+    checks: dict[str, dict[str, str]] = {}
+    for record in job.records:
+        for check in record.checks:
+            checks.setdefault(check.name, {})[_whose(record, job).removesuffix(": ")] = check.sentence
+    return [*lines, *(f"{name}: {text}" for name, sentences in checks.items() for text in together(sentences, len(job.records)))]
+
+
+def _escaped(text: str) -> str:
+    """``text`` in one cell, without anything that markdown would take for its own."""
+    plain = " ".join(text.split())
+    return "".join(f"\\{character}" if character in "\\`*_[]<|" else character for character in plain)
