@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from math import log
+from math import fsum, log
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -190,6 +190,15 @@ def test_a_launch_bound_step_takes_more_images_for_nothing() -> None:
     job = diagnosis(None, cpu_ms={"decode": 0.1}, launch_gap=LaunchGap(step_ms=44.4, kernel_ms=10.0))
     assert gain(job, batch_size=512) == pytest.approx(2, rel=0.05)
     assert gain(diagnosis(None, cpu_ms={"decode": 0.1}), batch_size=512) == pytest.approx(1, abs=0.15)
+
+
+def test_a_larger_batch_shares_out_the_gradient_sync_of_processors_too() -> None:
+    sync = {"sync": fsum(SMALL.values())}
+    half = on_processors(None, work={**SMALL, **sync}, device={**SMALL, **sync}, beside={**SMALL, **sync}, cpu_ms={"decode": 0.01})
+    none = on_processors(None, cpu_ms={"decode": 0.01})
+    batch = half.records[0].config.batch_size
+    assert gain(half, batch_size=2 * batch) == pytest.approx(4 / 3, rel=0.1), "three halves of the time for twice the images"
+    assert gain(none, batch_size=2 * batch) == pytest.approx(1, rel=0.1)
 
 
 def test_a_lent_step_takes_the_copies_and_the_interference_of_the_run_along() -> None:

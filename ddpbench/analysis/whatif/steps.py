@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log2
+from statistics import fmean
 
 from ddpbench.analysis.experiments import step_s
 from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
@@ -48,8 +49,9 @@ def batch_size(now: Situation, images: int, patient: Patient) -> Situation:
         steps = [[_of_more(span, times, now, patient) for span in each] for each in now.steps]
         assumed = Assumption("an image takes the device and the workers as long, and gradient sync a step", 0.04 * abs(log2(times)))
     trainer_cpu = now.trainer_cpu
-    if trainer_cpu is not None:  # a GPU's trainer issues as many kernels, and hands more over
-        trainer_cpu = trainer_cpu.plus((times - 1) * now.handing) if patient.on_gpu else trainer_cpu.times(times)
+    if trainer_cpu is not None:  # a GPU's trainer issues as many kernels, and hands more over; on processors it computes for the step
+        longer = fmean(span for each in steps for span in each) / fmean(span for each in now.steps for span in each)
+        trainer_cpu = trainer_cpu.plus((times - 1) * now.handing) if patient.on_gpu else trainer_cpu.times(longer)
     return replace(
         now,
         batch=images,
@@ -78,7 +80,7 @@ def _of_more(span: float, times: float, now: Situation, patient: Patient) -> flo
     """A step of ``times`` as many images: its sync stays, and so does the time to launch it, which kernels may come to fill."""
     around = patient.case.around
     device, no_sync = step_s(around.device), step_s(around.no_sync)
-    sync = min(max(0.0, 1 - no_sync / device), 0.9) * span if device and no_sync and patient.on_gpu else 0.0
+    sync = min(max(0.0, 1 - no_sync / device), 0.9) * span if device and no_sync else 0.0
     gap = _launch_gap(now, patient)
     if gap is not None and times > 1:
         return max(span, sync + times * (span - sync) * gap.kernel_ms / gap.step_ms)
