@@ -16,6 +16,7 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import World, meet
 from ddpbench.record.environment import RankPlace
+from ddpbench.record.record import Data
 from ddpbench.record.settled import Settled
 from ddpbench.training.parked import Parked
 from ddpbench.training.session import Session
@@ -58,6 +59,8 @@ def wide_net() -> nn.Module:
 
 class InMemory(Workerless):
     """One fixed batch a rank, already on the device."""
+
+    data = Data(loader="synthetic", description="one fixed batch on the device")
 
     def __init__(self, device: torch.device, scale: float = 1.0) -> None:
         generator = torch.Generator().manual_seed(1 + int(os.environ.get("RANK", "0")))

@@ -46,7 +46,7 @@ def loader_alone(config: Settled, world: World, window_s: float, then: Callable[
         taken = Taken(loader, torch.cuda.current_stream(world.device.torch) if on_gpu else None)
         taken.next()
         first_batch_s = perf_counter() - began
-        workers = config.workers if loader.data.workers is None else loader.data.workers
+        workers = loader.data.workers_where(config.workers)
         turn = max(1, workers)
         makers = max(1, find(config.loader).makers(workers))
         _pass_by(taken, most=loader.in_flight - 1, least=makers - 1, window_s=window_s)

@@ -254,8 +254,8 @@ class Arm:
     def _steps_a_round(self, step_s: float) -> int:
         if (asked := steps_asked_for(self.config, self._steps_an_epoch())) is not None:
             return asked
-        found = self.data.workers if self.data else None
-        workers = self.config.workers if found is None else found
+        assert self.data is not None, "a loader was opened"
+        workers = self.data.workers_where(self.config.workers)
         makers = find(self.config.loader).makers(workers) if self._in_flight else 0
         if self._brief:
             return self._brief.steps(step_s, makers)

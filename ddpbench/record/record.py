@@ -92,6 +92,10 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None  # that a function of somebody's own starts a rank; None of loaders that start what they are asked for
     set_up_s: float = 0.0  # what a function of somebody's own took to return its batches, once
 
+    def workers_where(self, asked: int) -> int:
+        """Those that there are where so many were asked for."""
+        return asked if self.workers is None else self.workers
+
     @property
     def of_jpegs(self) -> bool:
         """Whether every file of it is a JPEG."""
@@ -177,8 +181,7 @@ class Record(msgspec.Struct, kw_only=True):
     @property
     def workers(self) -> int:
         """Loader workers a rank: those that there are, whatever a function of somebody's own was asked for."""
-        found = self.data.workers if self.data else None
-        return self.config.workers if found is None else found
+        return self.data.workers_where(self.config.workers) if self.data else self.config.workers
 
     @property
     def heeds_workers(self) -> bool:
