@@ -58,9 +58,9 @@ def crossover(job: Job, page: Page) -> Iterator[Text]:
     found = crossing_of(job)
     yield from _concluded(found, page)
     yield from inked(sentence("", published_words(), page))
-    for each in grids(job):
+    if found is not None:
         yield Text()
-        yield from grid(*each, page)
+        yield from grid(*_table(found), page)
     if lacking := missing(job, [point.layers for point in found.points] if found else []):
         yield from inked(sentence("", lacking, page), CAUTION)
 

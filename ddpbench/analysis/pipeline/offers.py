@@ -74,7 +74,7 @@ Offer = Callable[[FedRun], Cure | None]
 
 
 def more_workers(fed: FedRun) -> Cure | None:
-    given, config = fed.given, fed.record.config
+    given = fed.given
     if given.workers_wanted is None or given.workers_of_use is None or given.worker_s is None or given.contended:
         return None
     workers = min(given.workers_wanted, given.workers_of_use)
@@ -82,31 +82,25 @@ def more_workers(fed: FedRun) -> Cure | None:
         return None
     with_what = " with the trainer process" if given.handed_too_slowly else ""
     why = f"{given.workers_wanted} would keep up{with_what}, and the cores have work for {given.workers_of_use}"
-    if not fed.record.heeds_workers:
-        return Cure(count(workers, "worker"), f"{why}; {config.loader} starts {given.workers} whatever --workers says")
-    return Cure(
-        count(workers, "worker"),
-        why,
-        fed.run.command(workers=(config.workers, workers)),
-        Change(workers=workers),
-    )
+    return _other_workers(fed, workers, why, Change(workers=workers))
 
 
 def fewer_workers(fed: FedRun) -> Cure | None:
     """As many as the cores keep busy; by their number where costs are not known."""
-    given, config = fed.given, fed.record.config
+    given = fed.given
     workers = given.workers_of_use or max(1, workers_that_fit(given.cores, given.trainers, given.ranks))
     if not given.contended or workers >= given.workers:
         return None
     why = f"{count(given.ranks * given.workers, 'worker')} take turns on {count(given.cores, 'core')}, and every turn costs"
+    return _other_workers(fed, workers, why, Change(workers=workers) if fed.knows_costs else None)
+
+
+def _other_workers(fed: FedRun, workers: int, why: str, change: Change | None) -> Cure:
+    """By a command, unless a function of somebody's own starts as many as it likes."""
+    config = fed.record.config
     if not fed.record.heeds_workers:
-        return Cure(count(workers, "worker"), f"{why}; {config.loader} starts {given.workers} whatever --workers says")
-    return Cure(
-        count(workers, "worker"),
-        why,
-        fed.run.command(workers=(config.workers, workers)),
-        Change(workers=workers) if fed.knows_costs else None,
-    )
+        return Cure(count(workers, "worker"), f"{why}; {config.loader} starts {fed.given.workers} whatever --workers says")
+    return Cure(count(workers, "worker"), why, fed.run.command(workers=(config.workers, workers)), change)
 
 
 def in_the_trainer(fed: FedRun) -> Cure | None:
