@@ -15,7 +15,6 @@ from ddpbench.analysis.scaling.arms import Arms, arms_of
 from ddpbench.analysis.scaling.ladder import SLOWER_RANKS, ladder
 from ddpbench.analysis.scaling.overlap import overlap_of
 from ddpbench.analysis.scaling.traffic import traffic
-from ddpbench.analysis.scaling.verdict import found_of, verdict
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,
     CONTENTION,
@@ -142,11 +141,18 @@ def test_a_loss_is_the_greatest_only_where_its_interval_says_so() -> None:
     unsure = replace(other, images_per_s=0.9 * most, lost=0.9 * of, of_rounds_ms=nearly)
     unclear = replace(way, terms=[unsure if term is other else term for term in way.terms])
     assert ladder(arms(made), unclear)[-1].lost_to == f"{greatest.name} or {CONTENTION}"
-    found = found_of(made, arms(made))
-    assert found is not None
-    vague = replace(found, way=unclear)
-    assert verdict(vague).kind == "inconclusive"
-    assert f"whether {greatest.name} or {CONTENTION} takes most" in verdict(vague).says
+
+
+def test_two_losses_of_nearly_equal_size_compete() -> None:
+    """Contention is the larger loss in some rounds, all-reduce in the others."""
+    made, more, less = job(**{"contention": 5.0, "all_reduce": 5.4}), *(job(contention=ms, all_reduce=10.4 - ms) for ms in (9.0, 1.0))
+    for record, high, low in zip(made.records, more.records, less.records, strict=True):
+        record.rounds = [record.rounds[0], high.rounds[1], low.rounds[2], high.rounds[3], low.rounds[4]]
+    judge_all(made)
+    assert made.scaling is not None
+    assert made.scaling.verdict is not None
+    assert made.scaling.verdict.kind == "inconclusive"
+    assert {made.scaling.verdict.says.split()[0], made.scaling.verdict.runner_up} == {"contention-bound", "link-bound"}
 
 
 def test_two_nodes_that_wait_for_gradients_wait_for_their_network() -> None:

@@ -1,80 +1,115 @@
-"""Which limit a run hit, and whether that can be told with confidence. One logic, whatever was measured around the run."""
+"""Which limit a run hit, and how often the same limit is named when its rounds are resampled."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import next_step
-from ddpbench.analysis.evidence import pieces, steps, too_few_for_a_verdict
+from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
 from ddpbench.analysis.experiments import NONE, Experiments
 from ddpbench.analysis.limits import first_limit
 from ddpbench.analysis.limits.training import looks_like
-from ddpbench.analysis.stats import variation
+from ddpbench.analysis.straggler import suspect
 from ddpbench.analysis.summary import Summary
-from ddpbench.analysis.trust import MOST_VARIATION
-from ddpbench.analysis.waits import exchange_ms
-from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.verdict import PROBABLE, Verdict
 from ddpbench.record.words import count
 
-EXPLAINS_NOISE = ("loader-steals-cpu", "loader-steals-gpu", "noisy-neighbour", "data-bound", "host-to-device-bound")
-"""Limits that come from outside of the training, and vary by nature: the device stood waiting for data, or was not given to the job."""
-
-FAR_ABOVE_NOISE = 10
-"""What makes a step longer by so many times what the rounds vary is no chance."""
+DECIDES = {
+    "straggler": "more rounds",
+    "loader-steals-cpu": "training while the loader runs and its batches are dropped",
+    "loader-steals-gpu": "training while the loader runs and its batches are dropped",
+    "noisy-neighbour": "the same run with no other process on these cores",
+    "data-bound": "training on batches that are already on the device",
+    "host-to-device-bound": "training on batches in pinned host memory",
+    "launch-bound": "a profiler window",
+    "sync-bound": "training without gradient sync",
+}
+"""The measurement that tells a limit from any other; compute-bound is what is left if none of them holds."""
 
 
 def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
-    """The limit that ``record`` hit, why, and a command to try next, in the words of ``typed``. None without rounds.
+    """The limit that ``record`` hit, why, how often it repeats, and a command to try next, in the words of ``typed``.
 
-    ``around`` holds what was measured beside the run. From too few rounds or steps, or where the rounds vary by more than the noise
-    rule allows, the verdict is inconclusive, and ``why`` says what it looks like. Noise leaves a limit standing that explains it and
-    that every round on its own shows: a wait for data or launches, or somebody else's work. Computing and what ranks cost each other
-    are no explanation of why they vary; a slow rank and the exchange of gradients stand where they are far above it.
+    None without rounds. ``around`` holds the control runs. Too few rounds or steps, and two limits of which no one is named by
+    ``PROBABLE`` of the resamples, make it inconclusive. How much the rounds vary is no reason by itself: if they vary by 5% and all of
+    them show the same limit, every resample does, too.
     """
     if summary.step_ms is None:
         return None
-    case = Case(record, summary, around)
+    case = Case(record, summary, around.with_intervals())
     found = first_limit(case)
-    if doubt := _doubt(case, found):
-        found = Verdict(kind="inconclusive", says=doubt, why=looks_like(found), rank=found.rank)
-    return msgspec.structs.replace(found, next=next_step(Rerun(record, typed), case, found))
-
-
-def _doubt(case: Case, found: Verdict) -> str:
-    """Why ``found`` cannot be told with confidence; empty where it can."""
-    record = case.record
     if too_few_for_a_verdict(record):
-        return f"{count(len(record.rounds), 'round')} and {count(steps(record), 'step')} are too few for a confident verdict"
-    cut = pieces(record)
-    spread = variation([timed.images_per_s for timed in cut.rounds])
-    each_piece = replace(case, record=cut).each_round()
-    explained = all(_explains_noise(piece, found) and first_limit(piece).kind == found.kind for piece in each_piece)
-    explained |= _longer_by(case, found) >= FAR_ABOVE_NOISE * spread
-    what = "rounds" if cut is record else "parts of a round"
-    return "" if spread <= MOST_VARIATION or explained else f"the {what} vary by {spread:.1%}, too much for a confident verdict"
+        few = f"{count(len(record.rounds), 'round')} and {count(steps(record), 'step')} are too few for a verdict"
+        found = Verdict(kind="inconclusive", says=few, why=looks_like(found), rank=found.rank)
+    elif found.kind != "inconclusive":
+        found = repeated(found, resampled_limits(case, found), has_controls=case.around.device is not None)
+    return msgspec.structs.replace(found, next=next_step(Rerun(record, typed), Case(record, summary, around), found))
 
 
-def _longer_by(case: Case, found: Verdict) -> float:
-    """What ranks cost each other, as a fraction of a step without it: nothing in other limits.
+def resampled_limits(case: Case, found: Verdict) -> list[Verdict]:
+    """The limit of each resample; of each single round instead if all of these agree with ``found``.
 
-    Of gradient sync only what it takes when all ranks are ready: noise itself makes them wait for each other.
+    Whether a rank is slow by chance, no single round shows.
     """
-    if found.kind == "straggler" and case.summary.slow:
-        return case.summary.slow.excess
-    if found.kind == "sync-bound":
-        exchange = exchange_ms(case.record.rounds)
-        return exchange / (case.step_ms - exchange)
-    return 0.0
+    if suspect(case.record, case.summary.ranks) is None:
+        alone = [first_limit(each) for each in case.each_round()]
+        if {(each.kind, each.cause) for each in alone} == {(found.kind, found.cause)}:
+            return alone
+    return [first_limit(each) for each in case.resampled()]
 
 
-def _explains_noise(case: Case, found: Verdict) -> bool:
-    """Launches come from a processor, and vary by nature, too; but a loader at work there may be what keeps them."""
-    loads_beside = not spec_of(case.record.config.loader).resident and case.around.device is None
-    return found.kind in EXPLAINS_NOISE or (found.kind == "launch-bound" and not loads_beside)
+def repeated(found: Verdict, resampled: Sequence[Verdict], *, has_controls: bool) -> Verdict:
+    """``found`` with the shares of the ``resampled`` verdicts that name its limit and its cause.
+
+    A limit below ``PROBABLE`` becomes inconclusive; a cause below it is left open, and ``why`` names the two that compete. If the control
+    runs are there (``has_controls``), only more rounds of them can decide.
+    """
+    same = [each for each in resampled if _is_same_limit(each, found)]
+    limits: Counter[str] = Counter(each.kind for each in resampled if not _is_same_limit(each, found) and each.kind != "inconclusive")
+    share = len(same) / len(resampled)
+    runner_up = limits.most_common(1)[0][0] if limits else ""
+    if share < PROBABLE:
+        kinds = [] if has_controls else [found.kind, runner_up]
+        decides = list(dict.fromkeys(DECIDES[kind] for kind in kinds if kind in DECIDES)) or ["more rounds"]
+        return _undecided(found, share, runner_up, limits[runner_up] / len(resampled), " or ".join(decides))
+    causes = Counter(each.cause for each in same)
+    cause_share = causes[found.cause] / len(same) if found.cause else None
+    others = [cause for cause, _ in causes.most_common() if cause not in ("", found.cause)]
+    open_cause = cause_share is not None and cause_share < PROBABLE
+    return msgspec.structs.replace(
+        found,
+        repeatability=share,
+        cause="" if open_cause else found.cause,
+        cause_repeatability=None if open_cause else cause_share,
+        runner_up=runner_up or (others[0] if others and not open_cause else ""),
+        why=f"{found.why}; {_open_cause(causes, len(same))}" if open_cause else found.why,
+    )
+
+
+def _is_same_limit(one: Verdict, other: Verdict) -> bool:
+    """Of two stragglers, whether they may be the same rank: a verdict on waiting may name none."""
+    ranks = {one.rank, other.rank} - {None}
+    return one.kind == other.kind and (one.kind != "straggler" or len(ranks) < 2)
+
+
+def _undecided(found: Verdict, share: float, runner_up: str, other_share: float, decides: str) -> Verdict:
+    first, second = (found.kind, share), (runner_up, other_share)
+    return Verdict(
+        kind="inconclusive",
+        says=" or ".join(f"{kind} ({of:.0%} of resamples)" for kind, of in sorted((first, second), key=lambda each: -each[1]) if kind),
+        why=f"{looks_like(found)}; {decides} would decide",
+        repeatability=share,
+        runner_up=runner_up,
+        rank=found.rank,
+    )
+
+
+def _open_cause(causes: Counter[str], resamples: int) -> str:
+    shares = [f"{cause.replace('-', ' ') or 'unknown'} in {number / resamples:.0%}" for cause, number in causes.most_common(2)]
+    return f"the cause is open: {', '.join(shares)} of resamples"

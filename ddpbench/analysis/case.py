@@ -1,21 +1,23 @@
-"""A run to be judged: its record, its rounds in numbers, and what was measured around it."""
+"""A run to be judged: its record, its summary, and the control runs around it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
 
-import msgspec
-
-from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.evidence import BINDING, pieces
 from ddpbench.analysis.experiments import NONE, Experiments
+from ddpbench.analysis.resampling import SEED, resampled_loader, resamples, single_rounds
 from ddpbench.analysis.summary import Summary, summarise
 from ddpbench.analysis.waits import exchange_ms
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Record
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """``summary`` is that of ``record``, which holds a round or more."""
+    """``summary`` is that of ``record``, which holds a round or more. Cases compare by identity, so that results can be cached."""
 
     record: Record
     summary: Summary
@@ -39,11 +41,24 @@ class Case:
         """
         return max(self.data_wait_ms, exchange_ms(self.record.rounds), BINDING * self.step_ms)
 
-    def each_round(self) -> list[Case]:
-        """One case a round, as if that were all that had been measured."""
-        return [self._of_round(timed.index) for timed in self.record.rounds]
+    def each_round(self) -> Iterator[Case]:
+        """One case per round, as if nothing else had been measured."""
+        for arms in single_rounds(self._arms):
+            yield self._of(arms, self.around.diagnosis)
 
-    def _of_round(self, index: int) -> Case:
-        timed = next(timed for timed in self.record.rounds if timed.index == index)
-        alone = msgspec.structs.replace(self.record, rounds=[timed], launch_gap=None)
-        return replace(self, record=alone, summary=summarise(alone), around=self.around.round(index))
+    def resampled(self) -> Iterator[Case]:
+        """One case per resample of the rounds, with the rounds of the control runs resampled alongside."""
+        random = Random(SEED)
+        for arms in resamples(self._arms):
+            yield self._of(arms, resampled_loader(self.around.diagnosis, random))
+
+    @property
+    def _arms(self) -> tuple[Record | None, ...]:
+        around = self.around
+        return pieces(self.record), around.device, around.no_sync, around.replay, around.beside
+
+    @staticmethod
+    def _of(arms: Sequence[Record | None], diagnosis: Diagnosis | None) -> Case:
+        record, device, no_sync, replay, beside = arms
+        assert record is not None, "a case has rounds"
+        return Case(record, summarise(record), Experiments(device, no_sync, replay, beside, diagnosis))

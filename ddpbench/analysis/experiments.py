@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import msgspec
+from dataclasses import dataclass, replace
 
 from ddpbench.analysis.compare import times_as_fast
 from ddpbench.analysis.ratio import Ratio
@@ -23,10 +21,12 @@ class Experiments:
     beside: Record | None = None
     diagnosis: Diagnosis | None = None
 
-    def round(self, index: int) -> Experiments:
-        """The same from one round alone."""
-        device, no_sync, replay, beside = (_round_of(each, index) for each in (self.device, self.no_sync, self.replay, self.beside))
-        return Experiments(device, no_sync, replay, beside, self.diagnosis)
+    def with_intervals(self) -> Experiments:
+        """Only the control runs that share enough rounds with the one on the device for an interval of their ratio."""
+        replay, beside = (each if _has_interval(each, self.device) else None for each in (self.replay, self.beside))
+        apart = times_as_long(self.no_sync, self.device)
+        known = apart is not None and (apart.has_interval or apart.high >= 1)  # a pair shows whether there is any sync to save
+        return replace(self, no_sync=self.no_sync if known else None, replay=replay, beside=beside)
 
 
 NONE = Experiments()
@@ -62,7 +62,6 @@ def longer_s(other: Record | None, base: Record | None) -> float | None:
     return None if base_s is None or times is None else base_s * (times.center - 1)
 
 
-def _round_of(record: Record | None, index: int) -> Record | None:
-    """That round as if it were all; the profiler's window was of none."""
-    chosen = [timed for timed in record.rounds if timed.index == index] if record else []
-    return msgspec.structs.replace(record, rounds=chosen, launch_gap=None) if record and chosen else None
+def _has_interval(record: Record | None, device: Record | None) -> bool:
+    ratio = times_as_long(record, device)
+    return ratio is not None and ratio.has_interval

@@ -29,16 +29,20 @@ CONFIDENCE = 0.95
 
 
 def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda record: ()) -> None:
-    """Judges every record of ``job``, the run that a diagnosis is of by the experiments around it, too, and a ladder as a whole.
+    """Judges every record of ``job``: the diagnosed run by its control runs as well, and the rungs of a ladder together.
 
-    ``history`` gives the images/s of earlier runs of the same Config on the same machine.
+    Control runs and rungs have no verdict themselves. ``history`` gives the images/s of earlier runs of the same Config on the same
+    machine.
     """
     real = diagnosed(job)
     for record in job.records:
         if record is real:
             judge(record, history(record), job.command, experiments_of(job))
-        else:
+        elif real is None and job.scaling is None:
             judge(record, history(record), job.as_a_run)
+        else:
+            judge_figure(record, history(record))
+            record.verdict = None
     if arms := arms_of(job):
         judge_scaling(job, arms)
 
@@ -46,19 +50,24 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
 def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = (), around: Experiments = NONE) -> None:
     """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
 
-    A check that blocks leaves the figure and the verdict None, and makes a record that was "ok" "invalid". ``history`` are
-    the images/s of earlier runs of the same Config on the same machine, ``typed`` is the command of the job, in whose words the
-    next one is offered, and ``around`` holds what was measured beside the run.
+    ``typed`` is the command of the job, in whose words the next one is offered, and ``around`` holds the control runs.
     """
-    if record.label == COMMUNICATION:  # nobody trained: there is a figure, and nothing to say of it
-        record.headline = headline([timed.images_per_s for timed in record.rounds]) if record.rounds else None
-        return
-    record.checks = checks(record)
+    judge_figure(record, history)
+    blocked = any(check.effect == "blocks" for check in record.checks)
+    record.verdict = None if blocked or record.label == COMMUNICATION else verdict(record, summarise(record), typed, around)
+
+
+def judge_figure(record: Record, history: Sequence[float] = ()) -> None:
+    """Fills in ``record.checks`` and ``headline``.
+
+    A check that blocks leaves the figure None, and makes a record that was "ok" "invalid". ``history`` are the images/s of earlier runs
+    of the same Config on the same machine.
+    """
+    record.checks = [] if record.label == COMMUNICATION else checks(record)  # an all-reduce by itself trains nothing
     blocked = any(check.effect == "blocks" for check in record.checks)
     if blocked and record.status == "ok":
         record.status = "invalid"
     record.headline = None if blocked or not record.rounds else headline([timed.images_per_s for timed in record.rounds], history)
-    record.verdict = None if blocked else verdict(record, summarise(record), typed, around)
 
 
 def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headline:

@@ -82,6 +82,15 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> StragglerNote | N
     )
 
 
+def suspect(record: Record, rows: Sequence[RankRow]) -> int | None:
+    """The rank that is slowest on average by ``LEAST_EXCESS`` or more: a straggler, or slow by chance."""
+    if len(rows) < 2:
+        return None
+    slow, *others = rows
+    excess = slow.own_ms / median(row.own_ms for row in others) - 1
+    return slow.rank if excess >= LEAST_EXCESS[record.environment.device_type] else None
+
+
 def usual_own_ms(trace: Trace) -> float:
     """A rank's own time of its median step: a pause now and then, which others on the machine are the reason of, leaves it as it is."""
     own_phases = [trace.phases_ms[phase] for phase in PHASES if phase not in WAITS_FOR_OTHERS]
@@ -97,8 +106,8 @@ def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float 
 
 def _stands_out(excesses: Sequence[float | None], least: float) -> bool:
     """Whether what is slower by these fractions, one a round and None where it was not the slowest, is so by ``least`` and no chance."""
-    there = known(excesses)
-    if len(there) < len(excesses):
+    there = sorted({*known(excesses)})  # a resample repeats rounds, and a repeated round is no further observation
+    if None in excesses:
         return False
     if len(there) < LEAST_FOR_AN_INTERVAL:
         return min(there) >= least

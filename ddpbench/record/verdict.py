@@ -16,7 +16,7 @@ Limit = Literal[
     "launch-bound",  # the host cannot issue kernels fast enough
     "sync-bound",  # gradient all-reduce that backward does not hide is the limit
     "compute-bound",  # the device is busy computing: healthy
-    "inconclusive",  # the rounds disagree too much, or are too few, for a confident verdict
+    "inconclusive",  # two limits compete, or the rounds are too few
 ]
 """Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
 
@@ -31,7 +31,7 @@ Loss = Literal[
     "ddp-bound",  # ranks compute more slowly while they send gradients
     "batch-bound",  # the share of the batch that a rank has is too small for its device
     "unexplained",  # most of what is lost has no name
-    "inconclusive",  # what is lost is less than the rounds differ, or they are too few
+    "inconclusive",  # two losses compete, or the rounds are too few
 ]
 """Every verdict on a ladder."""
 
@@ -49,6 +49,9 @@ CAUSES = {
     "one-rank": "one rank's loader is slow, and the others wait for it",
 }
 """What makes a run data-bound."""
+
+PLAIN, PROBABLE = 0.99, 0.70
+"""Shares of resamples from which a limit is named plainly, and from which it is named with its share. Below it is inconclusive."""
 
 Effect = Literal["blocks", "warns", "informs"]
 
@@ -87,4 +90,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # the numbers
     next: str = ""  # a command to copy, or one thing to do
     rank: int | None = None  # the slow rank, where one rank is the limit
-    cause: str = ""  # a key of CAUSES, where a data-bound run's could be told
+    cause: str = ""  # a key of CAUSES; empty if a data-bound run's is unknown
+    repeatability: float | None = None  # share of the resamples that name this limit; None if nothing was resampled
+    cause_repeatability: float | None = None  # of those, the share that names this cause
+    runner_up: str = ""  # the limit, or for the same limit the cause, that the other resamples name most often
+
+    @property
+    def is_probable(self) -> bool:
+        """Whether the limit is named, and too few resamples repeat it to name it plainly."""
+        return self.kind != "inconclusive" and self.repeatability is not None and self.repeatability < PLAIN
+
+    @property
+    def cause_is_probable(self) -> bool:
+        return bool(self.cause) and self.cause_repeatability is not None and self.cause_repeatability < PLAIN

@@ -8,12 +8,14 @@ from rich.text import Text
 
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.verdict import CAUSES, Verdict
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, advice, command, sentence
 
 GOOD_NEWS = ("compute-bound", "scales")
 """Verdicts on a run and on a ladder that find nothing wrong."""
+
+NOTHING_TO_GAIN = "nothing to gain from another setting"
 
 NO_LOADER = "synthetic: your own loader was not measured; add `--data-dir DIR`"
 
@@ -29,15 +31,32 @@ def findings(record: Record, page: Page) -> Iterator[Text]:
 
 
 def verdict_lines(verdict: Verdict, page: Page) -> Iterator[Text]:
-    """What it says behind its kind, then why, then the command to copy where there is one."""
+    """The limit and what it costs, how often it repeats if not always, why, and the command to copy if there is one."""
     kind = _kind(verdict)
     yield from inked(sentence(f"{kind}   ", verdict.says, page), GOOD if verdict.kind in GOOD_NEWS else CAUTION, len(kind))
+    if sure := how_sure(verdict):
+        yield from inked(sentence("  sure  ", sure, page), LABEL, len("  sure"))
     yield from inked(sentence("  why   ", verdict.why, page), LABEL, len("  why"))
     if verdict.next:
         yield from inked(command("  next  ", verdict.next, page), LABEL, len("  next"))
+    elif verdict.kind in GOOD_NEWS:
+        yield from inked(sentence("  next  ", NOTHING_TO_GAIN, page), LABEL, len("  next"))
+
+
+def how_sure(verdict: Verdict) -> str:
+    """``81% of resamples name this limit, else straggler``; empty for a plain verdict, and for one that names its shares itself."""
+    if verdict.is_probable:
+        return f"{verdict.repeatability:.0%} of resamples name this limit{f', else {verdict.runner_up}' if verdict.runner_up else ''}"
+    if verdict.cause_is_probable:
+        other = f", else {verdict.runner_up.replace('-', ' ')}" if verdict.runner_up in CAUSES else ""
+        return f"{verdict.cause_repeatability:.0%} of resamples name this cause{other}"
+    return ""
 
 
 def _kind(verdict: Verdict) -> str:
-    """``DATA-BOUND, TOO FEW CORES``: with its cause, where there is one that the limit does not name already."""
-    cause = verdict.cause if verdict.kind == "data-bound" else ""
-    return ", ".join(filter(None, [verdict.kind, cause.replace("-", " ")])).upper()
+    """``PROBABLY DATA-BOUND, TOO FEW CORES``; the cause only if the limit does not name it already."""
+    cause = verdict.cause.replace("-", " ") if verdict.kind == "data-bound" else ""
+    limit = f"probably {verdict.kind}" if verdict.is_probable else verdict.kind
+    if cause and verdict.cause_is_probable and not verdict.is_probable:
+        cause = f"probably {cause}"
+    return ", ".join(filter(None, [limit, cause])).upper()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import sqrt
 
 from ddpbench.analysis.case import Case
@@ -11,12 +10,10 @@ from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.experiments import step_s, times_as_long
 from ddpbench.analysis.limits.training import launch_bound
 from ddpbench.analysis.neighbours import Busy, busiest
-from ddpbench.analysis.pipeline.cause import IDLE, Cause, cause
+from ddpbench.analysis.pipeline.cause import IDLE, cause
 from ddpbench.analysis.pipeline.stealing import Stolen, decodes_on_device, kept_ms, stolen
 from ddpbench.analysis.pipeline.supply import Supply, supply
-from ddpbench.analysis.stats import variation
 from ddpbench.analysis.surroundings import cores_given
-from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.analysis.words import device_word, who
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Verdict
@@ -76,7 +73,7 @@ def data_bound(case: Case) -> Verdict | None:
     if decodes_on_device(record) and case.around.device is None:
         return _slow_or_stealing(record, share)
     given, on = supply(case), device_word(record.environment)
-    found = _cause(case, given)
+    found = cause(given, record.item, on)
     return Verdict(
         kind="data-bound",
         says=f"{who(record, 'wait')} {share:.0%} of every step for data",
@@ -106,7 +103,7 @@ def host_to_device_bound(case: Case) -> Verdict | None:
             why=f"the copy holds the {device_word(record.environment)} up for {trimmed(copy_ms)} of {trimmed(case.step_ms)} ms{pageable}",
         )
     device_s, longer = step_s(case.around.device), times_as_long(case.around.replay, case.around.device)
-    if device_s is None or longer is None or not longer.is_more or longer.center < 1 + BINDING:
+    if device_s is None or longer is None or longer.center < 1 + BINDING:
         return None
     copies_ms = 1000 * device_s * (longer.center - 1)
     return Verdict(
@@ -116,20 +113,6 @@ def host_to_device_bound(case: Case) -> Verdict | None:
         why=f"it takes {trimmed(1000 * device_s + copies_ms)} ms, {trimmed(copies_ms)} of them for copies and the host, "
         "whatever the loader",
     )
-
-
-def _cause(case: Case, given: Supply) -> Cause:
-    """That of all rounds; where these vary by more than chance, none that some round contradicts."""
-    record, on = case.record, device_word(case.record.environment)
-    found, rates = cause(given, record.item, on), [timed.images_per_s for timed in record.rounds]
-    if not found.name or len(rates) < 2 or variation(rates) <= MOST_VARIATION:
-        return found
-    told = Counter(cause(supply(each), record.item, on).name for each in case.each_round())
-    del told[""]
-    if set(told) <= {found.name}:
-        return found
-    shown = ", ".join(f"{name} in {number}" for name, number in told.most_common())
-    return Cause("", f"the rounds disagree on why: {shown} of {len(rates)}")
 
 
 def _slow_or_stealing(record: Record, share: float) -> Verdict:

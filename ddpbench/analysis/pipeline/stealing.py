@@ -38,7 +38,7 @@ def stolen(case: Case) -> Stolen | None:
     if slow and not (decodes_on_device(case.record) and _crowded(given)):
         return None
     longer = times_as_long(case.around.beside, case.around.device)
-    if longer is not None and (longer.has_interval or len(case.record.rounds) == 1):  # of a round by itself no interval is asked
+    if longer is not None:
         return _measured(case, longer)
     return _by_cores(case)
 
@@ -63,7 +63,7 @@ def _measured(case: Case, longer: Ratio) -> Stolen | None:
         return None
     beside_ms, device_ms = 1000 * longer.center * device_s, 1000 * device_s
     taken_ms = min(beside_ms, case.step_ms) - device_ms
-    if longer.low <= 1 or taken_ms < BINDING * device_ms or (taken_ms < case.data_wait_ms and not on_the_device):
+    if taken_ms < BINDING * device_ms or (taken_ms < case.data_wait_ms and not on_the_device):
         return None
     return Stolen(
         longer.center - 1,

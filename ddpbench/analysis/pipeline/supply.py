@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, fsum
 from statistics import fmean
 
@@ -140,6 +141,7 @@ class Supply:
         return ceil(self.ranks * self.cores_wanted) / self.ranks if self.cores_wanted else None
 
 
+@lru_cache(maxsize=8)  # every rule about a case asks for it
 def supply(case: Case) -> Supply:
     record, diagnosis, node = case.record, case.around.diagnosis, need(case.record)
     batch = record.config.batch_size

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
+import msgspec
+
+from ddpbench.analysis.bottleneck import repeated
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.evidence import LEAST_FOR_A_VERDICT
-from ddpbench.analysis.scaling.arms import Arms
+from ddpbench.analysis.resampling import resamples, single_rounds
+from ddpbench.analysis.scaling.arms import Arms, arms_of
 from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
 from ddpbench.analysis.scaling.traffic import Traffic, traffic
 from ddpbench.analysis.scaling.waterfall import (
@@ -70,33 +75,13 @@ def found_of(job: Job, arms: Arms) -> Found | None:
 
 
 def verdict(found: Found) -> Verdict:
-    """One of the verdicts on a ladder."""
-    way, (worst, *others) = found.way, found.way.greatest
-    rounds, _ = LEAST_FOR_A_VERDICT
-    few = min(len(record.rounds) for record in found.arms.there() if record is not found.arms.communication)
-    top = found.rungs[-1]
+    """One of the verdicts on a ladder, by the means of its rounds."""
+    way, worst, top = found.way, found.way.greatest[0], found.rungs[-1]
     if top.doubts:
         return _in_doubt(top)
-    if few < rounds:
-        return Verdict(
-            kind="inconclusive",
-            says=f"{count(few, 'round')} {'is' if few == 1 else 'are'} too few to tell what is lost",
-            why=_account(found),
-        )
     if way.lost < SCALES:
         return Verdict(
             kind="scales", says=f"{found.arms.ranks} ranks keep {1 - way.lost:.1%} of {found.arms.ranks} times one", why=_account(found)
-        )
-    if worst.reach is not None and worst.images_per_s + worst.reach >= 0:
-        return Verdict(
-            kind="inconclusive", says=f"the rounds vary too much to tell what takes the {way.lost:.0%} that are lost", why=_account(found)
-        )
-    if others:
-        either = f"{worst.name} or {others[0].name}"
-        return Verdict(
-            kind="inconclusive",
-            says=f"the rounds vary too much to tell whether {either} takes most of the {way.lost:.0%} that are lost",
-            why=_account(found),
         )
     return OF_TERM[worst.name](found, worst)
 
@@ -104,7 +89,7 @@ def verdict(found: Found) -> Verdict:
 def judge_scaling(job: Job, arms: Arms) -> None:
     """Gives ``job`` its verdict, and every rung that is too good to be true the check that says so."""
     found = found_of(job, arms)
-    arms.scaling.verdict = verdict(found) if found else _too_little(arms.scaling)
+    arms.scaling.verdict = _repeated(found, job) if found else _too_little(arms.scaling)
     for rung in found.rungs if found else ladder(arms, None):
         record = arms.rungs[rung.ranks]
         if rung.doubts and rung.efficiency:
@@ -117,6 +102,38 @@ def judge_scaling(job: Job, arms: Arms) -> None:
                     hint="one rank is no measure before it runs as fast as any other: nothing else on the machine, more --rounds",
                 )
             )
+
+
+def _repeated(found: Found, job: Job) -> Verdict:
+    """The verdict with the share of resamples that name the same loss; inconclusive from too few rounds."""
+    plain, (rounds, _) = verdict(found), LEAST_FOR_A_VERDICT
+    few = min(len(record.rounds) for record in found.arms.there() if record is not found.arms.communication)
+    if few < rounds and plain.kind != "baseline-in-doubt":
+        says = f"{count(few, 'round')} {'is' if few == 1 else 'are'} too few to tell what is lost"
+        return Verdict(kind="inconclusive", says=says, why=_account(found))
+    alone = _verdicts(single_rounds(job.records), job)
+    if {each.kind for each in alone} != {plain.kind}:
+        alone = _verdicts(resamples(job.records), job)
+    return repeated(plain, alone, has_controls=True)
+
+
+def _verdicts(resampled: Iterable[Sequence[Record | None]], job: Job) -> list[Verdict]:
+    """One per resample in which all rungs have a round."""
+    found = []
+    for records in resampled:
+        again = msgspec.structs.replace(job, records=[_with_its_figure(record) for record in records if record])
+        arms = arms_of(again)
+        ways = found_of(again, arms) if arms else None
+        found += [verdict(ways)] if ways else []
+    return found
+
+
+def _with_its_figure(record: Record) -> Record:
+    """The resampled record with the figure of its own rounds."""
+    if record.headline is None or not record.rounds:
+        return record
+    middle = median(timed.images_per_s for timed in record.rounds)
+    return msgspec.structs.replace(record, headline=msgspec.structs.replace(record.headline, images_per_s=middle))
 
 
 def _too_little(scaling: Scaling) -> Verdict | None:

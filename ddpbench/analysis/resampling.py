@@ -1,0 +1,164 @@
+"""Rounds resampled with replacement, to see how often a verdict repeats.
+
+Every resample draws whole rounds (Efron and Tibshirani 1993, chapter 6), the same ones in all records of a job: rounds of one index share
+the machine's state, and so stay paired. Few rounds have few distinct resamples, whose means also vary too little. So each duration also
+gets Gaussian noise with the standard deviation of its rounds divided by their number: then the mean of a resample varies exactly by its
+standard error (a smoothed bootstrap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from random import Random
+from statistics import fmean, stdev
+
+import msgspec
+
+from ddpbench.analysis.stats import variation
+from ddpbench.analysis.waits import thinned
+from ddpbench.record.diagnosis import Alone, Diagnosis
+from ddpbench.record.record import LaunchGap, Record, Round
+from ddpbench.record.trace import PHASES, Trace
+
+RESAMPLES = 200
+SEED = 1
+
+STEPS_KEPT = 8
+"""Steps per round whose distribution a resample keeps; sums are of all steps."""
+
+BLOCKS = 5
+"""Parts of the loader's benchmark whose rates show how uncertain it is: batches come in bursts, and are no independent samples."""
+
+Noise = dict[tuple[int, str], float]
+"""Standard normal deviates by rank and phase, shared by all records of a resample."""
+
+
+def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iterator[list[Record | None]]:
+    """``number`` resamples of ``records``; None stays None. The same records give the same resamples."""
+    random = Random(SEED)
+    arms = [_Rounds(record) if record and record.rounds else None for record in records]
+    indices = sorted({index for arm in arms if arm for index in arm.by_index})
+    typical = max((arm for arm in arms if arm), key=lambda arm: len(arm.by_index), default=None)
+    ranks = {rank for arm in arms if arm for rank, _ in arm.deviation}
+    for _ in range(number):
+        drawn = random.choices(indices, k=len(indices))
+        noise = {(rank, phase): random.gauss(0, 1) for rank in sorted(ranks) for phase in PHASES}
+        yield [arm.resample(drawn, noise, typical, random) if arm else record for arm, record in zip(arms, records, strict=True)]
+
+
+def single_rounds(records: Sequence[Record | None]) -> Iterator[list[Record | None]]:
+    """The ``records`` with one round each, for every round of the first; None for a record that lacks it.
+
+    Means over any resample lie between those of single rounds. So if each round by itself shows the same limit, all resamples do, and
+    need not be judged one by one.
+    """
+    first = records[0]
+    for timed in first.rounds if first else []:
+        yield [record and _only(timed.index, record) for record in records]
+
+
+def resampled_loader(diagnosis: Diagnosis | None, random: Random) -> Diagnosis | None:
+    """The diagnosis with noise on the rates of the loader alone."""
+    if diagnosis is None or not diagnosis.alone:
+        return diagnosis
+    alone = [msgspec.structs.replace(each, seconds=each.seconds * _factor(random.gauss(0, 1), _error(each))) for each in diagnosis.alone]
+    return msgspec.structs.replace(diagnosis, alone=alone)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """The rounds of one record, with few steps each."""
+
+    record: Record
+
+    @cached_property
+    def by_index(self) -> dict[int, Round]:
+        return {timed.index: thinned(timed, max(1, _kept(timed) // STEPS_KEPT)) for timed in self.record.rounds}
+
+    @cached_property
+    def deviation(self) -> dict[tuple[int, str], float]:
+        """By rank and phase, the standard deviation over rounds as a fraction of the mean, at most 1; 0 from a single round."""
+        found = {}
+        for rank, traces in self.record.traces_by_rank.items():
+            for phase in PHASES:
+                means = [trace.total_ms(phase) / trace.steps for trace in traces]
+                found[rank, phase] = min(1.0, stdev(means) / fmean(means)) if len(means) > 1 and fmean(means) > 0 else 0.0
+        return found
+
+    def resample(self, drawn: Sequence[int], noise: Noise, typical: _Rounds | None, random: Random) -> Record:
+        """The rounds of the indices ``drawn``, renumbered in their order. Rounds that this record lacks are skipped.
+
+        A record of a single round borrows the deviation of the record that has most rounds.
+        """
+        own = [(place, self.by_index[index]) for place, index in enumerate(drawn) if index in self.by_index]
+        own = own or [(0, random.choice(list(self.by_index.values())))]
+        rounds = len(self.by_index)
+        deviation = typical.deviation if rounds == 1 and typical else self.deviation
+        factors = {key: _factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
+        noisy = {timed.index: _scaled(timed, factors) for _, timed in own}
+        return msgspec.structs.replace(
+            self.record,
+            rounds=[msgspec.structs.replace(noisy[timed.index], index=place) for place, timed in own],
+            launch_gap=self._noisy_gap(random),
+        )
+
+    def _noisy_gap(self, random: Random) -> LaunchGap | None:
+        """The profiler's window, measured once, with the variation of a round."""
+        gap, speeds = self.record.launch_gap, [timed.images_per_s for timed in self.record.rounds]
+        if gap is None or len(speeds) < 2:
+            return gap
+        return msgspec.structs.replace(gap, kernel_ms=gap.kernel_ms * _factor(random.gauss(0, 1), variation(speeds)))
+
+
+def _only(index: int, record: Record) -> Record | None:
+    rounds = [timed for timed in record.rounds if timed.index == index]
+    return msgspec.structs.replace(record, rounds=rounds, launch_gap=None) if rounds else None  # the profiler's window is no round's
+
+
+def _kept(timed: Round) -> int:
+    return len(timed.traces[0].host_data_ms)
+
+
+def _factor(deviate: float, deviation: float) -> float:
+    return max(0.1, 1 + deviate * deviation)
+
+
+def _error(alone: Alone) -> float:
+    """The standard error of its rate, a fraction."""
+    size = len(alone.intervals_ms) // BLOCKS
+    if not size:
+        return 0.0
+    means = [fmean(alone.intervals_ms[block * size : (block + 1) * size]) for block in range(BLOCKS)]
+    return min(1.0, stdev(means) / fmean(means) / sqrt(BLOCKS)) if fmean(means) > 0 else 0.0
+
+
+def _scaled(timed: Round, factors: dict[tuple[int, str], float]) -> Round:
+    """The round with each phase of each rank multiplied by its factor; what that adds to the ranks on average lengthens the round."""
+    traces = [_scaled_trace(trace, factors) for trace in timed.traces]
+    added_s = (
+        fmean(
+            sum(new.totals_ms.values()) - sum(old.total_ms(phase) for phase in PHASES)
+            for new, old in zip(traces, timed.traces, strict=True)
+        )
+        / 1000
+    )
+    sync = fmean(factors[trace.rank, "sync"] for trace in timed.traces)
+    waits = timed.waits and msgspec.structs.replace(
+        timed.waits,
+        late_data_ms=sync * timed.waits.late_data_ms,
+        least_ms=sync * timed.waits.least_ms,
+        least_sync_ms=sync * timed.waits.least_sync_ms,
+    )
+    traces = [msgspec.structs.replace(trace, wall_s=max(0.1 * trace.wall_s, trace.wall_s + added_s)) for trace in traces]
+    return msgspec.structs.replace(timed, traces=traces, wall_s=max(0.1 * timed.wall_s, timed.wall_s + added_s), waits=waits)
+
+
+def _scaled_trace(trace: Trace, factors: dict[tuple[int, str], float]) -> Trace:
+    return msgspec.structs.replace(
+        trace,
+        phases_ms={phase: [factors[trace.rank, phase] * span for span in spans] for phase, spans in trace.phases_ms.items()},
+        totals_ms={phase: factors[trace.rank, phase] * trace.total_ms(phase) for phase in PHASES},
+    )
