@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ddpbench.analysis.evidence import LEAST_STEPS
 from ddpbench.experiments.brief import BATCHES_A_MAKER
 from ddpbench.experiments.earlier import NOTHING, Earlier
 from ddpbench.experiments.lengths import (
@@ -59,8 +60,14 @@ def test_a_round_is_of_whole_turns_of_its_makers() -> None:
 
 def test_all_rounds_of_a_job_on_processors_end_in_time() -> None:
     assert steps_on_cpu(ROUND_S / 100, makers=0, rounds=5) == 100
-    assert steps_on_cpu(1.0, makers=0, rounds=50) == int(CPU_JOB_S / 50)
+    assert steps_on_cpu(1.0, makers=0, rounds=5, arms=10) == int(CPU_JOB_S / 50)
     assert steps_on_cpu(100.0, makers=0, rounds=5) == 1
+
+
+def test_default_rounds_on_processors_have_the_steps_that_a_figure_needs_if_there_is_time() -> None:
+    assert 5 * steps_on_cpu(1.0, makers=0, rounds=5) >= LEAST_STEPS
+    assert 3 * steps_on_cpu(1.0, makers=0, rounds=3) >= LEAST_STEPS
+    assert 5 * steps_on_cpu(3.0, makers=0, rounds=5) == 20, "as many as fit a minute"
 
 
 def test_a_round_that_ended_is_to_do_no_more_and_none_is_of_an_arm_that_is_over() -> None:

@@ -13,6 +13,7 @@ from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
 from ddpbench.record.catalogue import PRECISIONS
+from ddpbench.record.diagnosis import AGAIN, REAL
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
@@ -30,6 +31,9 @@ CURES_OF_SKIPS = {
 
 OF_THE_FIGURE = ("noisy", "drift", "few-rounds")
 """Checks of nothing but how well the rounds support their figure."""
+
+DIAGNOSED = (REAL, AGAIN)
+"""Trainings of a diagnosis, whose time limit decides how many rounds there are."""
 
 SEVERITY = ("blocks", "warns", "informs")
 
@@ -130,7 +134,7 @@ def noisy(record: Record) -> Check | None:
         effect="warns",
         sentence=f"the rounds vary by {spread:.1%} (more than {MOST_VARIATION:.0%})",
         numbers={"variation": spread},
-        hint="more and longer rounds, and no other work on this machine",
+        hint="`--rounds 10` narrows the interval",
     )
 
 
@@ -146,7 +150,7 @@ def drift(record: Record) -> Check | None:
         effect="warns",
         sentence=f"the last two rounds are {abs(change):.1%} {'slower' if change < 0 else 'faster'} than the first two",
         numbers={"change": change},
-        hint="not at rest yet: more --warmup, more --rounds",
+        hint="a longer --warmup, if the first rounds are the slower ones; else heat or other work",
     )
 
 
@@ -164,13 +168,18 @@ def moved(record: Record) -> Check | None:
 
 
 def few_rounds(record: Record) -> Check | None:
-    rounds, timed = len(record.rounds), steps(record)
+    """A warning if the user's own flags, or an early end, leave too few; only a note if ddpbench chose as many as the time allowed."""
+    rounds, timed, asked = len(record.rounds), steps(record), record.asked or record.config
     if rounds >= LEAST_ROUNDS and timed >= LEAST_STEPS:
         return None
+    by_time = record.label in DIAGNOSED or (rounds >= LEAST_ROUNDS and not asked.steps and not asked.epochs)
+    seen = f"{count(rounds, 'round')} and {count(timed, 'step')}"
+    limit = "the time limit" if record.label in DIAGNOSED else "a minute"
+    needed = f"a figure needs {LEAST_ROUNDS} rounds and {LEAST_STEPS} steps"
     return Check(
         name="few-rounds",
-        effect="warns",
-        sentence=f"{count(rounds, 'round')} and {count(timed, 'step')}; a figure needs {LEAST_ROUNDS} rounds and {LEAST_STEPS} steps",
+        effect="informs" if by_time else "warns",
+        sentence=f"{seen}, as many as {limit} allows" if by_time else f"{seen}; {needed}",
         numbers={"rounds": rounds, "steps": timed},
         hint=", ".join(_more_evidence(record)),
     )
@@ -179,6 +188,9 @@ def few_rounds(record: Record) -> Check | None:
 def _more_evidence(record: Record) -> Iterator[str]:
     """What would have given a figure enough rounds and steps."""
     asked, wanted = record.asked or record.config, enough(record)
+    if record.label in DIAGNOSED:
+        yield "a longer --time-limit"
+        return
     if len(record.rounds) < asked.rounds:
         if record.status == "ok" and asked.time_limit is not None:
             yield "a longer --time-limit"

@@ -261,7 +261,7 @@ class Arm:
             return self._brief.steps(step_s, makers)
         if self._world.device.cuda:
             return steps_on_gpu(step_s, makers)
-        return steps_on_cpu(step_s, makers, self._arms * self.config.rounds)
+        return steps_on_cpu(step_s, makers, self.config.rounds, self._arms)
 
     def _steps_an_epoch(self) -> int:
         """Of the data, over all ranks; a round's, where nobody counts them."""

@@ -38,6 +38,7 @@ class Brief:
     at_once: int = 1  # rounds in the first turn
     first_round_s: float = 0.0  # what the first round takes with all that comes before it, about; inf: the arm is not worth beginning
     leaving_s: float = 0.0  # what leaving the device takes after the last round of a turn, where that is long
+    least_steps: int = LEAST_STEPS  # of a round, if they take no more than ``SHARE_OF_THE_LONGEST``
     on_trial: bool = False  # under a setting that may not work here
 
     def steps(self, step_s: float, makers: int) -> int:
@@ -48,6 +49,7 @@ class Brief:
         """
         step_s = max(step_s, self.step_s, INSTANT_S)
         usual = whole_turns(max(LEAST_STEPS, makers, round(self.round_s / step_s)), makers)
-        if usual < BATCHES_A_MAKER * makers and BATCHES_A_MAKER * makers * step_s <= SHARE_OF_THE_LONGEST * self.longest_s:
-            usual = BATCHES_A_MAKER * makers
+        for wanted in (BATCHES_A_MAKER * makers, whole_turns(self.least_steps, makers)):
+            if usual < wanted and wanted * step_s <= SHARE_OF_THE_LONGEST * self.longest_s:
+                usual = wanted
         return max(1, int(min(self.longest_s / step_s, usual)))

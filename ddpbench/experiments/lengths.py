@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+from ddpbench.analysis.evidence import LEAST_STEPS
 from ddpbench.experiments.brief import BATCHES_A_MAKER, whole_turns
 from ddpbench.record.settled import Settled
 from ddpbench.training.warming import WARMUP_LIMIT_S
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10
-CPU_JOB_S = 55.0
-"""Without ``--steps``, all rounds of a job on CPU ranks together last about this long, so that the whole stays under 90 s."""
+CPU_JOB_S = 60.0
+"""Without ``--steps``, all rounds of a job on CPU ranks together last at most about this long."""
 
 WARM_UP_SHARE = 0.25
 """Of a time limit, what all arms together may take to warm up."""
@@ -44,10 +45,13 @@ def steps_on_gpu(step_s: float, makers: int) -> int:
     return max(LEAST_STEPS_CUDA, _usual_steps(step_s, makers))
 
 
-def steps_on_cpu(step_s: float, makers: int, rounds: int) -> int:
-    """The same, or fewer, so that all ``rounds`` of a job together last no longer than ``CPU_JOB_S``. One at least."""
-    affordable = int(CPU_JOB_S / rounds / step_s)
-    return max(1, min(affordable, _usual_steps(step_s, makers)))
+def steps_on_cpu(step_s: float, makers: int, rounds: int, arms: int = 1) -> int:
+    """The same for one of ``arms`` with so many ``rounds`` each, and at least the steps that a figure needs.
+
+    Fewer, but at least one, if all rounds of the job would last longer than ``CPU_JOB_S``.
+    """
+    affordable = int(CPU_JOB_S / (arms * rounds) / step_s)
+    return max(1, min(affordable, max(_usual_steps(step_s, makers), math.ceil(LEAST_STEPS / rounds))))
 
 
 def _usual_steps(step_s: float, makers: int) -> int:

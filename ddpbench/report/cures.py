@@ -31,8 +31,8 @@ NEXT = "the command behind 'next'"
 def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
     """What is predicted of each cure, what came of it, and its command; the greatest gain first. Nothing where 'next' says it all.
 
-    ``verbose`` says what each is good for, which is said anyway of one that has no command. After those that the verdict offers come
-    those that were predicted before the verdict was given, and that it does not offer.
+    ``verbose`` says what each is good for, which is said anyway of one that has no command. Then come the predictions on record that
+    could be tried and that the verdict does not offer.
     """
     run, verdict = Rerun(case.record, job.command), case.record.verdict
     found = sorted(offered(run, case, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
@@ -50,6 +50,8 @@ def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[T
         yield from _line(cure.name, [foretold, why, NEXT if is_next else ""], page)
         yield from inked(command("    ", cure.command, page) if cure.command and not is_next else [])
     for name, outcome in on_record.items():
+        if not can_be_tried(outcome.prediction.change):
+            continue
         yield from _line(name, [_told(outcome)], page)
 
 
@@ -88,6 +90,8 @@ def _told(outcome: Outcome) -> str:
         return f"{foretold}; {'not tried' if can_be_tried(outcome.prediction.change) else 'cannot be tried here'}"
     if not ratio.has_interval:
         return f"{foretold}; measured {about(ratio.center, 2)}x, too few rounds to tell"
+    if outcome.is_wide:
+        return f"{foretold}; measured {about(ratio.low, 2)}x to {about(ratio.high, 2)}x, too wide to compare"
     held = f"{'inside' if outcome.inside else 'outside'}, {_off_by((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
     came = "" if outcome.gained else ", a loss" if outcome.told else ", no gain measured"
     return f"{foretold}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {held}{came}"

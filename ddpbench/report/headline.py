@@ -59,12 +59,10 @@ def _throughput(record: Record, headline: Headline, within: Reach) -> Iterator[s
     if ranks > 1:
         each, _, _ = interval(headline.images_per_s / ranks, within.low / ranks, within.high / ranks)
         yield f"{each} a {device_word(record.environment)}"
-    if headline.launch_figures or within.confidence is None:
+    if headline.launch_figures or within.confidence is None or headline.launch_source == "assumed":
         return
     _, low, high = interval(headline.images_per_s, headline.launch_low, headline.launch_high)
-    spread = f"{percent(headline.launch_sd, 1)} sd"
-    source = f"{spread} assumed" if headline.launch_source == "assumed" else f"{spread}, {headline.launch_source}"
-    yield f"across launches {low} to {high} ({source})"
+    yield f"across launches {low} to {high} ({percent(headline.launch_sd, 1)} sd, {headline.launch_source})"
 
 
 def _range(record: Record, within: Reach) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.summary import Summary
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.report.figures import adding_up, fixed, step_decimals
 from ddpbench.report.header import wraps
@@ -48,15 +49,17 @@ def bar(share: float, room: int, page: Page) -> str:
 def _spans(record: Record, summary: Summary) -> dict[str, float]:
     """Name on the page -> ms. What a rank waits for others is one line: a broadcast that waits for rank 0 and a late all-reduce."""
     each = summary.phases_ms
-    copied = "host to device" if record.environment.device_type == "cuda" else "finish batches"
-    spans = {"data wait": each["data"], copied: each["host_to_device"], "forward": each["forward"], "backward": each["backward"]}
+    copied = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
+    fed = {} if record.config.loader == SYNTHETIC else {"data wait": each["data"], copied: each["host_to_device"]}
+    spans = {**fed, "forward": each["forward"], "backward": each["backward"]}
     synced = each["sync"] + each["broadcast"]
     if not wraps(record):  # nothing is sent: before the model is its call, and after its last gradient the end of backward
         spans["forward"] += each["broadcast"]
         spans["backward"] += each["sync"]
     elif record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP takes its time with itself, too
         spans[WAIT_FOR_RANKS] = synced
-    return {**spans, "optimizer": each["optimizer"], "unexplained": each["unexplained"]}
+    rest = each["unexplained"] if fed else each["unexplained"] + each["data"] + each["host_to_device"]
+    return {**spans, "optimizer": each["optimizer"], "unexplained": rest}
 
 
 def _of_which(summary: Summary, decimals: int) -> list[str]:

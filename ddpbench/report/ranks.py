@@ -11,6 +11,7 @@ from ddpbench.analysis.evidence import too_few_for_a_verdict
 from ddpbench.analysis.ranks import RankRow
 from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.report.figures import about, fixed, gib, step_decimals
 from ddpbench.report.header import rate
@@ -58,10 +59,12 @@ def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -
 def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[RankColumn]:
     cuda = record.environment.device_type == "cuda"
     decimals = step_decimals(max(row.step_ms for row in rows))
+    waits = [fixed(row.data_ms, decimals) for row in rows]
+    fed = [] if record.config.loader == SYNTHETIC else [RankColumn("data", "ms", waits)]
     table = [
         RankColumn("rank", "", names),
         RankColumn("step", "ms", [fixed(row.step_ms, decimals) for row in rows]),
-        RankColumn("data", "ms", [fixed(row.data_ms, decimals) for row in rows]),
+        *fed,
         RankColumn("own", "ms", [fixed(row.own_ms, decimals) for row in rows]),
         RankColumn("sync", "ms", [fixed(row.sync_ms, decimals) for row in rows]),
     ]

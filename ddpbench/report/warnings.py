@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from rich.text import Text
 
-from ddpbench.analysis.trust import RULES
+from ddpbench.analysis.trust import OF_THE_FIGURE, RULES
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Effect
+from ddpbench.record.verdict import Check, Effect
 from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, advice, flow, sentence
@@ -52,7 +53,7 @@ def reasons(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
 def _spoken(arms: Mapping[str, Record], page: Page, effects: Sequence[Effect], hints: bool) -> Iterator[Text]:
     said: dict[tuple[Effect, str, str], dict[str, str]] = {}
     for name, record in arms.items():
-        for check in record.checks:
+        for check in _joined(record.checks):
             if check.effect in effects:
                 said.setdefault((check.effect, check.name, check.hint if hints else ""), {})[name] = check.sentence
     width = max((len(spoken) for _, spoken, _ in said), default=0)
@@ -65,6 +66,16 @@ def _spoken(arms: Mapping[str, Record], page: Page, effects: Sequence[Effect], h
             label = " " * len(label)
         if hint:
             yield from inked(advice(" " * len(label), f"hint: {hint}", page))
+
+
+def _joined(checks: Sequence[Check]) -> list[Check]:
+    """Noise, drift and short rounds are one line about the figure, with the hint of the first of them."""
+    figure = [check for check in checks if check.name in OF_THE_FIGURE]
+    if len(figure) < 2:
+        return list(checks)
+    names, sentences = ", ".join(check.name for check in figure), "; ".join(check.sentence for check in figure)
+    first = msgspec.structs.replace(figure[0], name=names, sentence=sentences)
+    return [first if check is figure[0] else check for check in checks if check is figure[0] or check not in figure]
 
 
 def together(sentences: Mapping[str, str], arms: int) -> list[str]:

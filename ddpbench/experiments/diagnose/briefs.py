@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 
 from ddpbench.analysis.cures import DIAGNOSIS_S
+from ddpbench.analysis.evidence import LEAST_STEPS
 from ddpbench.data.replay import LEAST_BATCHES, MOST_BATCHES
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
@@ -46,7 +47,7 @@ def brief_of(label: str, scene: Scene, limit_s: float, available_s: float) -> Br
     )
     if label != REAL:
         return usual
-    paced = scene.paced(usual, scene.config)
+    paced = scene.paced(replace(usual, least_steps=ceil(LEAST_STEPS / usual.needed)), scene.config)
     return replace(paced, at_once=paced.needed if paced.needed * paced.first_round_s > available_s / 2 else 1)
 
 
