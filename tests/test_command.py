@@ -9,7 +9,7 @@ import records
 from msgspec.structs import replace
 
 from ddpbench.analysis.command import Rerun, launcher, threads
-from ddpbench.analysis.cures import more_rounds
+from ddpbench.analysis.cures import rounds_to_ask_for
 from ddpbench.analysis.judge import judge
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
@@ -153,6 +153,10 @@ def test_the_threads_stand_before_the_launcher() -> None:
     assert again(typed, run) == "OMP_NUM_THREADS=4 torchrun --standalone --nproc_per_node=2 -m ddpbench resnet50 --amp"
 
 
+def more_rounds(run: Rerun) -> str:
+    return run.command(**rounds_to_ask_for(run.record))
+
+
 @pytest.mark.parametrize(
     ("rounds", "done", "status", "flags"),
     [
@@ -162,11 +166,14 @@ def test_the_threads_stand_before_the_launcher() -> None:
         (3, 1, "failed", "--rounds 5"),
     ],
 )
-def test_more_rounds_are_those_that_were_asked_for_and_twice_as_many_only_of_a_whole_run(
-    rounds: int, done: int, status: str, flags: str
-) -> None:
+def test_more_rounds_are_those_requested_and_of_a_whole_run_twice_as_many_once(rounds: int, done: int, status: str, flags: str) -> None:
     run = asked(records.record(longer=[1.0] * done, status=status, config=replace(records.RESNET50, rounds=rounds)), rounds=rounds)
-    assert more_rounds(Rerun(run)).endswith(f"--precision amp-fp16 {flags}".rstrip())
+    assert more_rounds(Rerun(run)).endswith(flags)
+
+
+def test_a_whole_run_of_many_rounds_is_given_no_more() -> None:
+    run = asked(records.record(longer=[1.0] * 10, config=replace(records.RESNET50, rounds=10)), rounds=10)
+    assert not rounds_to_ask_for(run)
 
 
 @pytest.mark.parametrize(("steps", "flags"), [(2, "--rounds 5 --steps 6"), (50, "--steps 50 --rounds 5")])

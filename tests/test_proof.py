@@ -18,8 +18,10 @@ from test_diagnose import HERE
 from test_faults import TORCHRUN, only_job
 from training import world_of_one
 
+from ddpbench.analysis.cures import offered
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.judge import judge_all
+from ddpbench.analysis.whatif.answer import asked_of
 from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s
@@ -33,6 +35,14 @@ from ddpbench.record.progress import Silent
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
+
+
+def more_cores_of(job: Job) -> Change:
+    """The cores that its page offers, which cannot be tried here."""
+    case, run = asked_of(job)
+    assert case.record.verdict is not None
+    changes = [cure.change for cure in offered(run, case, case.record.verdict)]
+    return next(change for change in changes if change and change.cores_per_gpu)
 
 
 def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, float]]) -> Job:
@@ -49,7 +59,7 @@ def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, f
         Prediction(change=Change(workers=int(words)), gain=gain, low=low, high=high) for words, (gain, low, high) in predicted.items()
     ]
     job.diagnosis.predictions += [
-        Prediction(change=Change(cores_per_gpu=54), gain=9.0, low=7.0, high=11.0),
+        Prediction(change=more_cores_of(job), gain=9.0, low=7.0, high=11.0),
         Prediction(change=Change(loader="dali-gpu"), needs="what dali-gpu gives and costs"),
     ]
     judge_all(job)

@@ -36,7 +36,7 @@ def test_hints_are_left_out_where_the_command_has_not_their_flags() -> None:
     arms = {"": SCENES["noisy"]().records[0]}
     with_hints, without = ([line.plain for line in warnings(arms, Page(80, True), hints=hints)] for hints in (True, False))
     assert [line for line in with_hints if "hint:" not in line] == without
-    assert len(without) == 2
+    assert [line.split("  ")[1] for line in without if line.startswith("warning")] == ["noisy, drift"]
 
 
 def test_sentences_that_differ_in_one_number_become_one() -> None:
@@ -51,7 +51,7 @@ def test_other_sentences_stay_apart(other: str) -> None:
 
 def test_hints_and_endings_are_not_repeated() -> None:
     printed = " ".join(page("many-arms").split())
-    assert printed.count("hint: more and longer rounds") == 1
+    assert printed.count("hint: --rounds 10 narrows the interval") == 1
     assert printed.count("out of memory on rank 0") == 1
 
 

@@ -30,7 +30,7 @@ from ddpbench.report.terminal import render_run
 
 GOLDEN = Path(__file__).parent / "golden" / "diagnosis"
 RECORD = Path("results/runs/20261121T012930Z-diagnose-resnet50.json")
-PHASES = "data wait|host to device|finish batches|forward|backward|sync not hidden|optimizer|unexplained"
+PHASES = "data wait|host to device|batch preparation|forward|backward|sync not hidden|optimizer|unexplained"
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 PAGES = [
     *(
@@ -42,7 +42,7 @@ PAGES = [
     ("too-few-cores", 80, "verbose"),
     ("noisy-neighbour", 80, "utf-8"),
     ("storage-or-cores", 80, "utf-8"),
-    ("too-noisy", 80, "utf-8"),
+    ("competing", 80, "utf-8"),
 ]
 
 

@@ -18,11 +18,12 @@ from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
+from ddpbench.report.findings import NOTHING_TO_GAIN
 from ddpbench.report.terminal import render_run
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")
-PHASES = "data wait|host to device|finish batches|forward|backward|sync not hidden|optimizer|unexplained"
+PHASES = "data wait|host to device|batch preparation|forward|backward|sync not hidden|optimizer|unexplained"
 PHASE_ROW = rf"^  (?:{PHASES}) +(-?[0-9.]+) +(-?[0-9.]+)"
 
 PAGES = [
@@ -99,7 +100,7 @@ def test_one_process_without_ddp_waits_for_nobody() -> None:
     printed = stream.getvalue()
     assert "sync not hidden" not in printed
     assert "in buffer broadcast" not in printed
-    assert re.findall(rf"^  ({PHASES}) +([0-9.]+)", printed, re.MULTILINE)[2:4] == [("forward", "61.1"), ("backward", "128.2")]
+    assert re.findall(rf"^  ({PHASES}) +([0-9.]+)", printed, re.MULTILINE)[:2] == [("forward", "61.1"), ("backward", "128.2")]
 
 
 @pytest.mark.parametrize(("verbose", "rows"), [(False, 3), (True, 128)])
@@ -122,7 +123,7 @@ def test_many_ranks_are_folded_unless_asked_for(verbose: bool, rows: int) -> Non
 def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
     printed = page(name, 80)
     assert told in printed
-    assert ("across launches" in printed) == (name == "compute-bound")
+    assert "across launches" not in printed, "nothing is known about this machine's launches"
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -132,7 +133,8 @@ def test_a_next_command_can_be_copied_from_the_page(name: str, width: int) -> No
     verdict, found = job.records[0].verdict, fastest(job.records)
     offered = command_after(found, job.records, job.swept, job.command) if found else verdict.next if verdict else ""
     shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, width), re.MULTILINE)
-    assert shlex.split(shown[1].replace("\\\n", " ") if shown else "") == shlex.split(offered)
+    said = shown[1].replace("\\\n", " ") if shown else ""
+    assert shlex.split("" if said == NOTHING_TO_GAIN else said) == shlex.split(offered)
 
 
 def printed(job: Job, quiet: bool = False) -> str:
@@ -141,12 +143,12 @@ def printed(job: Job, quiet: bool = False) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(("strict", "lines"), [(False, 1), (True, 3)])
-def test_a_quiet_strict_run_says_why_it_is_not_trusted(strict: bool, lines: int) -> None:
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_quiet_strict_run_says_why_it_is_not_trusted(strict: bool) -> None:
     few = lone(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
     told = printed(few, quiet=True).splitlines()
-    assert len(told) == lines
-    assert [line.split()[:2] for line in told[1:]] == [["warning", "noisy"], ["warning", "few-rounds"]][: lines - 1]
+    reasons = [re.split(r"\s{2,}", line)[1] for line in told if line.startswith("warning")]
+    assert reasons == (["noisy, few-rounds"] if strict else [])
 
 
 def hot() -> dict[int, dict[str, object]]:

@@ -85,6 +85,11 @@ class Rerun:
             values = {"time_limit": (), **values}
         return shlex.join([*threads(environment), *start, DIAGNOSE, *_changed(given, values, ONCE | UNDIAGNOSED | OF_A_LADDER)])
 
+    def has_flag(self, name: str) -> bool:
+        """Whether the field ``name`` of its Config was typed: such a value was chosen, perhaps after a comparison."""
+        understood = _understood(self.typed, self.record.environment)
+        return understood is not None and any(name == field for field, _ in understood[1])
+
     def _words(self) -> tuple[list[str], str, list[Unit]]:
         """Those up to the program's name, its command if one is named, and the rest.
 

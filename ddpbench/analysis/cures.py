@@ -8,10 +8,9 @@ from math import ceil
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cores import crowded, need
-from ddpbench.analysis.evidence import enough, too_few_for_a_verdict
+from ddpbench.analysis.evidence import LEAST_ROUNDS, enough, too_few_for_a_verdict
 from ddpbench.analysis.loader_cures import OF_KIND, first_command, loader_cures
 from ddpbench.analysis.pipeline.offers import Cure
-from ddpbench.analysis.pipeline.stealing import decodes_on_device
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.surroundings import WHO_RUNS
 from ddpbench.record.loaders import SYNTHETIC
@@ -31,7 +30,7 @@ Next = Callable[[Rerun, Case], Cure | str]
 
 def fewer_launches(run: Rerun, case: Case) -> Cure | str:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work a kernel."""
-    if run.record.config.compile == "off":
+    if run.record.config.compile == "off" and not run.has_flag("compile"):
         command, change = run.command(compile=("off", "reduce-overhead")), Change(compile="reduce-overhead")
         return Cure(change.words, "CUDA graphs: the host issues a step's kernels at once", command, change)
     command, change = larger_batch(run, case), Change(batch_size=2 * run.record.config.batch_size)
@@ -42,7 +41,8 @@ def fewer_launches(run: Rerun, case: Case) -> Cure | str:
 def less_sync(run: Rerun, case: Case) -> str:
     """Against gradients that take too long: half the bytes, then fewer all-reduces an image."""
     config = run.record.config
-    if run.record.environment.backend == "nccl" and config.engine == "ddp" and config.comm_hook == "none":
+    halved = config.comm_hook != "none" or run.has_flag("comm_hook")
+    if run.record.environment.backend == "nccl" and config.engine == "ddp" and not halved:
         return run.command(comm_hook=("none", "fp16"))
     return larger_batch(run, case)
 
@@ -50,16 +50,19 @@ def less_sync(run: Rerun, case: Case) -> str:
 def faster_compute(run: Rerun, case: Case) -> str:
     """Against nothing: the device is busy. Tensor cores, then fused kernels, then a larger batch."""
     record, config, cuda = run.record, run.record.config, run.record.environment.device_type == "cuda"
-    if record.attestation is not None and compute_dtype(record.attestation) in ("float32", "tf32"):
+    in_float32 = record.attestation is not None and compute_dtype(record.attestation) in ("float32", "tf32")
+    if in_float32 and (cuda or not run.has_flag("precision")):  # processors without bfloat16 units are slower with it
         return run.command(precision=(config.precision, "amp-fp16" if cuda else "amp-bf16"))
-    if cuda and config.compile == "off":
+    if cuda and config.compile == "off" and not run.has_flag("compile"):
         return run.command(compile=("off", "default"))
     return larger_batch(run, case) if cuda else ""
 
 
 def larger_batch(run: Rerun, case: Case) -> str:
-    """Twice the batch, where the device has the memory for it."""
+    """Twice the batch, if the device has the memory for it and nobody chose this one."""
     batch, peak, total = run.record.config.batch_size, case.summary.peak_bytes, case.summary.total_bytes
+    if run.has_flag("batch_size"):
+        return ""
     if peak is not None and total is not None and 2 * peak > FITS * total:
         return ""
     return run.command(batch_size=(batch, 2 * batch))
@@ -82,23 +85,23 @@ def look_at(run: Rerun, case: Case) -> str:
 
 
 def who_else(run: Rerun, case: Case) -> str:
-    """Against other processes: which they are, and the run once more when they are gone."""
-    return f"{WHO_RUNS} && {run.command()}"
+    """Against other processes: which they are."""
+    return WHO_RUNS
 
 
 def more_evidence(run: Rerun, case: Case) -> str:
-    """Against doubt: ranks that do not take turns on the cores or, where they do not, more rounds; of a diagnosis, more time.
+    """What would decide: enough rounds, then ranks that do not share cores, then a diagnosis with its control runs.
 
-    Of a loader that shares the device with the training a run alone tells too little, however long.
+    A diagnosis is given twice its usual time, once.
     """
-    if decodes_on_device(run.record) and case.around.diagnosis is None and not too_few_for_a_verdict(run.record):
-        return run.diagnose()
-    if crowded(run.record) and not too_few_for_a_verdict(run.record):
-        return fewer_at_once(run)
+    record, few = run.record, too_few_for_a_verdict(run.record)
     if case.around.diagnosis is not None:
         usual_s = DIAGNOSIS_S if "--no-verify" in run.typed else DIAGNOSIS_S + PROOF_S
-        return run.diagnose(time_limit=(ceil(max(usual_s, 2 * (run.record.config.time_limit or usual_s))),))
-    return more_rounds(run)
+        has_more = (record.config.time_limit or 0.0) > usual_s
+        return "" if has_more else run.diagnose(time_limit=(ceil(2 * usual_s),))
+    if few:
+        return run.command(**rounds_to_ask_for(record))
+    return fewer_at_once(run) if crowded(record) else run.diagnose()
 
 
 def fewer_at_once(run: Rerun) -> str:
@@ -116,18 +119,13 @@ def fewer_at_once(run: Rerun) -> str:
     return run.with_ranks(ranks).command(**({"threads": (threads,)} if threads < node.threads else {}))
 
 
-def more_rounds(run: Rerun) -> str:
-    """Against too little evidence: all the rounds that were asked for, and a figure's least; against noise in those, twice as many."""
-    return run.command(**rounds_to_ask_for(run.record))
-
-
 def rounds_to_ask_for(record: Record) -> Mapping[str, tuple[object, ...]]:
-    """The fields, and their values, with which another run has the evidence that this one lacks."""
+    """The fields, and their values, with which another run has the evidence that this one lacks: twice the rounds, once."""
     asked = record.asked or record.config
     wanted = {name: (number,) for name, number in enough(record).items() if number != getattr(asked, name)}
     if len(record.rounds) < asked.rounds:
         return {**wanted, **({"time_limit": ()} if record.status == "ok" else {})}
-    return wanted or {"rounds": (2 * asked.rounds,)}
+    return wanted or ({"rounds": (2 * asked.rounds,)} if asked.rounds <= LEAST_ROUNDS else {})
 
 
 NEXT: Mapping[str, Next] = {

@@ -95,14 +95,16 @@ def command_after(found: Fastest, records: Sequence[Record], swept: Sequence[str
     if usable:
         return Rerun(usable[0], typed).command()
     held_up = found.loaded[0].verdict
-    return held_up.next if held_up else ""
+    compared_already = held_up is not None and SYNTHETIC in held_up.next
+    return held_up.next if held_up and not compared_already else ""
 
 
 def _more_rounds(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:
     asked = [record.asked or record.config for record in records]
     arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in swept}
     shortest = min(found.compared, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
-    return Rerun(records[0], typed).command(**arms, **rounds_to_ask_for(shortest))
+    more = rounds_to_ask_for(shortest)
+    return Rerun(records[0], typed).command(**arms, **more) if more else ""
 
 
 def _reach(pair: tuple[Record, Ratio]) -> float:

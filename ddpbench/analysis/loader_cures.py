@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ddpbench.analysis.case import Case
@@ -45,6 +45,9 @@ GENERAL: tuple[Offer, ...] = (
 )
 """What may help whatever the cause."""
 
+SAME_GAIN = 0.98
+"""A predicted gain that reaches this fraction of another is the same."""
+
 NEVER_LEFT_OUT: tuple[Offer, ...] = (fewer_workers,)
 """Whatever is predicted: what it costs to take turns is not known before there are fewer who do."""
 
@@ -76,10 +79,21 @@ def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
         return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
 
     if found.kind != "data-bound":
-        return worth_it(OF_KIND[found.kind])
+        return _undominated(worth_it(OF_KIND[found.kind]))
     named = OF_CAUSE.get(found.cause, ())
     others = worth_it(offer for offer in GENERAL if offer not in named)
-    return [*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))]
+    return _undominated([*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))])
+
+
+def _undominated(cures: Sequence[Cure]) -> list[Cure]:
+    """Without those that ask for more cores than another of the same gain."""
+    return [cure for cure in cures if not any(_dominates(other, cure) for other in cures)]
+
+
+def _dominates(other: Cure, cure: Cure) -> bool:
+    if not (other.change and cure.change and other.gain and cure.gain and cure.change.cores_per_gpu):
+        return False
+    return other.gain >= SAME_GAIN * cure.gain and (other.change.cores_per_gpu or 0.0) < cure.change.cores_per_gpu
 
 
 def first_command(cures: Iterable[Cure]) -> str:

@@ -37,9 +37,6 @@ TURNS = 2
 TRAINER = "trainer process"
 """What it costs there to take a batch over from a worker, beside the stages in it."""
 
-LEAST_TOLD = 0.01
-"""Of what an image costs in the worker: less is not told."""
-
 STAGES = ("decode", "augment", "collate")
 """The stages of an image that need nothing but a core."""
 
@@ -178,9 +175,9 @@ def oversubscribed(asked: _Asked) -> Cause | None:
 
 
 def one_stage(asked: _Asked) -> Cause | None:
-    """The only stage that nearly all of what is lacking goes into; unless more workers on idle cores are the larger part of a cure."""
+    """The only stage that nearly all of what is lacking goes into; unless there are idle cores for more workers."""
     given, cost = asked.given, asked.given.cost
-    if cost is None or given.by_cores is None or _workers_are_most_of_it(given) or _cores_keep_up(given):
+    if cost is None or given.by_cores is None or _more_workers_gain(given) or _cores_keep_up(given):
         return None
     there = [stage for stage in STAGES if stage in cost.cpu]
     free = {stage: rate for stage in there if (rate := given.cores_give(cost.without_s(stage) + given.main_s))}
@@ -192,7 +189,7 @@ def one_stage(asked: _Asked) -> Cause | None:
     without = f"without it {trimmed(free[stage])}" if isfinite(free[stage]) else "and nothing else costs any"
     return Cause(
         stage,
-        f"{stage} takes {trimmed(1000 * cost.cpu[stage])} of the {trimmed(1000 * cost.cpu_s)} ms of a core that an {asked.item} costs: "
+        f"{stage} takes {cost.cpu[stage] / cost.cpu_s:.0%} of the core time that an {asked.item} costs: "
         f"{count(given.cores, 'core')} give{'s' if given.cores == 1 else ''} {asked.images(given.by_cores)} a {asked.device}, {without}",
     )
 
@@ -210,20 +207,17 @@ def busy_cores(asked: _Asked) -> Cause | None:
 
 def too_few_cores(asked: _Asked) -> Cause | None:
     given = asked.given
-    if given.cost is None or _workers_are_most_of_it(given) or _cores_keep_up(given):
+    if given.cost is None or _more_workers_gain(given) or _cores_keep_up(given):
         return None
     if given.by_cores is None and not given.contended:
         return None
-    gives = f"that gives {asked.images(given.by_cores)} a {asked.device}" if given.by_cores else f"training alone takes {given.trainers}"
-    spans = {**given.cost.cpu, **({TRAINER: given.main_s} if given.main_s > LEAST_TOLD * given.cost.cpu_s else {})}
-    keeps_up = f"keeping up takes {count(given.cores_wanted or 0.0, 'core')} a {asked.device}"
+    gives = f"they give {asked.images(given.by_cores)} a {asked.device}" if given.by_cores else f"training alone takes {given.trainers}"
+    keeps_up = f"keeping up takes {count(given.whole_cores_wanted or 0.0, 'core')} a {asked.device}"
     if given.handed_too_slowly:
-        keeps_up = f"with any number of cores one trainer process hands over {asked.images(given.most_rate)}"
+        keeps_up = f"with {count(given.whole_cores_wanted or 0.0, 'core')} one trainer process hands over {asked.images(given.most_rate)}"
     return Cause(
         "too-few-cores",
-        f"no number of workers can feed {asked.all_of_them} from {count(given.cores, 'core')}; "
-        f"an {asked.item} costs {trimmed(1000 * (given.image_s or 0.0))} ms of a core: "
-        f"{', '.join(f'{stage} {trimmed(1000 * span)}' for stage, span in spans.items())}; {gives}; {keeps_up}",
+        f"no number of workers can feed {asked.all_of_them} from {count(given.cores, 'core')}: {gives}; {keeps_up}",
     )
 
 
@@ -271,9 +265,8 @@ def _cores_keep_up(given: Supply) -> bool:
     return given.by_cores is not None and given.by_cores >= given.device_rate
 
 
-def _workers_are_most_of_it(given: Supply) -> bool:
-    """Whether more workers on these cores are a larger part of the way to the device's rate than what the cores lack."""
+def _more_workers_gain(given: Supply) -> bool:
+    """Whether more workers on these cores, which are not all busy, load faster: the first change to make, whatever limits after it."""
     if given.by_cores is None or given.by_workers is None or given.contended:
         return False
-    reachable = min(given.by_cores, given.device_rate)
-    return reachable / given.by_workers >= max(ENOUGH, given.device_rate / reachable)
+    return min(given.by_cores, given.most_rate) >= ENOUGH * given.by_workers

@@ -128,7 +128,7 @@ def more_cores(fed: FedRun) -> Cure | None:
     as_fast = "one trainer process hands over" if given.handed_too_slowly else f"the {fed.on} trains"
     return Cure(
         f"{count(whole, 'core')}{with_workers} a {fed.on}",
-        f"loading as fast as {as_fast} takes so many; the cores here are {trimmed(given.cores / given.ranks)} a {fed.on}",
+        f"loads as fast as {as_fast}",
         change=Change(cores_per_gpu=whole, workers=workers),
     )
 

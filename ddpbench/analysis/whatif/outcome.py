@@ -12,6 +12,9 @@ from ddpbench.record.diagnosis import AGAIN, TRIED
 from ddpbench.record.prediction import Change, Prediction
 from ddpbench.record.record import Job, Record
 
+WIDEST = 1.5
+"""A measured interval that spans more than this factor decides nothing about the prediction."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -22,10 +25,15 @@ class Outcome:
     failed: str = ""
 
     @property
+    def is_wide(self) -> bool:
+        """Whether the interval of what was measured is too wide to confirm or refute a prediction."""
+        return self.measured is not None and self.measured.high > WIDEST * self.measured.low
+
+    @property
     def inside(self) -> bool | None:
-        """Whether what was measured lies in the predicted interval; None where one of them is not there."""
+        """Whether what was measured lies in the predicted interval; None if one of them is missing, or the measurement too wide."""
         found = self.prediction
-        if self.measured is None or found.low is None or found.high is None:
+        if self.measured is None or found.low is None or found.high is None or self.is_wide:
             return None
         return found.low <= self.measured.center <= found.high
 
