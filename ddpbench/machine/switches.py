@@ -1,6 +1,7 @@
-"""torch's global switches: set and read here alone, through the one API that torch 2.9 to 2.15 share.
+"""torch's global switches, set and read only here.
 
-The older ``allow_tf32`` flags and the newer ``fp32_precision`` strings must not be mixed: torch 2.15 raises.
+TF32 is set through the older ``allow_tf32`` flags, which also set the newer ``fp32_precision``. The reverse does not hold: after
+``fp32_precision`` alone is set, torch raises when inductor's autotuning reads an older view.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ from contextlib import contextmanager
 
 import torch
 
-_MATMUL, _CONV = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
-_SHIPPED_THREADS = torch.get_num_threads()
-_SHIPPED = (_MATMUL.fp32_precision, _CONV.fp32_precision)
-
 
 def set_tf32(tf32: bool | None) -> None:
     """TF32 on or off for matrix products and for cuDNN's convolutions; ``None`` is as torch ships them."""
-    matmul, conv = _SHIPPED if tf32 is None else (("tf32", "tf32") if tf32 else ("ieee", "ieee"))
-    _MATMUL.fp32_precision = matmul
-    _CONV.fp32_precision = conv
+    matmul, cudnn = _SHIPPED_TF32 if tf32 is None else (tf32, tf32)
+    torch.backends.cuda.matmul.allow_tf32 = matmul
+    torch.backends.cudnn.allow_tf32 = cudnn
 
 
 def tf32() -> tuple[bool, bool]:
-    """(matrix products, cuDNN's convolutions) as they are set now."""
-    return _MATMUL.fp32_precision == "tf32", _CONV.fp32_precision == "tf32"
+    """(matrix products, cuDNN's convolutions) as kernels read them now, however they were set."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    return matmul.fp32_precision == "tf32", conv.fp32_precision == "tf32"
+
+
+_SHIPPED_THREADS = torch.get_num_threads()
+_SHIPPED_TF32 = tf32()
 
 
 def set_threads(threads: int | None) -> None:

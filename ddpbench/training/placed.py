@@ -12,8 +12,16 @@ from ddpbench.training.precision import cast_model
 
 
 def compiled(model: nn.Module, config: Settled) -> nn.Module:
-    """What runs ``model``, which is on the device: itself, unless it is to be compiled."""
-    return torch.compile(model, mode=config.compile) if config.compile != "off" else model  # type: ignore[return-value]
+    """What runs ``model``, which is on the device: itself, unless it is to be compiled.
+
+    Convolutions stay with cuDNN: inductor's Triton ones read another TF32 switch, and take minutes to tune.
+    """
+    if config.compile == "off":
+        return model
+    from torch._inductor import list_mode_options  # importing it takes more than a second
+
+    options = {**list_mode_options(config.compile), "max_autotune_conv_backends": "ATEN"}  # torch takes a mode or options, not both
+    return torch.compile(model, options=options)  # type: ignore[return-value]
 
 
 def on_device(model: nn.Module, config: Settled, device: Device) -> nn.Module:
