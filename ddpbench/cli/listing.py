@@ -12,6 +12,7 @@ from ddpbench.record.catalogue import ENGINES, PRECISIONS
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.published import load, names
+from ddpbench.record.words import printable
 from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.spec import WorkloadSpec
@@ -40,7 +41,7 @@ def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) ->
     """The fingerprint's rows (what, value, how to get it where it is missing)."""
     table = _table("", "")
     for what, value, how in rows:
-        table.add_row(what, f"{value}: {how}" if how else value)
+        table.add_row(what, printable(f"{value}: {how}" if how else value))
     console.print(table)
 
 

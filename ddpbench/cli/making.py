@@ -54,7 +54,7 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     from ddpbench.data.cache import cache_folder
     from ddpbench.data.made_folder import make
     from ddpbench.data.made_sets import made_set
-    from ddpbench.report.console import make_console, printed
+    from ddpbench.report.console import make_console, printed, say
     from ddpbench.report.counting import counting
 
     made = made_set(dataset, asked.images, asked.classes)
@@ -63,9 +63,9 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
         make(folder, made, tell)
     console = make_console(sys.stdout)
     if asked.quiet:
-        console.out(str(folder))
+        say(console, str(folder))
         return printed(console)
-    console.out(f"{made.title}, and {made.held_out:,} held out")
-    console.out(str(folder))
-    console.out(f"use   ddpbench {TRAINED_BY[dataset]} --data-dir {shlex.quote(str(folder))}")
+    say(console, f"{made.title}, and {made.held_out:,} held out")
+    say(console, str(folder))
+    say(console, f"use   ddpbench {TRAINED_BY[dataset]} --data-dir {shlex.quote(str(folder))}")
     return printed(console)

@@ -86,7 +86,7 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     """
     asked = Drawing(**values_given(Drawing, given))
     from ddpbench.cli.files import around, jobs_in
-    from ddpbench.report.console import make_console, printed
+    from ddpbench.report.console import make_console, printed, say
     from ddpbench.report.plots import left_out
     from ddpbench.report.plots import plot as draw
 
@@ -104,7 +104,7 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
         raise UsageError(f"nothing to draw: a picture needs {needs}", "'ddpbench sweep' and 'ddpbench crossover' measure them")
     console = make_console(sys.stdout)
     for picture in pictures:
-        console.out(str(picture))
+        say(console, str(picture))
     return printed(console)
 
 
@@ -134,7 +134,7 @@ def env() -> int:
 
 
 def _say_left_out(problems: Iterable[str]) -> None:
-    from ddpbench.report.console import make_console
+    from ddpbench.report.console import make_console, say
 
     for problem in problems:
-        make_console(sys.stderr).out(f"left out: {problem}")
+        say(make_console(sys.stderr), f"left out: {problem}")

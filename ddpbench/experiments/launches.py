@@ -24,7 +24,7 @@ from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.record import load
 from ddpbench.record.request import OUR_TORCHRUN, Request
-from ddpbench.record.words import count
+from ddpbench.record.words import count, printable
 
 HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
@@ -96,7 +96,7 @@ def start(request: Request, relay: Relay, stdout: TextIO | None = None) -> Outco
     if began_s := process_began_s(os.getpid()):
         variables[BEGAN_VARIABLE] = str(began_s)
     if OUR_TORCHRUN in command:
-        print(shlex.join(["torchrun", *command[3:]]), file=sys.stderr, flush=True)
+        print(printable(shlex.join(["torchrun", *command[3:]])), file=sys.stderr, flush=True)
         variables.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its notice
         variables.setdefault("PET_SIGNALS_TO_HANDLE", HANDED_ON)
     with tempfile.TemporaryDirectory(prefix="ddpbench-") as folder:

@@ -17,6 +17,7 @@ from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import BenchError, Exit, Interrupted, UsageError
 from ddpbench.record.record import Fault
+from ddpbench.record.words import printable
 
 OUTCOME_VARIABLE = "DDPBENCH_OUTCOME"
 """Names the file in which a run that ddpbench itself started leaves its Outcome: torchrun turns every failure into 1."""
@@ -75,7 +76,7 @@ def print_error(error: BenchError) -> None:
 
 def print_note(text: str) -> None:
     """One ``ddpbench: note:`` line on stderr."""
-    _print(f"ddpbench: note: {text}")
+    _print(f"ddpbench: note: {printable(text)}")
 
 
 def _print(lines: str) -> None:
@@ -113,7 +114,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def leave_outcome(seat: Seat, error: BenchError | None, exit_code: int, record: Path | None = None) -> None:
     """Leaves the text where torchrun looks for it, and the outcome where a parent of ours does."""
     if error is not None and seat.error_file:
-        _write(seat.error_file, json.dumps({"message": error.message, "timestamp": str(int(time.time()))}))
+        _write(seat.error_file, json.dumps({"message": printable(error.message), "timestamp": str(int(time.time()))}))
     if path := os.environ.get(OUTCOME_VARIABLE):
         _write(path, encoded(Outcome(int(exit_code), str(record or ""))).decode())
 

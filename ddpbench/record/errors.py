@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal
 
+from ddpbench.record.words import printable
+
 Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
 """How an arm stands. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""
 
@@ -40,7 +42,7 @@ class BenchError(Exception):
 
     def lines(self) -> str:
         """The text for stderr: ``ddpbench: error: ...`` and, where there is one, a ``hint:`` line."""
-        return f"ddpbench: error: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")
+        return f"ddpbench: error: {printable(self.message)}" + (f"\nhint: {printable(self.hint)}" if self.hint else "")
 
 
 class UsageError(BenchError):

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ddpbench.machine.say import print_error
 from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.words import printable
 from ddpbench.report.layout import Page
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -102,8 +103,13 @@ def page_of(console: Console) -> Page:
 def show(console: Console, lines: Iterable[Text]) -> None:
     """Prints lines that are laid out already: never wrapped again, so that paths and commands can be copied whole."""
     for line in lines:
-        line.plain = "".join(character if character.isprintable() else " " for character in line.plain)
+        line.plain = printable(line.plain)
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+
+
+def say(console: Console, text: str) -> None:
+    """Prints one line, never wrapped."""
+    console.out(printable(text))
 
 
 def show_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TextIO
 
 from ddpbench.report.bar import can_move, make_bar, start
-from ddpbench.report.console import make_console
+from ddpbench.report.console import make_console, say
 from ddpbench.report.progress import time_left
 
 EVERY_S = 5.0
@@ -31,7 +31,7 @@ def counting(
         now = monotonic()
         if began is None:
             began = said = now
-            console.out(f"ddpbench: {what}", highlight=False)
+            say(console, f"ddpbench: {what}")
             if moving:
                 start(bar)
         left = (now - began) / done * (total - done) if done else None
@@ -40,7 +40,7 @@ def counting(
             bar.update(task, completed=done, description=words, refresh=True)
         elif now - said >= every_s:
             said = now
-            console.out(f"ddpbench: {words}", highlight=False)
+            say(console, f"ddpbench: {words}")
         console.file.flush()
 
     try:

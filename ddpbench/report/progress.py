@@ -7,8 +7,9 @@ from typing import TextIO
 from rich.console import Console
 
 from ddpbench.record.progress import Progress
+from ddpbench.record.words import printable
 from ddpbench.report.bar import can_move, make_bar, start
-from ddpbench.report.console import make_console
+from ddpbench.report.console import make_console, say
 
 
 def listener(stream: TextIO | None, width: int | None = None) -> Progress:
@@ -33,7 +34,7 @@ class PlainLines:
         self._console.file.flush()
 
     def _say(self, text: str) -> None:
-        self._console.out(f"ddpbench: {text}", highlight=False)
+        say(self._console, f"ddpbench: {text}")
         self._console.file.flush()
 
 
@@ -46,11 +47,11 @@ class MovingBar:
         start(self._bar)
 
     def stage(self, text: str) -> None:
-        self._bar.update(self._task, description=text, refresh=True)
+        self._bar.update(self._task, description=printable(text), refresh=True)
 
     def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
         words = ", ".join(filter(None, [f"{done} of {total} rounds", text, time_left(seconds_left)]))
-        self._bar.update(self._task, completed=done, total=total, description=words, refresh=True)
+        self._bar.update(self._task, completed=done, total=total, description=printable(words), refresh=True)
 
     def close(self) -> None:
         self._bar.stop()
