@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +14,7 @@ from ddpbench.analysis.scaling.ladder import Rung
 from ddpbench.record.published import load
 from ddpbench.record.record import Job, Record
 from ddpbench.record.verdict import Verdict
+from ddpbench.record.words import printable
 from ddpbench.report import crossover, reproduction, sweep
 from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
 from ddpbench.report.ending import ending_words
@@ -28,20 +30,26 @@ LONE_RUN = ("workload", "precision")
 BY_ITSELF = ("run", "diagnose")
 """Jobs whose trainings each have a verdict of their own; those of others tell something together."""
 
+INLINE = re.compile(r"[\\`*_\[\]<|&~$]|(?<=www)\.|:(?=//)", re.IGNORECASE)
+"""What starts code, emphasis, a link, HTML, an entity or a formula wherever it stands, or divides cells."""
+
+BLOCK = re.compile(r"^(\d*)([.)](?= |$)|(?<!\d)[#>+=-])")
+"""What starts a heading, a quotation, a list or a rule at the beginning of a line."""
+
 
 def to_markdown(job: Job) -> str:
     """The tables of the job's page, and one with a row an arm; under them what it comes to, endings, checks and the command."""
     top = max(job.records, key=lambda record: record.world_size)
     said = [*_concluded(job), *_said(job)]
     lines = [
-        f"**ddpbench** {_model(job)}, {place(top.environment)}, {job.started}",
+        f"**ddpbench** {_escaped(f'{_model(job)}, {place(top.environment)}, {job.started}')}",
         "",
         *(line for each in _grids(job) for line in _of_a_figure(each)),
         *_of_arms(job),
         "",
-        *(f"- {_escaped(line)}" for line in said),
+        *map(_bullet, said),
         *([""] if said else []),
-        f"`{shlex.join(job.command)}`",
+        _code(shlex.join(job.command)),
     ]
     return "\n".join(lines)
 
@@ -141,6 +149,16 @@ def _said(job: Job) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """``text`` in one cell, without anything that markdown would take for its own."""
-    plain = " ".join(text.split())
-    return "".join(f"\\{character}" if character in "\\`*_[]<|" else character for character in plain)
+    """``text`` on one line, or in one cell, with every character escaped that markdown would act on."""
+    return INLINE.sub(r"\\\g<0>", " ".join(printable(text).split()))
+
+
+def _bullet(text: str) -> str:
+    return "- " + BLOCK.sub(r"\1\\\2", _escaped(text))
+
+
+def _code(text: str) -> str:
+    """``text`` as inline code. The fence has one backtick more than any run of backticks in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    gap = " " if "`" in text else ""
+    return f"{fence}{gap}{printable(text)}{gap}{fence}"
