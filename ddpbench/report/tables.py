@@ -16,10 +16,14 @@ from ddpbench.analysis.scaling.ladder import Rung
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
+from ddpbench.record.words import printable
 from ddpbench.report.scaling import rungs_of
 
 STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]
 """What a step consists of beside the wait for other ranks."""
+
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""First characters of a cell that a spreadsheet computes; the last four are the full-width forms of the first four."""
 
 
 def to_json(*jobs: Job) -> str:
@@ -34,7 +38,7 @@ def to_csv(*jobs: Job) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().rstrip("\n")
 
 
@@ -53,7 +57,17 @@ def _indented(value: object, indent: str) -> str:
 
 
 def _plain(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """One line of JSON. It escapes every character that is not printable; JSON itself requires that of some only."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
+
+
+def _cell(value: object) -> object:
+    """Text on one line, behind an apostrophe if a spreadsheet would take it for a formula. Numbers stay numbers."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value).strip()
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def _rows(job: Job) -> list[Mapping[str, object]]:
