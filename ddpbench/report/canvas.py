@@ -20,6 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 
 from ddpbench.analysis.crossover import three_digits
 from ddpbench.analysis.ratio import Ratio
+from ddpbench.record.words import printable
 from ddpbench.report.pictures import Bars, Chart, Curve, Race
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -84,8 +85,10 @@ def draw_chart(chart: Chart, with_spread: bool) -> Figure:
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel(_batch_label(chart.item))
-    axes.set_ylabel(chart.y_label)
-    figure.suptitle(f"{chart.title}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}", fontsize=12)
+    axes.set_ylabel(_words(chart.y_label))
+    figure.suptitle(
+        f"{_words(chart.title)}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}", fontsize=12
+    )
     signs, _ = axes.get_legend_handles_labels()
     crossed = [Line2D([], [], **CROSS, label=NO_MEMORY)] if any(curve.no_memory for curve in chart.curves) else []
     figure.legend(handles=[*signs, *crossed], loc="outside lower center", ncols=2, fontsize=9)
@@ -103,12 +106,12 @@ def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
         _panel(axes, panel, settings)
     rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
     bases = {panel.base for panel in panels}
-    figure.suptitle(f"{title}, speed-up{f' over {bases.pop()}' if len(bases) == 1 else ''}{_within(panels)}", fontsize=12)
+    figure.suptitle(f"{_words(title)}, speed-up{f' over {_words(bases.pop())}' if len(bases) == 1 else ''}{_within(panels)}", fontsize=12)
     signs: list[Artist] = [
-        Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=name) for at, name in enumerate(settings)
+        Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=_words(name)) for at, name in enumerate(settings)
     ]
     if any(sizes for panel in panels for sizes in panel.no_memory.values()):
-        base = f", on the line {panels[0].base}" if any(panel.no_memory[panel.base] for panel in panels) else ""
+        base = f", on the line {_words(panels[0].base)}" if any(panel.no_memory[panel.base] for panel in panels) else ""
         signs.append(Line2D([], [], **CROSS, label=NO_MEMORY + base))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9)
     return figure
@@ -125,7 +128,7 @@ def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) ->
             if race.low is not None or race.high is not None:
                 axes.axvspan(low, high, color=COLOURS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
             where = f"{race.winner.setting} ({race.winner.device}) wins from {three_digits(race.crossing)} parameters"
-            axes.axvline(race.crossing, color=COLOURS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=where)
+            axes.axvline(race.crossing, color=COLOURS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_words(where))
     axes.set_xscale("log")
     if any(race.of_gpu for race in found):
         _mark_published(axes, *published)
@@ -159,7 +162,12 @@ def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def _batch_label(item: str) -> str:
-    return f"batch size ({item}s a device a step)"
+    return f"batch size ({_words(item)}s a device a step)"
+
+
+def _words(text: str) -> str:
+    """``text`` on one line, with dollar signs that do not start mathtext."""
+    return printable(text).replace("$", r"\$")
 
 
 def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -> None:
@@ -172,7 +180,7 @@ def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -
         markersize=6,
         linewidth=1.4,
         capsize=3,
-        label=curve.name,
+        label=_words(curve.name),
         **_marker(colour, dash),
     )
 
@@ -211,14 +219,16 @@ def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
             _name_height(axes, middle, found)
     for size, why in panel.empty.items():
         where = (panel.batches.index(size), 0.5)
-        axes.annotate(why, where, xycoords=axes.get_xaxis_transform(), ha="center", va="center", fontsize=8, style="italic", bbox=ON_WHITE)
+        axes.annotate(
+            _words(why), where, xycoords=axes.get_xaxis_transform(), ha="center", va="center", fontsize=8, style="italic", bbox=ON_WHITE
+        )
     for size in panel.no_memory[panel.base]:
         axes.plot(panel.batches.index(size), 1.0, **CROSS)
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
     axes.set_xlim(-0.6, len(panel.batches) - 0.4)
-    axes.set_ylabel(f"times as fast as\n{panel.base}")
-    axes.set_title(panel.device, fontsize=10)
+    axes.set_ylabel(f"times as fast as\n{_words(panel.base)}")
+    axes.set_title(_words(panel.device), fontsize=10)
     axes.grid(visible=False, axis="x")
 
 
