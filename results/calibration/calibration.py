@@ -10,6 +10,7 @@ the cures which the diagnoses in ../h200 tried themselves calibration.md and the
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ import msgspec  # noqa: E402
 from imagery import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
-from ddpbench.analysis.compare import ratio  # noqa: E402
+from ddpbench.analysis.compare import times_as_fast  # noqa: E402
 from ddpbench.analysis.experiments import diagnosed  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
 from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
@@ -230,7 +231,7 @@ def finished(plan: Plan, field: str, value: Any, predicted: Pair, run: Job | str
     if isinstance(run, str):
         return msgspec.structs.replace(pair, problem=pair.problem or run)
     arm = next(record for record in run.records if getattr(record.config, field) == value)
-    found = ratio(arm, run.records[0])
+    found = times_as_fast(arm, run.records[0])
     if found is None:
         return msgspec.structs.replace(pair, problem=pair.problem or "no round of both")
     if not found.has_interval:
@@ -350,8 +351,13 @@ def draw(pairs: Sequence[Pair]) -> None:
     axes.set_ylabel("predicted gain (times), with its 90% interval")
     axes.legend(loc="upper left", frameon=False)
     figure.savefig(PICTURE, dpi=150)
-    figure.savefig(PICTURE.with_suffix(".svg"))
+    with matplotlib.rc_context({"svg.hashsalt": "ddpbench"}):
+        figure.savefig(PICTURE.with_suffix(".svg"), metadata={"Date": None})
 
 
 if __name__ == "__main__":
-    main([word for word in sys.argv[1:] if word != "--page"], "--page" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a training of PLANS")
+    parser.add_argument("--page", action="store_true", help="write the page and the picture from what is kept; measure nothing")
+    options = parser.parse_args()
+    main(options.names, options.page)
