@@ -4,8 +4,12 @@
 
 For each training of ``PLANS`` (without names all that can be trained here): ``ddpbench diagnose``, what ``ddpbench whatif`` predicts
 of every change from its record, and ``ddpbench run`` with the setting as it is and changed as arms that take turns. What is in
-calibration.json, and told something, is not measured again; remove it to begin anew. Writes calibration.json, and from that and from
-the cures which the diagnoses in ../h200 tried themselves calibration.md and the picture calibration.png; with --page these two alone.
+calibration.json with a measured gain is not measured again; remove the file to start from scratch. Writes calibration.json, and from
+it and from the proofs the page calibration.md and the picture calibration.png; with --page only the page and the picture.
+
+A proof is the record of a ``ddpbench diagnose`` that tried its own predictions. To add one, put its record into ../h200 as
+diagnose-NAME.json and run this script with --page: every change that it tried becomes a row. A proof that is replaced stays there, and
+its rows stay in the table, struck out if their rounds are shorter than the rule allows.
 """
 
 from __future__ import annotations
@@ -34,10 +38,13 @@ from ddpbench.analysis.compare import times_as_fast  # noqa: E402
 from ddpbench.analysis.experiments import diagnosed  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
 from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
+from ddpbench.experiments.brief import BATCHES_A_MAKER  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402
+from ddpbench.record.diagnosis import AGAIN, TRIED  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
+from ddpbench.record.loaders import spec_of  # noqa: E402
 from ddpbench.record.prediction import Change  # noqa: E402
-from ddpbench.record.record import Job, load  # noqa: E402
+from ddpbench.record.record import Job, Record, load  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
 PROVED = HERE.parent / "h200"
@@ -127,6 +134,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     miss: float | None = None  # the model's step over the measured one, before the change
     load: float | None = None  # processes that ran or waited while it was measured, its own among them; the mean of a minute
     problem: str = ""
+    struck_out: str = ""  # why this row does not count; empty if it does
 
     @property
     def error(self) -> float | None:
@@ -154,7 +162,7 @@ def main(names: Sequence[str], page_only: bool) -> None:
             print(f"{pair.training}: {pair.change}: predicted {pair.predicted}, measured {pair.measured} {pair.problem}", flush=True)
             pairs = [each for each in pairs if (each.training, each.change) != (pair.training, pair.change)] + [pair]
             RECORD.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1) + b"\n")
-    pairs += [pair for file in sorted(PROVED.glob("diagnose-*.json")) for pair in proved(load(file))]
+    pairs += [pair for file in sorted(PROVED.glob("diagnose-*.json")) for pair in proved(file)]
     PAGE.write_text(page(pairs))
     draw(pairs)
 
@@ -176,13 +184,13 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
     return found
 
 
-def proved(job: Job) -> list[Pair]:
-    """What a diagnosis predicted, and tried itself."""
-    real = diagnosed(job) or job.records[0]
-    ranks, config = real.world_size, real.config
-    training = (
-        f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {ranks} x {real.environment.places[0].device}, proof"
-    )
+def proved(file: Path) -> list[Pair]:
+    """The changes that a diagnosis predicted and then tried itself."""
+    job = load(file)
+    real, arms = diagnosed(job) or job.records[0], {record.label: record for record in job.records}
+    config, devices = real.config, f"{real.world_size} x {real.environment.places[0].device}"
+    link = f"[proof]({os.path.relpath(file, HERE)})"
+    training = f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {devices}, {link}"
     return [
         Pair(
             training=training,
@@ -193,10 +201,22 @@ def proved(job: Job) -> list[Pair]:
             measured=each.measured.center,
             measured_low=each.measured.low,
             measured_high=each.measured.high,
+            struck_out=short_rounds(baseline=arms[AGAIN], trial=arms[TRIED + each.prediction.change.words]),
         )
         for each in outcomes(job)
         if each.measured is not None and each.measured.has_interval
     ]
+
+
+def short_rounds(**sides: Record) -> str:
+    """Which sides of a proof have rounds of fewer than 4 batches per worker or DALI pipeline; empty if none has."""
+    reasons = []
+    for side, record in sides.items():
+        steps = min(timed.traces[0].steps for timed in record.rounds)
+        needed = BATCHES_A_MAKER * spec_of(record.config.loader).makers(record.config.workers)
+        if steps < needed:
+            reasons.append(f"{side} has {steps} steps per round, needs {needed}")
+    return "; ".join(reasons)
 
 
 def diagnosis(plan: Plan, kept: Path) -> Job | str:
@@ -274,25 +294,25 @@ def slug(text: str) -> str:
 
 
 def page(pairs: Sequence[Pair]) -> str:
-    whole = [pair for pair in pairs if pair.error is not None]
-    errors = sorted(abs(pair.error or 0.0) for pair in whole)
-    inside = sum(bool(pair.inside) for pair in whole)
     lines = [
         "# How good the predictions are",
         "",
         "Trainings with a known fault (`tests/situations/`), and a few without, two ranks on two cores unless said. Each is diagnosed,",
         "every change is predicted from that record alone, and then measured: the setting as it is and the changed one as arms of one",
-        "job that take turns; of a *proof* the diagnosis itself tried the change, after its prediction was on record. *Inside* is a",
+        "job that take turns; in a *proof* the diagnosis itself tried the change, after its prediction was on record. *Inside* is a",
         "measured gain that lies in the predicted 90% interval.",
         "",
         "```",
         "python results/calibration/calibration.py",
         "```",
         "",
-        f"- pairs: {len(whole)} predicted and measured, of {len(pairs)}",
-        f"- median absolute error of the gain: {100 * median(errors):.1f}%" if errors else "- nothing measured yet",
-        f"- inside the 90% interval: {inside} of {len(whole)}",
-        f"- typical width of that interval: a factor of {typical(whole):.2f} from end to end" if whole else "",
+        "Rounds of both sides of a proof must have at least 4 batches per worker, or per pipeline of a DALI loader. Rows that break",
+        "this rule are ~~struck out~~.",
+        "",
+        "| rows | pairs | median absolute error of the gain | inside the 90% interval | typical width of that interval, end to end |",
+        "|---|---|---|---|---|",
+        counts("all", pairs),
+        counts("without those struck out", [pair for pair in pairs if not pair.struck_out]),
         "",
         "![predicted against measured](calibration.png)",
         "",
@@ -302,12 +322,25 @@ def page(pairs: Sequence[Pair]) -> str:
     return "\n".join([*lines, *map(row, pairs), ""])
 
 
+def counts(rows: str, pairs: Sequence[Pair]) -> str:
+    """The summary of ``pairs``, as a row of a table."""
+    whole = [pair for pair in pairs if pair.error is not None]
+    if not whole:
+        return f"| {rows} | 0 of {len(pairs)} | - | - | - |"
+    error = f"{100 * median(abs(pair.error or 0.0) for pair in whole):.1f}%"
+    inside = f"{sum(bool(pair.inside) for pair in whole)} of {len(whole)}"
+    return f"| {rows} | {len(whole)} of {len(pairs)} | {error} | {inside} | a factor of {typical(whole):.2f} |"
+
+
 def row(pair: Pair) -> str:
-    told = "-" if pair.predicted is None else f"{pair.predicted:.2f} ({pair.low:.2f} to {pair.high:.2f})"
-    seen = "-" if pair.measured is None else f"{pair.measured:.2f} ({pair.measured_low:.2f} to {pair.measured_high:.2f})"
+    predicted = "-" if pair.predicted is None else f"{pair.predicted:.2f} ({pair.low:.2f} to {pair.high:.2f})"
+    measured = "-" if pair.measured is None else f"{pair.measured:.2f} ({pair.measured_low:.2f} to {pair.measured_high:.2f})"
     error = "-" if pair.error is None else f"{100 * pair.error:+.0f}%"
     held = pair.problem or ("a single round" if pair.error is None else "inside" if pair.inside else "outside")
-    return f"| {pair.training} | `{pair.change}` | {told} | {seen} | {error} | {held} |"
+    cells = [pair.training, f"`{pair.change}`", predicted, measured, error, held]
+    if pair.struck_out:
+        cells = [*(f"~~{cell}~~" for cell in cells[:-1]), f"~~{held}~~ {pair.struck_out}"]
+    return f"| {' | '.join(cells)} |"
 
 
 def typical(pairs: Sequence[Pair]) -> float:
@@ -324,8 +357,12 @@ def draw(pairs: Sequence[Pair]) -> None:
     if not whole:
         return
     figure, axes = pyplot.subplots(figsize=(6.4, 6.0), layout="constrained")
-    for held, marker, fill in ((True, "o", "black"), (False, "s", "none")):
-        chosen = [pair for pair in whole if pair.inside is held]
+    kinds = (
+        ("inside its 90% interval", "o", "black", [pair for pair in whole if pair.inside and not pair.struck_out]),
+        ("outside its 90% interval", "s", "none", [pair for pair in whole if not pair.inside and not pair.struck_out]),
+        ("struck out", "x", "none", [pair for pair in whole if pair.struck_out]),
+    )
+    for kind, marker, fill, chosen in kinds:
         spans = [[pair.predicted - pair.low for pair in chosen], [pair.high - pair.predicted for pair in chosen]]  # type: ignore[operator]
         axes.errorbar(
             [pair.measured for pair in chosen],
@@ -337,7 +374,7 @@ def draw(pairs: Sequence[Pair]) -> None:
             markerfacecolor=fill,
             markersize=5,
             linewidth=1,
-            label=f"{'inside' if held else 'outside'} its 90% interval: {len(chosen)}",
+            label=f"{kind}: {len(chosen)}",
         )
     ends = [min(min(pair.low, pair.measured) for pair in whole) / 1.1, max(max(pair.high, pair.measured) for pair in whole) * 1.1]
     axes.plot(ends, ends, color="0.4", linewidth=1, linestyle="--", label="predicted = measured")
