@@ -1,16 +1,17 @@
 # shellcheck shell=bash
-# One environment in .venv, made by the first call and reused by every later one. Sourced by local.sh, test.sh and the
-# SLURM scripts, which call `prepare`.
+# One environment in .venv, made by the first call and reused by every later one. Sourced by install.sh, local.sh and
+# test.sh, which call `prepare`, and by the SLURM scripts.
 #
 #   PYTHON=/path/to/python3.12    the Python to build on, where the first one found is not the right one
 #   DDPBENCH_VENV=/path           another place for the environment
+#   DDPBENCH_DRIVER=550           the NVIDIA driver of the GPU nodes, if this machine has none or another
 #   launch/site.sh                sourced first where it exists: `module load ...`, export NCCL_SOCKET_IFNAME=...
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-venv=${DDPBENCH_VENV:-$root/.venv}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P) # as sbatch names it: the environment is of one clone, by its path
 
 # shellcheck source=/dev/null
 [ ! -f "$root/launch/site.sh" ] || . "$root/launch/site.sh"
+venv=${DDPBENCH_VENV:-$root/.venv}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -49,10 +50,10 @@ share_cores() {
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > 1 ? cores / 2 : 1))}
 }
 
-# The major version of the NVIDIA driver, or 0 without one.
+# The major version of the NVIDIA driver, or 0 without one. DDPBENCH_DRIVER overrides it.
 driver_major() {
-  local version=
-  if command -v nvidia-smi >/dev/null; then
+  local version=${DDPBENCH_DRIVER:-}
+  if [ -z "$version" ] && command -v nvidia-smi >/dev/null; then
     version=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1) || true
   fi
   version=${version%%.*}
@@ -121,6 +122,9 @@ install_into_venv() {
     say "torch $present_torch is here already and stays as it is"
   else
     say "installing into $venv; torch and its CUDA libraries are several GB, so this first call takes minutes"
+    if [ "$driver" -eq 0 ] && command -v sbatch >/dev/null; then
+      say "no NVIDIA driver here, so torch will need driver 580 or newer on the GPU nodes; for an older one set DDPBENCH_DRIVER=550"
+    fi
   fi
   if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     make_venv "$python" ${present_torch:+--system-site-packages}
@@ -130,21 +134,36 @@ install_into_venv() {
   if [ -n "$dali" ] && ! pip_install --editable "${root}[$dali]"; then
     say "NVIDIA DALI did not install; everything but the dali loaders works without it"
   fi
-  if [ "$driver" -gt 0 ] && ! "$venv/bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+  if [ -z "${DDPBENCH_DRIVER:-}" ] && [ "$driver" -gt 0 ] && ! "$venv/bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     say "warning: there is an NVIDIA driver, but this torch cannot use it; install a torch that fits the driver, then remove $venv"
   fi
 }
 
-# prepare [EXTRA]: makes the environment unless it is there, complete, and of this pyproject.toml.
+# The content of the stamp of a current environment.
+current_stamp() {
+  echo "$root $(sha256sum <"$root/pyproject.toml")"
+}
+
+# venv_state [EXTRA]: prints missing, stale (of another pyproject.toml or clone) or current.
+venv_state() {
+  local stamp=$venv/installed${1:+-$1}
+  if [ ! -f "$stamp" ]; then
+    echo missing
+  elif [ "$(<"$stamp")" != "$(current_stamp)" ]; then
+    echo stale
+  else
+    echo current
+  fi
+}
+
+# prepare [EXTRA]: makes the environment unless it is current.
 prepare() {
-  local wanted stamp=$venv/installed${1:+-$1}
-  wanted="$root $(sha256sum <"$root/pyproject.toml")"
-  [ ! -f "$stamp" ] || [ "$(<"$stamp")" != "$wanted" ] || return 0
+  [ "$(venv_state "${1:-}")" != current ] || return 0
   mkdir -p "$venv"
   (
     flock 9 # another job may be at it
-    [ -f "$stamp" ] && [ "$(<"$stamp")" = "$wanted" ] && exit 0
+    [ "$(venv_state "${1:-}")" != current ] || exit 0
     install_into_venv "${1:-}"
-    echo "$wanted" | tee "$stamp" >"$venv/installed"
+    current_stamp | tee "$venv/installed${1:+-$1}" >"$venv/installed"
   ) 9>"$venv/lock"
 }

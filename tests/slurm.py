@@ -80,6 +80,11 @@ class Cluster:
         states: list[str] = re.findall(r"JobState=(\w+)", self._run(["scontrol", "show", "job", str(job)]))
         return min(states, key=lambda state: (state not in UNFINISHED, state == "COMPLETED"))
 
+    def exit_code(self, job: int) -> int:
+        """The exit code of the batch script."""
+        (code,) = re.findall(r"ExitCode=(\d+):", self._run(["scontrol", "show", "job", str(job)]))
+        return int(code)
+
     def until(self, job: int, condition: Callable[[], bool], timeout: float) -> None:
         """Waits for ``condition``. Raises AssertionError with the log when the job ends before, or it takes longer."""
         deadline = time.monotonic() + timeout

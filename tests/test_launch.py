@@ -126,9 +126,26 @@ def test_an_install_around_a_torch_that_is_here_leaves_it_alone(tmp_path: Path) 
 
 
 def test_a_second_call_installs_nothing(tmp_path: Path) -> None:
-    stamped = 'echo "$root $(sha256sum <"$root/pyproject.toml")" >"$venv/installed-test"'
-    bash(f"{stamped}; prepare test", DDPBENCH_VENV=str(tmp_path))
+    bash('current_stamp >"$venv/installed-test"; prepare test', DDPBENCH_VENV=str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["installed-test"]
+
+
+def test_environment_is_stale_when_pyproject_toml_has_changed(tmp_path: Path) -> None:
+    script = 'venv_state; current_stamp >"$venv/installed"; venv_state; echo another >"$venv/installed"; venv_state'
+    assert bash(script, DDPBENCH_VENV=str(tmp_path)).split() == ["missing", "current", "stale"]
+
+
+def test_install_script_leaves_a_current_environment_unchanged(tmp_path: Path) -> None:
+    bash('current_stamp >"$venv/installed"', DDPBENCH_VENV=str(tmp_path))
+    environment = {**os.environ, "DDPBENCH_VENV": str(tmp_path)}
+    done = subprocess.run([BASH, str(LAUNCH / "install.sh")], check=True, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stderr == f"setup: the environment in {tmp_path} is ready\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["installed"]
+
+
+@pytest.mark.parametrize(("named", "major"), [("550", "550"), ("550.54.15", "550"), ("none", "0")])
+def test_driver_of_the_gpu_nodes_can_be_named(named: str, major: str) -> None:
+    assert bash("driver_major", DDPBENCH_DRIVER=named) == major
 
 
 # what local.sh starts

@@ -37,24 +37,28 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(str(reason))
 
 
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that counts as installed and whose python is the one that runs this."""
-    folder = tmp_path_factory.mktemp("venv")
-    python = folder / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
+def installed(folder: Path, python: str) -> Path:
+    """An environment in ``folder`` that counts as installed and whose python is the shell script ``python``."""
+    path = folder / "bin" / "python"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{python}\n")
+    path.chmod(0o755)
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     (folder / "installed").write_text(f"{ROOT} {digest}  -\n")
     return folder
 
 
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment whose python is the one that runs this."""
+    return installed(tmp_path_factory.mktemp("venv"), f'exec "{sys.executable}" "$@"')
+
+
 @pytest.fixture
 def sbatch(cluster: Cluster, environment: Path, tmp_path: Path) -> Callable[..., int]:
-    """``sbatch(*words)`` submits from the root of the clone; the record goes to ``tmp_path``."""
+    """``sbatch(*words, **more)`` submits from the root of the clone, with more variables; the record goes to ``tmp_path``."""
     variables = {"DDPBENCH_VENV": str(environment), "PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"}
-    return lambda *words: cluster.submit(*words, "-o", str(tmp_path), cwd=ROOT, **variables)
+    return lambda *words, **more: cluster.submit(*words, "-o", str(tmp_path), cwd=ROOT, **{**variables, **more})
 
 
 def record(folder: Path) -> Record | None:
@@ -184,6 +188,58 @@ def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, t
         f"ddpbench: error: there is no launch/slurm.sh in {tmp_path}",
         "hint: submit from the root of the clone",
     ]
+
+
+# where the environment comes from
+
+INSTALL = (
+    "hint: bash launch/install.sh on the login node makes it; "
+    "DDPBENCH_VENV=/path names another, DDPBENCH_INSTALL=1 installs in the job"
+)
+
+
+def refusal(cluster: Cluster, job: int) -> list[str]:
+    """The log of ``job``, which must have been refused within seconds."""
+    assert cluster.wait(job, 20) == "FAILED"
+    assert cluster.exit_code(job) == 2
+    return cluster.log(job).splitlines()
+
+
+def test_job_without_an_environment_names_the_install_command_once(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+    job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_VENV=str(tmp_path / "none"))
+    assert refusal(cluster, job) == [f"ddpbench: error: there is no environment in {tmp_path / 'none'}", INSTALL]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_job_with_a_stale_environment_says_so(sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "installed").write_text(f"{ROOT} of another pyproject.toml\n")
+    job = sbatch("--gpus-per-node=1", "--cpus-per-task=1", SINGLE, *RESNET, DDPBENCH_VENV=str(tmp_path))
+    error = f"ddpbench: error: the environment in {tmp_path} is stale: it is of another pyproject.toml or another clone"
+    assert refusal(cluster, job) == [error, INSTALL]
+
+
+@pytest.mark.slow
+def test_environment_that_one_node_lacks_is_reported_once_with_the_node(
+    sbatch: Callable[..., int], cluster: Cluster, tmp_path: Path
+) -> None:
+    venv = installed(tmp_path, '[ "$SLURMD_NODENAME" = n1 ]')
+    error, hint = refusal(cluster, sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_VENV=str(venv)))
+    assert error == f"ddpbench: error: {venv}/bin/python does not run on n2"
+    assert "DDPBENCH_VENV=/shared/venv bash launch/install.sh" in hint
+
+
+@pytest.mark.slow
+def test_job_installs_its_environment_on_request(
+    sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A real install around this Python's torch and packages: pip only has to build ddpbench itself."""
+    venv = tmp_path_factory.mktemp("install") / "venv"
+    job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_INSTALL="1", DDPBENCH_VENV=str(venv), PYTHON=sys.executable)
+    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    assert "is here already and stays as it is" in cluster.log(job)
+    assert (venv / "installed").exists()
+    assert finished().status == "ok"
 
 
 # how it ends

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Makes the environment that the SLURM scripts use, on the login node, so that no job holds GPUs while it installs.
+#
+#   bash launch/install.sh
+#   DDPBENCH_DRIVER=550 DDPBENCH_VENV=/shared/venv bash launch/install.sh
+#
+# launch/setup.sh lists the variables. A current environment is left unchanged.
+set -euo pipefail
+# shellcheck source=launch/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+prepare ""
+say "the environment in $venv is ready"
