@@ -230,13 +230,14 @@ def test_environment_that_one_node_lacks_is_reported_once_with_the_node(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_job_installs_its_environment_on_request(
     sbatch: Callable[..., int], cluster: Cluster, finished: Callable[[], Record], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A real install around this Python's torch and packages: pip only has to build ddpbench itself."""
     venv = tmp_path_factory.mktemp("install") / "venv"
     job = sbatch(*A_RANK_A_NODE, MULTI, *RESNET, DDPBENCH_INSTALL="1", DDPBENCH_VENV=str(venv), PYTHON=sys.executable)
-    assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
+    assert cluster.wait(job, 200) == "COMPLETED", cluster.log(job)
     assert "is here already and stays as it is" in cluster.log(job)
     assert (venv / "installed").exists()
     assert finished().status == "ok"
