@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.evidence import LEAST_STEPS
-from ddpbench.experiments.brief import BATCHES_A_MAKER
+from ddpbench.analysis.evidence import BATCHES_PER_MAKER, LEAST_STEPS
 from ddpbench.experiments.earlier import NOTHING, Earlier
 from ddpbench.experiments.lengths import (
     CPU_JOB_S,
@@ -54,7 +53,7 @@ def test_steps_that_are_asked_for_are_had() -> None:
 def test_a_round_is_of_whole_turns_of_its_makers() -> None:
     assert steps_on_gpu(ROUND_S / 100, makers=0) == 100
     assert steps_on_gpu(ROUND_S, makers=0) == LEAST_STEPS_CUDA
-    assert steps_on_gpu(ROUND_S, makers=8) == BATCHES_A_MAKER * 8
+    assert steps_on_gpu(ROUND_S, makers=8) == BATCHES_PER_MAKER * 8
     assert steps_on_gpu(ROUND_S / 100, makers=8) == 96
 
 

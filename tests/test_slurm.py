@@ -193,8 +193,7 @@ def test_from_another_folder_the_job_says_where_to_submit_it(cluster: Cluster, t
 # where the environment comes from
 
 INSTALL = (
-    "hint: bash launch/install.sh on the login node makes it; "
-    "DDPBENCH_VENV=/path names another, DDPBENCH_INSTALL=1 installs in the job"
+    "hint: bash launch/install.sh on the login node makes it; DDPBENCH_VENV=/path names another, DDPBENCH_INSTALL=1 installs in the job"
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ddpbench.analysis.parts import in_parts
+from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
 
 LEAST_ROUNDS, LEAST_STEPS = 5, 30
@@ -17,6 +18,9 @@ LEAST_FOR_A_VERDICT = 3, 10
 
 LEAST_FOR_AN_INTERVAL = 3
 """The t-interval of two figures is so wide that it says nothing: their range says more."""
+
+BATCHES_PER_MAKER = 4
+"""A round has at least so many batches per worker or pipeline: they come in bursts, which its mean then evens out."""
 
 BINDING = 0.10
 """A wait is a limit from this fraction of the step."""
@@ -46,6 +50,12 @@ def reach(record: Record) -> Reach | None:
 def steps(record: Record) -> int:
     """Timed steps of all rounds."""
     return sum(timed.traces[0].steps for timed in record.rounds)
+
+
+def batches_lacking(record: Record) -> int:
+    """How many batches its shortest round lacks to ``BATCHES_PER_MAKER`` per worker or pipeline; 0 if none."""
+    shortest = min(timed.traces[0].steps for timed in record.rounds)
+    return max(0, BATCHES_PER_MAKER * spec_of(record.config.loader).makers(record.workers) - shortest)
 
 
 def enough(record: Record) -> Mapping[str, int]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from ddpbench.analysis.evidence import BATCHES_PER_MAKER
+
 LEAST_STEPS = 4
 INSTANT_S = 1e-6
 
-BATCHES_A_MAKER = 4
-"""A round has at least so many batches of every maker, worker or pipeline: they come in bursts, which its mean then evens out."""
-
 SHARE_OF_THE_LONGEST = 1 / 3
-"""It has them only where they take no more than this share of the longest round."""
+"""A round has ``BATCHES_PER_MAKER`` only if they take no more than this share of the longest round."""
 
 
 def whole_turns(steps: int, makers: int) -> int:
@@ -39,17 +38,20 @@ class Brief:
     first_round_s: float = 0.0  # what the first round takes with all that comes before it, about; inf: the arm is not worth beginning
     leaving_s: float = 0.0  # what leaving the device takes after the last round of a turn, where that is long
     least_steps: int = LEAST_STEPS  # of a round, if they take no more than ``SHARE_OF_THE_LONGEST``
+    complete: bool = False  # rounds have all batches that the rule asks for, however long they take
     on_trial: bool = False  # under a setting that may not work here
 
     def steps(self, step_s: float, makers: int) -> int:
         """How many steps a round has, of ``step_s`` seconds each as far as was seen, with batches from so many makers.
 
-        As many as last ``round_s``, in whole turns of the makers: ``BATCHES_A_MAKER`` turns at least, or one where there is no time
+        As many as last ``round_s``, in whole turns of the makers: ``BATCHES_PER_MAKER`` turns at least, or one where there is no time
         for them. Fewer where even that would last longer than ``longest_s``, but never less than one step.
         """
         step_s = max(step_s, self.step_s, INSTANT_S)
         usual = whole_turns(max(LEAST_STEPS, makers, round(self.round_s / step_s)), makers)
-        for wanted in (BATCHES_A_MAKER * makers, whole_turns(self.least_steps, makers)):
+        if self.complete:
+            return max(usual, BATCHES_PER_MAKER * makers)
+        for wanted in (BATCHES_PER_MAKER * makers, whole_turns(self.least_steps, makers)):
             if usual < wanted and wanted * step_s <= SHARE_OF_THE_LONGEST * self.longest_s:
                 usual = wanted
         return max(1, int(min(self.longest_s / step_s, usual)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ddpbench.analysis.evidence import LEAST_STEPS
-from ddpbench.experiments.brief import BATCHES_A_MAKER, whole_turns
+from ddpbench.analysis.evidence import BATCHES_PER_MAKER, LEAST_STEPS
+from ddpbench.experiments.brief import whole_turns
 from ddpbench.record.settled import Settled
 from ddpbench.training.warming import WARMUP_LIMIT_S
 
@@ -55,4 +55,4 @@ def steps_on_cpu(step_s: float, makers: int, rounds: int, arms: int = 1) -> int:
 
 
 def _usual_steps(step_s: float, makers: int) -> int:
-    return whole_turns(max(BATCHES_A_MAKER * makers, round(ROUND_S / step_s)), makers)
+    return whole_turns(max(BATCHES_PER_MAKER * makers, round(ROUND_S / step_s)), makers)

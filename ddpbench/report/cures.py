@@ -19,6 +19,7 @@ from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
+from ddpbench.record.words import count
 from ddpbench.report.figures import about, ranged
 from ddpbench.report.header import rate
 from ddpbench.report.ink import GOOD, LABEL, inked
@@ -84,6 +85,7 @@ def _predicted(found: Prediction) -> str:
 def _told(outcome: Outcome) -> str:
     """What was predicted, what came of it, and how well the prediction held."""
     foretold, ratio = _predicted(outcome.prediction), outcome.measured
+    short = f", in rounds that are {count(outcome.lacking, 'batch', 'es')} short" if outcome.lacking else ""
     if outcome.failed:
         return f"{foretold}; failed: {outcome.failed}"
     if ratio is None:
@@ -91,10 +93,10 @@ def _told(outcome: Outcome) -> str:
     if not ratio.has_interval:
         return f"{foretold}; measured {about(ratio.center, 2)}x, too few rounds to tell"
     if outcome.is_wide:
-        return f"{foretold}; measured {about(ratio.low, 2)}x to {about(ratio.high, 2)}x, too wide to compare"
+        return f"{foretold}; measured {about(ratio.low, 2)}x to {about(ratio.high, 2)}x, too wide to compare{short}"
     held = f"{'inside' if outcome.inside else 'outside'}, {_off_by((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
     came = "" if outcome.gained else ", a loss" if outcome.told else ", no gain measured"
-    return f"{foretold}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {held}{came}"
+    return f"{foretold}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {held}{came}{short}"
 
 
 def _off_by(error: float) -> str:

@@ -35,14 +35,13 @@ from imagery import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import times_as_fast  # noqa: E402
+from ddpbench.analysis.evidence import batches_lacking  # noqa: E402
 from ddpbench.analysis.experiments import diagnosed  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
 from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
-from ddpbench.experiments.brief import BATCHES_A_MAKER  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402
 from ddpbench.record.diagnosis import AGAIN, TRIED  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
-from ddpbench.record.loaders import spec_of  # noqa: E402
 from ddpbench.record.prediction import Change  # noqa: E402
 from ddpbench.record.record import Job, Record, load  # noqa: E402
 
@@ -212,10 +211,9 @@ def short_rounds(**sides: Record) -> str:
     """Which sides of a proof have rounds of fewer than 4 batches per worker or DALI pipeline; empty if none has."""
     reasons = []
     for side, record in sides.items():
-        steps = min(timed.traces[0].steps for timed in record.rounds)
-        needed = BATCHES_A_MAKER * spec_of(record.config.loader).makers(record.config.workers)
-        if steps < needed:
-            reasons.append(f"{side} has {steps} steps per round, needs {needed}")
+        if lacking := batches_lacking(record):
+            steps = min(timed.traces[0].steps for timed in record.rounds)
+            reasons.append(f"{side} has {steps} steps per round, needs {steps + lacking}")
     return "; ".join(reasons)
 
 

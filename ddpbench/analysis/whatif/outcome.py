@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ddpbench.analysis.command import CONFIG, Rerun
 from ddpbench.analysis.compare import FIGURE_STANDS, times_as_fast, why_no_figure
+from ddpbench.analysis.evidence import batches_lacking
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.diagnosis import AGAIN, TRIED
@@ -23,6 +24,7 @@ class Outcome:
     prediction: Prediction
     measured: Ratio | None = None
     failed: str = ""
+    lacking: int = 0  # batches that the shortest round of either side lacks to a complete one
 
     @property
     def is_wide(self) -> bool:
@@ -62,7 +64,7 @@ def _outcome(prediction: Prediction, tried: Record | None, again: Record | None)
         return Outcome(prediction)
     if fault := next((arm for arm in (tried, again) if arm.status not in FIGURE_STANDS), None):
         return Outcome(prediction, failed=why_no_figure(fault))
-    return Outcome(prediction, times_as_fast(tried, again))
+    return Outcome(prediction, times_as_fast(tried, again), lacking=max(map(batches_lacking, (tried, again))))
 
 
 def best(found: list[Outcome]) -> Outcome | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import msgspec
 
@@ -61,8 +62,8 @@ def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool
     world.barrier()
     cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
     available_s = left_s - world.most(pace.spent_s)
-    for number in range(len(cures), 0, -1):
-        contenders = laid_out(scene, cures[:number], available_s, round_s, warm_up_s)
+    for complete, number in product((True, False), range(len(cures), 0, -1)):  # one cure in complete rounds proves more than two in short
+        contenders = laid_out(scene, cures[:number], available_s, round_s, warm_up_s, complete)
         if takes_s(contenders) <= available_s:
             take_turns(scene, contenders, pace, left_s)
             return True
@@ -78,10 +79,13 @@ class Contender:
     brief: Brief
 
 
-def laid_out(scene: Scene, cures: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float) -> list[Contender]:
-    """The present setting, then the cures, in ``available_s``."""
+def laid_out(
+    scene: Scene, cures: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float, complete: bool
+) -> list[Contender]:
+    """The present setting, then the cures, in ``available_s``; in ``complete`` rounds as long as they need."""
     longest_s = SHARE_OF_A_ROUND * available_s / (LEAST_FOR_AN_INTERVAL * (1 + len(cures)))
     usual = Brief(round_s, warm_up_s, 0.0, longest_s, LEAST_FOR_AN_INTERVAL, first_round_s=ENTERING_S + warm_up_s + round_s)
+    usual = replace(usual, complete=complete)
     present = msgspec.structs.replace(scene.config, rounds=ROUNDS)
     contenders = [Contender(AGAIN, present, scene.paced(usual, present))]
     for cure in cures:
