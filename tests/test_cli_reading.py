@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bad_files
 import pytest
 import records
 import sweeps
@@ -99,6 +101,20 @@ def test_a_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "vgg16"]
     (empty := folder / "empty").mkdir()
     assert f"no record in '{empty}'" in refused(f"report {shlex.quote(str(empty))}", capsys)
+
+
+@pytest.mark.parametrize("wrong", [wrong for wrong in bad_files.WRONG if wrong != "unreadable" or os.geteuid()])
+def test_report_of_a_bad_file_names_it(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.json"
+    bad_files.put(bad, wrong)
+    assert f"'{bad}'" in refused(f"report {shlex.quote(str(bad))}", capsys)
+
+
+@pytest.mark.parametrize("wrong", ["dangling link", "directory", "deep nesting", "other JSON"])
+def test_a_folder_with_a_bad_file_still_has_a_latest_record(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad_files.put(folder / "other.json", wrong)
+    assert main(["report", str(folder), "--format", "json"]) == main(["report", "-o", str(folder), "--format", "json"]) == 0
+    assert "resnet50" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shape", ["csv", "markdown"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import bad_files
 import msgspec
 import pytest
 import records
@@ -67,12 +68,10 @@ def test_arms_of_earlier_jobs_count(tmp_path: Path) -> None:
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", bad_files.WRONG)
+def test_a_neighbour_that_cannot_be_read_is_skipped(tmp_path: Path, wrong: str) -> None:
     keep(tmp_path, "good", launch(1))
-    (tmp_path / "empty.json").touch()
-    (tmp_path / "cut.json").write_text('{"schema": 1, "records": [')
-    (tmp_path / "newer.json").write_text('{"schema": 999}')
-    (tmp_path / "folder.json").mkdir()
+    bad_files.put(tmp_path / "2.json", wrong)
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 
 

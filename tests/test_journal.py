@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import bad_files
 import msgspec
 import pytest
 import records
@@ -34,6 +35,15 @@ def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, 
     journal.close("ok")
     assert sorted(read) == [f"2026110{day}T000000Z-resnet50.json" for day in (1, 2, 3, 4)]
     assert [record.headline is not None for record in journal.job.records] == [True] * 3
+
+
+@pytest.mark.parametrize("wrong", bad_files.WRONG)
+def test_a_bad_file_in_the_output_folder_does_not_keep_a_run_from_closing(tmp_path: Path, wrong: str) -> None:
+    bad_files.put(tmp_path / "20261103T000000Z-bad.json", wrong)
+    journal = Journal(records.job(records.record(status="running")), tmp_path / "20261104T000000Z-resnet50.json")
+    journal.close("ok")
+    (closed,) = load(journal.path).records
+    assert (closed.status, closed.headline is not None) == ("ok", True)
 
 
 @pytest.mark.parametrize("force", [True, False])

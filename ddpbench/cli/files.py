@@ -31,7 +31,7 @@ def latest_below(folder: Path) -> Path:
     started = {}
     files = sorted(finished(folder.rglob("*.json")))
     for path in files:
-        with suppress(OSError, msgspec.MsgspecError):
+        with suppress(OSError, ValueError, RecursionError):  # whatever is wrong with it
             started[path] = msgspec.json.decode(path.read_bytes(), type=_Started).started
     if not started:
         for path in files:

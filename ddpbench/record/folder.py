@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,14 +15,22 @@ NEWEST = 30
 
 
 def finished(paths: Iterable[Path]) -> Iterator[Path]:
-    """Without a profiler's traces, and without names that a run has only reserved."""
-    return (path for path in paths if ".trace" not in path.suffixes and path.stat().st_size)
+    """The files that may be records: no profiler's traces, no names that a run has only reserved, no dangling links."""
+    return (path for path in paths if ".trace" not in path.suffixes and _has_content(path))
 
 
 def earlier_runs(folder: Path) -> list[Record]:
-    """Every record in the newest job files of ``folder``, oldest first. Files that cannot be read are passed over."""
+    """Every record in the newest job files of ``folder``, oldest first. Skips what cannot be read, whatever is wrong with it."""
     records: list[Record] = []
     for path in sorted(finished(folder.glob("*.json")))[-NEWEST:]:
         with suppress(UsageError):
             records += load(path).records
     return records
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -21,8 +21,13 @@ from ddpbench.record.share import Share
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check, Headline, Verdict
 
+ANOTHER = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
+"""The hint for a file that is no record."""
+
 SCHEMA = 1
 """The newest schema this release writes. A reader refuses newer ones and says so."""
+
+Decoded = TypeVar("Decoded")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,26 +255,46 @@ def save(job: Job, path: Path) -> None:
 
 
 def load(path: Path) -> Job:
-    """The job in ``path``. Raises UsageError naming the file, and the line where it is cut off or no JSON, or what is wrong in it."""
-    another = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
+    """The job in ``path``. Raises UsageError naming the file, and the field or the line that is wrong."""
     try:
         text = path.read_bytes()
     except OSError as problem:
-        raise UsageError(f"cannot read '{path}': {problem.strerror}", another) from problem
-    try:
-        schema = msgspec.json.decode(text, type=_Head).schema
-    except msgspec.ValidationError as problem:
-        raise UsageError(f"'{path}' is no ddpbench record", another) from problem
-    except msgspec.DecodeError as problem:
-        byte = re.search(r"byte (\d+)", str(problem))  # none where the text ends too soon
-        line = text.count(b"\n", 0, int(byte[1]) if byte else None) + 1
-        raise UsageError(f"'{path}' is no ddpbench record: cut off or no JSON, near line {line}", another) from problem
-    if schema > SCHEMA:
+        raise UsageError(f"cannot read '{path}': {problem.strerror}", ANOTHER) from problem
+    if (schema := _decode(path, text, _Head).schema) > SCHEMA:
         raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
+    return _decode(path, text, Job)
+
+
+def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
+    """``text`` as a ``kind``. Raises UsageError naming ``path`` and what is wrong, whatever bytes the file holds."""
     try:
-        return msgspec.json.decode(text, type=Job)
+        text.decode()  # msgspec does not report where a byte is wrong
+        return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as problem:
-        raise UsageError(f"'{path}' is no ddpbench record: {problem}", another) from problem
+        raise _no_record(path, _by_field(str(problem))) from problem
+    except msgspec.DecodeError as problem:
+        byte = re.search(r"byte (\d+)", str(problem))  # none if the text ends too soon
+        raise _no_record(path, f"cut off or no JSON, near line {_line_of(text, int(byte[1]) if byte else None)}") from problem
+    except UnicodeDecodeError as problem:
+        raise _no_record(path, f"not UTF-8, near line {_line_of(text, problem.start)}") from problem
+    except RecursionError as problem:
+        raise _no_record(path, "nested too deeply") from problem
+
+
+def _no_record(path: Path, wrong: str) -> UsageError:
+    """The error for a file that is no record, or one that makes no sense."""
+    return UsageError(f"'{path}' is no ddpbench record: {wrong}", ANOTHER)
+
+
+def _by_field(problem: str) -> str:
+    """msgspec's ``problem``, which ends with a path, as ``records[0].status: expected ...``."""
+    what, _, where = problem.partition(" - at `$")
+    what = what[:1].lower() + what[1:]
+    return f"{where[:-1].removeprefix('.')}: {what}" if where else what
+
+
+def _line_of(text: bytes, byte: int | None) -> int:
+    return text.count(b"\n", 0, byte) + 1
 
 
 class _Head(msgspec.Struct):
