@@ -100,6 +100,8 @@ def command_after(found: Fastest, records: Sequence[Record], swept: Sequence[str
 
 
 def _more_rounds(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:
+    if "workload" in swept:  # a run has one
+        return ""
     asked = [record.asked or record.config for record in records]
     arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in swept}
     shortest = min(found.compared, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))

@@ -25,7 +25,7 @@ OF_THE_COMMAND = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_da
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one arm was asked to do. A field that is ``None`` is automatic until ``experiments.settle`` makes a Settled of it."""
 
-    workload: str
+    workload: Annotated[str, Meta(pattern=r"^[^-\s]")]
 
     precision: Annotated[str, Flag(TRAINING, "how numbers are held; 'ddpbench list' explains each")] = "torch-default"
     batch_size: Annotated[

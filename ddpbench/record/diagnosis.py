@@ -6,6 +6,7 @@ import msgspec
 
 from ddpbench.record.loading import CoreUse, Loading
 from ddpbench.record.prediction import Prediction
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 
 SHARED_MEMORY = "/dev/shm"
 """A file system that is memory, where loader workers hand batches over."""
@@ -26,14 +27,14 @@ as asked, again    the same in turns with cures that are tried, each of which is
 class Alone(msgspec.Struct, frozen=True, kw_only=True):
     """The loader of one rank with nobody training."""
 
-    rank: int
-    seconds: float
-    images: int
-    intervals_ms: list[float]  # between one batch and the next
-    first_batch_s: float  # from opening the loader
-    cpu_s: float  # of the workers, and of threads that load inside the trainer
-    main_cpu_s: float  # of the trainer process beside them
-    memory_bytes: int | None  # resident, of the workers
+    rank: Count
+    seconds: Elapsed
+    images: AtLeastOne
+    intervals_ms: list[Milliseconds]  # between one batch and the next
+    first_batch_s: Seconds  # from opening the loader
+    cpu_s: Difference  # of the workers, and of threads that load inside the trainer
+    main_cpu_s: Difference  # of the trainer process beside them
+    memory_bytes: Count | None  # resident, of the workers
     loading: Loading | None = None
     cores: CoreUse | None = None
 
@@ -47,11 +48,11 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     file_system: str  # "ext4", "nfs4", "tmpfs"
-    files: int
-    bytes_per_file: float
-    resident: float | None  # fraction of the sampled bytes that lay in the page cache
-    warm: float | None
-    cold: float | None
+    files: Count
+    bytes_per_file: Amount
+    resident: Fraction | None  # fraction of the sampled bytes that lay in the page cache
+    warm: NonZero | None
+    cold: NonZero | None
     cold_why: str = ""  # why there is no cold rate
     proved: bool = False  # the cold reads were seen to come from a device
 
@@ -59,41 +60,41 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 class Copies(msgspec.Struct, frozen=True, kw_only=True):
     """Host-to-device bandwidth of one rank, all ranks at once, in bytes/s; the least over ranks."""
 
-    pinned: float
-    pageable: float
-    bytes_per_image: float  # on the wire
+    pinned: NonZero
+    pageable: NonZero
+    bytes_per_image: NonZero  # on the wire
 
 
 class Numa(msgspec.Struct, frozen=True, kw_only=True):
     """The NUMA nodes of one rank, as far as they are told."""
 
-    rank: int
-    cores: list[int] = []
-    gpu: list[int] = []
+    rank: Count
+    cores: list[Count] = []
+    gpu: list[Count] = []
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """One node: what the job may use there, and who else is there."""
 
     host: str
-    affinity: int
-    quota: float | None  # cores, the least of all cgroups up the tree
-    slurm: int | None
+    affinity: AtLeastOne
+    quota: NonZero | None  # cores, the least of all cgroups up the tree
+    slurm: AtLeastOne | None
     numa: list[Numa] = []
-    shm_free_bytes: int | None = None
-    memory_bytes: int | None = None
-    others_cores: float | None = None  # cores that other people's processes keep busy, before anything here runs
+    shm_free_bytes: Count | None = None
+    memory_bytes: Count | None = None
+    others_cores: Amount | None = None  # cores that other people's processes keep busy, before anything here runs
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Another loader on the same files, with as many workers, all ranks at once; or the same one with another share of decoding."""
 
     loader: str
-    workers: int
-    hw_decoder_load: float | None = None
+    workers: Count
+    hw_decoder_load: Fraction | None = None
     alone: list[Alone]
-    step_ms: list[float] = []  # of training on batches that are there already, beside it; empty where that was not measured
-    kept_up: float | None = None  # images that it gave meanwhile, for one that was trained on: 1 where it keeps up
+    step_ms: list[Milliseconds] = []  # of training on batches that are there already, beside it; empty where that was not measured
+    kept_up: Amount | None = None  # images that it gave meanwhile, for one that was trained on: 1 where it keeps up
 
 
 class Diagnosis(msgspec.Struct, kw_only=True):
@@ -103,7 +104,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     surroundings: list[Surroundings] = []  # one a node
     alone: list[Alone] = []  # one a rank, all ranks at once
     alone_single: Alone | None = None  # rank 0 with the others idle
-    stages: dict[str, float] = {}  # CPU seconds an image by stage, where they were measured apart from the loader (DALI)
+    stages: dict[str, Seconds] = {}  # CPU seconds an image by stage, where they were measured apart from the loader (DALI)
     storage: Storage | None = None
     copies: Copies | None = None
     candidates: list[Candidate] = []  # other loaders that might help

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ddpbench.record.ranges import AtLeastOne, Count, NonZero
+
 DeviceType = Literal["cuda", "cpu"]
 
 
@@ -27,15 +29,15 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
 class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where one rank runs."""
 
-    rank: int
+    rank: Count
     host: str
-    pid: int
-    local_rank: int
-    node_rank: int
+    pid: Count
+    local_rank: Count
+    node_rank: Count
     device: str  # the GPU's or the CPU's name
     device_id: str  # the GPU's UUID; empty on the CPU
-    device_total_bytes: int | None = None
-    usable_cores: float = 1.0  # affinity, cgroup quota and SLURM, whichever is least; of the node
+    device_total_bytes: Count | None = None
+    usable_cores: NonZero = 1.0  # affinity, cgroup quota and SLURM, whichever is least; of the node
 
 
 class Transport(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +52,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """The fingerprint of a job. ``places`` has one entry a rank, in rank order."""
 
     software: Software
-    world_size: int
-    nodes: int
+    world_size: AtLeastOne
+    nodes: AtLeastOne
     launcher: str  # python, torchrun, accelerate, slurm (torchrun inside a SLURM job)
     backend: str  # none, gloo, nccl
     device_type: DeviceType

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from ddpbench.record.ranges import AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, Seconds
 from ddpbench.record.sample import one_of
 
 STAGES = ("read", "decode", "augment", "sample", "collate")
@@ -23,13 +24,13 @@ collate  one batch of the samples
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank's loader workers did for the batches that the rank took in one round; stages as far as they can be told apart."""
 
-    images: int
-    cpu_s: dict[str, float] = {}  # stage -> CPU seconds of the workers
-    wall_s: dict[str, float] = {}  # stage -> wall seconds in the workers; more than cpu_s where they stood for storage or for a core
-    queued_s: float | None = None  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
-    batch_ms: list[float] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
-    hand_over_ms: float | None = None  # mean, of batches that the trainer stood waiting for: the part of the wait after they were made
-    head_of_line: float | None = None  # fraction of the wait for data in which a later batch was ready, and not the one whose turn it was
+    images: Count
+    cpu_s: dict[str, Seconds] = {}  # stage -> CPU seconds of the workers
+    wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s where they stood for storage or for a core
+    queued_s: Seconds | None = None  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
+    batch_ms: list[Milliseconds] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
+    hand_over_ms: Difference | None = None  # mean, of batches that the trainer stood waiting for: the wait after they were made
+    head_of_line: Fraction | None = None  # of the wait for data, while a later batch was ready, and not the one whose turn it was
     left_out: list[str] = []  # why, for each file that could not be read (--skip-bad): once a loader, before the round or in it
 
     def after(self, before: Loading | None) -> Loading:
@@ -44,11 +45,11 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 class CoreUse(msgspec.Struct, frozen=True, kw_only=True):
     """The processor cores of one node in one round, as one of its ranks saw them."""
 
-    cores: int  # those that this rank may run on
-    busy_s: float  # seconds that they were busy, with whomever: those that a hypervisor took for other machines among them
-    wall_s: float
-    throttled_s: float | None = None  # seconds for which a CPU quota stopped this job, summed over cores; None without a quota
-    pressure: float | None = None  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
+    cores: AtLeastOne  # those that this rank may run on
+    busy_s: Difference  # seconds that they were busy, with whomever: those that a hypervisor took for other machines among them
+    wall_s: Elapsed
+    throttled_s: Difference | None = None  # seconds for which a CPU quota stopped this job, summed over cores; None without a quota
+    pressure: Fraction | None = None  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
 
 
 def by_stage(spent: Iterable[Mapping[str, float]]) -> dict[str, float]:

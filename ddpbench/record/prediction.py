@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ddpbench.record.config import DATA, RANKS, TRAINING, Positive
 from ddpbench.record.flags import Flag, flags, to_argv
+from ddpbench.record.ranges import Fraction, NonZero
 
 AS_IT_IS = "as it is"
 MOST_RANKS = 1024
@@ -55,10 +56,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     change: Change
-    gain: float | None = None
-    low: float | None = None
-    high: float | None = None
-    confidence: float = 0.9
-    images_per_s: float | None = None  # of all ranks
+    gain: NonZero | None = None
+    low: NonZero | None = None
+    high: NonZero | None = None
+    confidence: Fraction = 0.9
+    images_per_s: NonZero | None = None  # of all ranks
     assumed: list[str] = []
     needs: str = ""

@@ -15,10 +15,12 @@ from ddpbench.record.encoded import encoded
 from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Milliseconds, NonZero, Seconds
 from ddpbench.record.scaling import Scaling
 from ddpbench.record.settled import Settled
 from ddpbench.record.share import Share
 from ddpbench.record.trace import Trace
+from ddpbench.record.validate import inconsistency
 from ddpbench.record.verdict import Check, Headline, Verdict
 
 ANOTHER = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
@@ -35,10 +37,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     hint: str = ""
-    rank: int | None = None
-    step: int | None = None
+    rank: Count | None = None
+    step: Count | None = None
     phase: str = ""
-    arm: int | None = None  # where it is known to be of one arm alone, the place of that in the job
+    arm: Count | None = None  # where it is known to be of one arm alone, the place of that in the job
     out_of_memory: bool = False
 
 
@@ -52,7 +54,7 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
     last_layer: str
     tf32_matmul: bool
     tf32_cudnn: bool
-    loss_scale: float | None = None
+    loss_scale: Amount | None = None
     optimizer: str = ""  # class and implementation: "SGD fused"
     master: str = ""  # dtype of the weights that the optimizer updates in the parameters' stead; empty without any
 
@@ -60,24 +62,24 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
 class Preparation(msgspec.Struct, frozen=True, kw_only=True):
     """What happened before the first timed step; never inside the figure."""
 
-    build_s: float
-    first_batch_s: float
-    first_step_s: float  # from asking the loader for the first batch to the end of the first step
-    warmup_steps: int
+    build_s: Seconds
+    first_batch_s: Seconds
+    first_step_s: Seconds  # from asking the loader for the first batch to the end of the first step
+    warmup_steps: Count
     warmup_agreed: bool  # two windows agreed before the limit
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """What this very device reaches, measured; the least over ranks. ``matmul_tflops`` is keyed by dtype."""
 
-    matmul_tflops: dict[str, float] = {}
+    matmul_tflops: dict[str, NonZero] = {}
 
 
 class LaunchGap(msgspec.Struct, frozen=True, kw_only=True):
     """From a short profiler window after the last round: how long the GPU ran kernels in a step, and how long it idled."""
 
-    step_ms: float
-    kernel_ms: float
+    step_ms: Milliseconds
+    kernel_ms: Milliseconds
 
 
 Files = Literal["jpegs", "images", ""]
@@ -90,12 +92,12 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     loader: str
     description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
     files: Files | None = None  # None in a record that only describes them
-    images: int | None = None
+    images: Count | None = None
     made: bool = False  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
     recycled: bool = False  # the timed window read the same files more than once
     starts_anew: bool = False  # the workers of the loader end with an epoch, and others begin
-    workers: int | None = None  # that a function of somebody's own starts a rank; None of loaders that start what they are asked for
-    set_up_s: float = 0.0  # what a function of somebody's own took to return its batches, once
+    workers: Count | None = None  # that a function of somebody's own starts a rank; None of loaders that start what they are asked for
+    set_up_s: Seconds = 0.0  # what a function of somebody's own took to return its batches, once
 
     def workers_where(self, asked: int) -> int:
         """Those that there are where so many were asked for."""
@@ -124,18 +126,18 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """How the waits for other ranks divide, in ms: means over all steps of a round."""
 
-    late_data_ms: float  # for data that came late on another rank; over ranks, too
-    least_ms: float  # on the rank that waits least in a step
-    least_sync_ms: float  # the same of gradient sync alone
+    late_data_ms: Milliseconds  # for data that came late on another rank; over ranks, too
+    least_ms: Milliseconds  # on the rank that waits least in a step
+    least_sync_ms: Milliseconds  # the same of gradient sync alone
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One timed round of all ranks. Throughput is images of all ranks over the slowest rank's wall seconds."""
 
-    index: int
+    index: Count
     traces: list[Trace]  # one a rank, in rank order
-    images: int  # of all ranks
-    wall_s: float  # of the slowest rank
+    images: AtLeastOne  # of all ranks
+    wall_s: Elapsed  # of the slowest rank
     digests_agree: bool = True  # every rank ended the round with the same parameters, or none was to
     waits: Waits | None = None  # where its traces hold only some of its steps
 
@@ -147,7 +149,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A journal was gone on with elsewhere: from this round on its ranks ran on other GPUs or hosts."""
 
-    round: int
+    round: Count
     places: list[RankPlace]
 
 
@@ -161,8 +163,8 @@ class Record(msgspec.Struct, kw_only=True):
     fault: Fault | None = None
     item: str = "image"  # what one sample is called
     label: str = ""  # what sets this arm apart from one of the same Config: "earlier model alive"
-    parameters: int = 0  # trainable parameters of the model
-    flops_per_image: float | None = None  # forward and backward, 2 a multiply-add
+    parameters: Count = 0  # trainable parameters of the model
+    flops_per_image: Amount | None = None  # forward and backward, 2 a multiply-add
     data: Data | None = None
     attestation: Attestation | None = None
     preparation: Preparation | None = None
@@ -262,7 +264,10 @@ def load(path: Path) -> Job:
         raise UsageError(f"cannot read '{path}': {problem.strerror}", ANOTHER) from problem
     if (schema := _decode(path, text, _Head).schema) > SCHEMA:
         raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
-    return _decode(path, text, Job)
+    job = _decode(path, text, Job)
+    if wrong := inconsistency(job):
+        raise _no_record(path, wrong)
+    return job
 
 
 def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, Milliseconds, NonZero
 from ddpbench.record.verdict import Verdict
 from ddpbench.record.words import count
 
@@ -40,18 +41,18 @@ class Kernel(msgspec.Struct, frozen=True):
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """From a profiler window: milliseconds a step of all-reduce kernels where they were shortest, and of those beside no other kernel."""
 
-    communication_ms: float
-    bare_ms: float
+    communication_ms: Milliseconds
+    bare_ms: Milliseconds
 
 
 class Scaling(msgspec.Struct, kw_only=True):
     """One ladder, and the links that it climbs over."""
 
-    ladder: list[int]  # ranks of each rung, the whole world last
+    ladder: list[AtLeastOne]  # ranks of each rung, the whole world last
     strong: bool = False  # the global batch was kept
-    bucket_bytes: list[int] = []  # of DDP's buckets on the whole world, in the order of their all-reduces
-    bus: dict[int, float] = {}  # bytes of an all-reduce -> bus bandwidth that it reached with nobody training, bytes/s
-    waiting_cores: float | None = None  # cores that a rank kept busy while it waited for the others' turns, the most of any
+    bucket_bytes: list[Count] = []  # of DDP's buckets on the whole world, in the order of their all-reduces
+    bus: dict[AtLeastOne, NonZero] = {}  # bytes of an all-reduce -> bus bandwidth that it reached with nobody training, bytes/s
+    waiting_cores: Amount | None = None  # cores that a rank kept busy while it waited for the others' turns, the most of any
     overlap: Overlap | None = None
     left_out: dict[str, str] = {}  # what was not measured -> why
     verdict: Verdict | None = None  # of the whole job

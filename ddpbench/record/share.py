@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from ddpbench.record.ranges import AtLeastOne, Parts
+
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a sweep that a job has, by their numbers from 1 on. Part K of N is the K-th cell and every N-th behind it."""
 
-    numbers: list[int]
-    of: int
-    cells: int  # of the whole sweep
+    numbers: list[AtLeastOne]
+    of: Parts
+    cells: Parts  # of the whole sweep
     sweep: str  # alike in the parts of one sweep, and in no others
 
     @property

@@ -7,6 +7,7 @@ from math import fsum
 import msgspec
 
 from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds
 from ddpbench.record.sample import one_of
 
 PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
@@ -28,28 +29,28 @@ WAITS_FOR_OTHERS = ("broadcast", "sync")
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory of one rank in one round, in bytes; ``None`` where it cannot be read."""
 
-    allocated_bytes: int | None = None  # torch's allocator
-    reserved_bytes: int | None = None  # torch's allocator
-    workspace_bytes: int | None = None  # of allocated_bytes, what the matrix libraries keep for themselves: 32 MiB a thread on Hopper
-    process_bytes: int | None = None  # this process on the device, by NVML
-    device_used_bytes: int | None = None  # everybody on the device, by NVML
-    device_total_bytes: int | None = None
-    host_rss_bytes: int | None = None  # this rank
-    workers_rss_bytes: int | None = None  # its loader workers together
-    allocator_retries: int = 0  # in the round: the allocator had to free its cache and try again
+    allocated_bytes: Count | None = None  # torch's allocator
+    reserved_bytes: Count | None = None  # torch's allocator
+    workspace_bytes: Count | None = None  # of allocated_bytes, what the matrix libraries keep for themselves: 32 MiB a thread on Hopper
+    process_bytes: Count | None = None  # this process on the device, by NVML
+    device_used_bytes: Count | None = None  # everybody on the device, by NVML
+    device_total_bytes: Count | None = None
+    host_rss_bytes: Count | None = None  # this rank
+    workers_rss_bytes: Count | None = None  # its loader workers together
+    allocator_retries: Count = 0  # in the round: the allocator had to free its cache and try again
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """What NVML saw of one GPU during one round; ``None`` where it cannot be read."""
 
-    sm_mhz: float | None = None  # mean
-    sm_mhz_min: float | None = None
-    watts: float | None = None  # mean
+    sm_mhz: Amount | None = None  # mean
+    sm_mhz_min: Amount | None = None
+    watts: Amount | None = None  # mean
     celsius: float | None = None  # maximum
-    energy_j: float | None = None  # over the round
+    energy_j: Difference | None = None  # over the round
     throttle_reasons: list[str] = []  # those seen at any sample, as machine.nvml.THROTTLES names them
-    other_processes: int | None = None  # compute processes of others on the GPU
-    samples: int = 0
+    other_processes: Count | None = None  # compute processes of others on the GPU
+    samples: Count = 0
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +59,10 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     first_loss: float | None  # of the round; None where it is not finite, which JSON cannot hold
     last_loss: float | None
     mean_loss: float | None = None  # over the round's steps
-    accuracy: float | None = None  # fraction of held-out samples that the model names right after the round, of all ranks
-    nonfinite_step: int | None = None  # first step of the round whose loss was not finite
-    skipped_steps: list[int] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
-    loss_scale: float | None = None  # at the end of the round
+    accuracy: Fraction | None = None  # fraction of held-out samples that the model names right after the round, of all ranks
+    nonfinite_step: Count | None = None  # first step of the round whose loss was not finite
+    skipped_steps: list[Count] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
+    loss_scale: Amount | None = None  # at the end of the round
     parameters_before: int = 0  # checksum of all parameters before the round
     parameters_after: int = 0  # and after it
 
@@ -69,25 +70,25 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's round: the phases of every step, and what stood around them."""
 
-    rank: int
-    steps: int
-    images: int  # this rank's
-    wall_s: float  # from the synchronisation before the first step to the one after the last
-    phases_ms: dict[str, list[float]]  # phase -> one duration a step, on the device's clock; of one of every n steps above 64 ranks
-    host_data_ms: list[float]  # the host's own wait for the loader, a step
-    lead_ms: list[float]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
-    issuing_ms: list[float] = []  # how long, of forward, backward and optimizer, the host was still issuing them, a step: the device
+    rank: Count
+    steps: AtLeastOne
+    images: Count  # this rank's
+    wall_s: Elapsed  # from the synchronisation before the first step to the one after the last
+    phases_ms: dict[str, list[Milliseconds]]  # phase -> one duration a step, on the device's clock; of one of every n steps above 64 ranks
+    host_data_ms: list[Milliseconds]  # the host's own wait for the loader, a step
+    lead_ms: list[Difference]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
+    issuing_ms: list[Milliseconds] = []  # how long, of forward, backward and optimizer, the host was still issuing them, a step: the device
     # waited for it no longer than that; empty on the CPU
     memory: Memory
     numerics: Numerics
     health: Health | None = None
-    cpu_s: float | None = None  # CPU seconds of this rank's process and its loader workers; None where it cannot be read
-    thread_cpu_s: float | None = None  # CPU seconds of the thread that trains, alone
+    cpu_s: Difference | None = None  # CPU seconds of this rank's process and its loader workers; None where it cannot be read
+    thread_cpu_s: Difference | None = None  # CPU seconds of the thread that trains, alone
     retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty
     loading: Loading | None = None  # None where batches lie on the device, or the loader does not tell
     cores: CoreUse | None = None
-    held_ms: float = 0.0  # of all its sync, what was found inside backward: it stood still there, as another rank was late
-    totals_ms: dict[str, float] = {}  # phase -> its sum over all steps, where phases_ms holds only some of them
+    held_ms: Milliseconds = 0.0  # of all its sync, what was found inside backward: it stood still there, as another rank was late
+    totals_ms: dict[str, Milliseconds] = {}  # phase -> its sum over all steps, where phases_ms holds only some of them
 
     def total_ms(self, phase: str) -> float:
         """The sum of a phase over all steps of the round."""

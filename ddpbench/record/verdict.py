@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, Fraction, NonZero
+
 Limit = Literal[
     "straggler",  # one rank is slow and the others wait for it
     "loader-steals-cpu",  # the data loader takes the cores that the training needs
@@ -59,17 +61,17 @@ Effect = Literal["blocks", "warns", "informs"]
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
     """The figure: median images/s of all ranks over the rounds, with a t-interval on the logs of the round figures."""
 
-    images_per_s: float
-    low: float
-    high: float
-    rounds: int
-    round_cv: float  # coefficient of variation of the round figures, a fraction
-    launch_low: float  # the interval that also carries the variance between launches: for comparing across launches
-    launch_high: float
-    launch_sd: float  # of the log figure, a fraction
+    images_per_s: NonZero
+    low: NonZero
+    high: NonZero
+    rounds: AtLeastOne
+    round_cv: Amount  # coefficient of variation of the round figures, a fraction
+    launch_low: NonZero  # the interval that also carries the variance between launches: for comparing across launches
+    launch_high: NonZero
+    launch_sd: Amount  # of the log figure, a fraction
     launch_source: str  # "assumed", "3 launches", "7 earlier runs"
-    launch_figures: list[float] = []  # images/s of each launch, where the record is of several
-    confidence: float = 0.95
+    launch_figures: list[NonZero] = []  # images/s of each launch, where the record is of several
+    confidence: Fraction = 0.95
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +91,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     says: str  # the limit in words a non-expert understands, with its share
     why: str  # the numbers
     next: str = ""  # a command to copy, or one thing to do
-    rank: int | None = None  # the slow rank, where one rank is the limit
+    rank: Count | None = None  # the slow rank, where one rank is the limit
     cause: str = ""  # a key of CAUSES; empty if a data-bound run's is unknown
-    repeatability: float | None = None  # share of the resamples that name this limit; None if nothing was resampled
-    cause_repeatability: float | None = None  # of those, the share that names this cause
+    repeatability: Fraction | None = None  # share of the resamples that name this limit; None if nothing was resampled
+    cause_repeatability: Fraction | None = None  # of those, the share that names this cause
     runner_up: str = ""  # the limit, or for the same limit the cause, that the other resamples name most often
 
     @property

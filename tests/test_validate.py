@@ -1,0 +1,129 @@
+"""A record that makes no sense is refused by file and field when it is loaded, or it has a page; nothing else happens."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import mutations
+import pytest
+from mutations import Mutation
+from test_cli_reading import refused
+
+from ddpbench.analysis.whatif.answer import ask
+from ddpbench.experiments.kept import read
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.prediction import Change
+from ddpbench.record.record import Job, load
+from ddpbench.record.trace import PHASES
+from ddpbench.report import tables
+from ddpbench.report.console import make_console
+from ddpbench.report.markdown import to_markdown
+from ddpbench.report.pages import page
+from ddpbench.report.whatif import render_answer
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden" / "schema-1.json"
+RESULTS = ROOT / "results"
+RUN, SCALE = RESULTS / "h200" / "resnet50-1gpu-dali-cpu.json", RESULTS / "h200" / "scale-resnet50-2gpu.json"
+REPRODUCED = RESULTS / "h200" / "reproduce-t4-tensor-cores.json"
+DIAGNOSED = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
+
+NAMED = r"'%s' (has schema|holds no training|is no ddpbench record: ([a-z_]+(\[|\.|: )|object missing required field `|cut off or no JSON))"
+"""What a refusal begins with: the file, then the field."""
+
+TRACE = ("records", 0, "rounds", 1, "traces", 0)
+
+
+def render(job: Job, whatif: bool = False) -> None:
+    """The job in every format."""
+    console = make_console(io.StringIO())
+    for verbose, quiet in ((False, False), (True, False), (False, True)):
+        page(job)(job, console, RUN, verbose=verbose, quiet=quiet)
+    tables.to_json(job)
+    tables.to_csv(job)
+    to_markdown(job)
+    for change in (Change(workers=8, cores_per_gpu=8.0), Change(batch_size=64, gpus=4)) if whatif else ():
+        try:
+            answer = ask(job, change, [])
+        except BenchError:  # nothing is known of it
+            continue
+        render_answer(job, answer, console)
+
+
+def check(path: Path, most: int, folder: Path, whatif: bool = False) -> None:
+    """Renders ``most`` mutations of the record in ``path``, or refuses them."""
+    whole, file = mutations.thinned(path), folder / "record.json"
+    chosen = mutations.of_every_kind(whole)[:most]
+    refusals = {}
+    for mutation in chosen:
+        file.write_bytes(mutation.encoded(whole))
+        try:
+            render(read(file), whatif)
+        except UsageError as problem:
+            refusals[mutation.kind] = problem.message
+        except Exception as problem:
+            raise AssertionError(f"{mutation.kind} of {path.name}") from problem
+    named = re.compile(NAMED % re.escape(str(file)))
+    assert [refusal for refusal in refusals.items() if not named.match(refusal[1])] == []
+    assert 0 < len(refusals) < len(chosen)
+
+
+@pytest.mark.parametrize(("path", "most"), [(RUN, 120), (GOLDEN, 60), (SCALE, 30), (REPRODUCED, 12), (DIAGNOSED, 12)])
+def test_a_mutated_record_is_refused_by_field_or_has_a_page(path: Path, most: int, tmp_path: Path) -> None:
+    check(path, most, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "most"), [(RUN, 2500), (GOLDEN, 1000), (SCALE, 600), (REPRODUCED, 500), (DIAGNOSED, 80)])
+def test_many_mutated_records_are_refused_by_field_or_have_a_page(path: Path, most: int, tmp_path: Path) -> None:
+    check(path, most, tmp_path, whatif=path == DIAGNOSED)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "told"),
+    [
+        (Mutation((*TRACE, "phases_ms", "data"), drops=True), "records[0].rounds[1].traces[0].phases_ms.data: missing"),
+        (Mutation((*TRACE, "totals_ms", "sync"), drops=True), "records[0].rounds[1].traces[0].totals_ms.sync: missing"),
+        (Mutation((*TRACE, "totals_ms", "sync"), 1e18), "records[0].rounds[1].traces[0].totals_ms[...]: expected `float` <= 1"),
+        (Mutation((*TRACE, "totals_ms", "sync"), 1e9), "records[0].rounds[1].traces[0].totals_ms: 1.0"),
+        (Mutation((*TRACE, "phases_ms", "sync"), [1.0]), "records[0].rounds[1].traces[0].phases_ms.sync: of 1 step"),
+        (Mutation((*TRACE, "phases_ms", "sync", 0), -2.0), "records[0].rounds[1].traces[0].phases_ms[...][0]: expected `float` >= -1"),
+        (Mutation((*TRACE, "lead_ms"), [1.0]), "records[0].rounds[1].traces[0].lead_ms: of 1 step"),
+        (Mutation((*TRACE, "steps"), 0), "records[0].rounds[1].traces[0].steps: expected `int` >= 1"),
+        (Mutation((*TRACE, "steps"), 3), "records[0].rounds[1].traces[0].phases_ms: of 4 steps"),
+        (Mutation((*TRACE, "rank"), 1), "records[0].rounds[1].traces: of ranks 1, where 0 to 0 belong"),
+        (Mutation(TRACE[:-1], []), "records[0].rounds[1].traces: of ranks none"),
+        (Mutation((*TRACE, "totals_ms"), dict.fromkeys(PHASES, 0.0)), "records[0].rounds[1].traces: nothing was computed"),
+        (Mutation((*TRACE[:4], "wall_s"), 0), "records[0].rounds[1].wall_s: expected `float` >= "),
+        (Mutation(("records", 0, "rounds"), []), "records[0].headline: there is no round"),
+        (Mutation(("records", 0, "config", "precision"), "fp8"), "records[0].config.precision: unknown 'fp8'"),
+        (Mutation(("records", 0, "asked", "precision"), "fp8"), "records[0].asked.precision: unknown 'fp8'"),
+        (Mutation(("records", 0, "config", "workload"), "--amp"), "records[0].config.workload: expected `str` matching"),
+        (Mutation(("records", 0, "environment", "places"), []), "records[0].environment.places: of ranks none"),
+        (Mutation(("records", 0, "environment", "world_size"), 2**60), "records[0].environment.places: of ranks 0, where"),
+        (Mutation(("records", 0, "environment", "nodes"), 2), "records[0].environment.nodes: 2 for 1 rank"),
+        (Mutation(("swept",), ["nonsense"]), "swept[0]: unknown 'nonsense'"),
+        (Mutation(("kind",), "reproduce nothing"), "kind: unknown published experiment 'nothing'"),
+        (Mutation(("share",), {"numbers": [1], "of": 2, "cells": 4, "sweep": "x"}), "share: of 2 arms, and there are 1"),
+        (Mutation(("started",), drops=True), "object missing required field `started`"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(map(str, value.place)),
+)
+def test_what_makes_no_sense_is_named(mutation: Mutation, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(mutation.encoded(mutations.thinned(RUN)))
+    assert refused(f"report {shlex.quote(str(path))}", capsys).startswith(f"ddpbench: error: '{path}' is no ddpbench record: {told}")
+
+
+def kept_records() -> list[Any]:
+    files = [path for path in sorted(RESULTS.rglob("*.json")) if b'"started"' in path.read_bytes()[:100]]
+    return [pytest.param(path, id=path.stem) for path in files]
+
+
+@pytest.mark.parametrize("path", kept_records())
+def test_every_kept_record_loads(path: Path) -> None:
+    assert load(path).records
