@@ -78,7 +78,7 @@ def test_a_mutated_record_is_refused_by_field_or_has_a_page(path: Path, most: in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "most"), [(RUN, 2500), (GOLDEN, 1000), (SCALE, 600), (REPRODUCED, 500), (DIAGNOSED, 80)])
+@pytest.mark.parametrize(("path", "most"), [(RUN, 1500), (GOLDEN, 800), (SCALE, 350), (REPRODUCED, 300), (DIAGNOSED, 60)])
 def test_many_mutated_records_are_refused_by_field_or_have_a_page(path: Path, most: int, tmp_path: Path) -> None:
     check(path, most, tmp_path, whatif=path == DIAGNOSED)
 

@@ -16,15 +16,6 @@ from ddpbench.machine.kernel import told
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import UsageError
 
-SPEED_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_PARTITION",
-)
-SPEED_PREFIXES = ("NVIDIA_TF32_", "NCCL_", "TORCH_", "PYTORCH_", "CUDNN_", "CUBLAS_", "GLOO_")
-
 
 def usable_cores(variables: Mapping[str, str] = os.environ, cgroups: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> float:
     """Cores this job may use at once on its node: the least of affinity, every cgroup quota up the tree, and SLURM's share.
@@ -71,11 +62,6 @@ def os_name() -> str:
     except OSError:
         release = platform.system()
     return f"{release}, kernel {platform.release()}"
-
-
-def speed_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables that change how fast training runs."""
-    return {name: value for name, value in sorted(variables.items()) if name in SPEED_VARIABLES or name.startswith(SPEED_PREFIXES)}
 
 
 def resident_bytes(pid: int) -> int | None:

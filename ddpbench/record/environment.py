@@ -60,7 +60,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     places: list[RankPlace]
     os: str = ""
     cpu: str = ""
-    variables: dict[str, str] = {}  # those that change speed: OMP_NUM_THREADS, NCCL_*, TORCH_*, SLURM_JOB_ID ...
+    variables: dict[str, str] = {}  # those that change speed, by name: machine.variables lists them
     transport: list[Transport] = []  # empty where it is not known, and for one rank
     infiniband: list[str] = []  # active devices of the first node, where every node has some
     health: str = ""  # why health is unavailable, said once; empty when NVML answers
