@@ -21,7 +21,7 @@ BY_NAME = {situation.name: situation for situation in SITUATIONS}
 def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path: Path) -> None:
     """Whatever else runs here, which may leave it untold."""
     said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]
-    assert said.score in ("right", "inconclusive"), said
+    assert said.score in ("right", "probably right", "inconclusive"), said
 
 
 def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
@@ -56,3 +56,8 @@ def test_the_page_shows_what_was_taken_for_what() -> None:
     assert "| slow-storage | slow | storage | **WRONG**: decode | - |" in shown
     assert "| launch-bound | kernels | launch-bound | skipped: needs a GPU | skipped: needs a GPU |" in shown
     assert "| `run`: right, below what was said | decode |\n|---|---|\n| storage | 1 |" in shown
+
+
+def test_what_is_probable_is_neither_right_nor_wrong() -> None:
+    assert score(BY_NAME["slow-storage"], "data-bound", "storage", plain=False) == "probably right"
+    assert score(BY_NAME["slow-storage"], "compute-bound", "", plain=False) == "probably wrong"

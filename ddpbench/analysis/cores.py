@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.neighbours import ALL_BUSY, busiest
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
@@ -73,12 +74,13 @@ def given_threads(record: Record) -> int | None:
 def crowded(record: Record) -> Need | None:
     """The node on which CPU ranks share fewer cores than they want; None where there are enough, or GPUs compute.
 
-    Too many are the threads that compute or, where all cores were busy, these with the loader's workers, which may as well idle.
+    Too many are the threads that compute or, if all cores were busy, these with the loader's workers, unless these hardly work.
     """
     wanted = need(record)
     if record.environment.device_type != "cpu" or wanted.cores <= wanted.usable:
         return None
-    return wanted if wanted.trainers > wanted.usable or _all_busy(record, wanted) else None
+    by_workers = _all_busy(record, wanted) and not _workers_idle(record, wanted)
+    return wanted if wanted.trainers > wanted.usable or by_workers else None
 
 
 def kept_from_cores(record: Record) -> Mapping[int, float]:
@@ -134,6 +136,15 @@ def _all_busy(record: Record, node: Need) -> bool:
     used = [trace.cpu_s for trace in traces_on(record, node.host)]
     wall_s = fsum(timed.wall_s for timed in record.rounds)
     return None not in used and fsum(each or 0.0 for each in used) >= ALL_BUSY * node.usable * wall_s
+
+
+def _workers_idle(record: Record, node: Need) -> bool:
+    """Whether the loader's workers keep next to none of the cores busy; False if their CPU time is unknown."""
+    traces = traces_on(record, node.host)
+    if any(trace.loading is None or not trace.loading.cpu_s for trace in traces):
+        return False
+    wall_s = fsum(timed.wall_s for timed in record.rounds)
+    return fsum(map(worker_cpu_s, traces)) < BINDING * node.usable * wall_s
 
 
 def _got(traces: Sequence[Trace], least: float) -> float | None:

@@ -7,6 +7,7 @@ from situations.situation import Situation
 
 CIFAR, TREE = "situations.workloads:light_cifar", "situations.workloads:light"
 SMALL_TREE, HEAVY_TREE = "situations.workloads:small", "situations.workloads:heavy"
+DENSE_TREE = "situations.workloads:dense"
 
 
 def spoilt(loader: str, workers: int = 1, workload: str = TREE) -> tuple[str, ...]:
@@ -136,13 +137,15 @@ SITUATIONS = (
     Situation(
         name="compute-bound",
         done="convolutions, and data that lie in memory",
-        words=("situations.workloads:heavy_cifar", "--loader", "tensor"),
+        steps=6,
+        words=("situations.workloads:dense_cifar", "--loader", "tensor"),
         kind="compute-bound",
     ),
     Situation(
         name="well-fed",
         done="the same convolutions, and a loader of files that costs little and keeps up",
-        words=spoilt("fine", 1, HEAVY_TREE),
+        steps=6,
+        words=spoilt("fine", 1, DENSE_TREE),
         tree=True,
         kind="compute-bound",
     ),

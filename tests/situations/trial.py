@@ -29,7 +29,7 @@ GRACE_S = 100
 IMAGES = 96
 """Of each of four classes."""
 
-Score = Literal["right", "inconclusive", "WRONG", "no verdict"]
+Score = Literal["right", "probably right", "inconclusive", "probably wrong", "WRONG", "no verdict"]
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,9 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     says: str = ""
     why: str = ""
+    repeatability: float | None = None
+    cause_repeatability: float | None = None
+    runner_up: str = ""
     images_per_s: float | None = None
     round_cv: float | None = None
     checks: list[str] = []
@@ -63,15 +66,13 @@ class Trial(msgspec.Struct, kw_only=True):
     skipped: str = ""
 
 
-def score(situation: Situation, kind: str, cause: str) -> Score:
-    """A limit that is named wrongly with confidence is wrong; one that is not named, or whose cause is not, is not told."""
-    if kind == "inconclusive":
+def score(situation: Situation, kind: str, cause: str, plain: bool = True) -> Score:
+    """A limit or cause that is named wrongly is WRONG if named plainly. A cause that is not named is inconclusive, like a limit."""
+    if kind == "inconclusive" or (kind == situation.kind and cause == "" and any(situation.causes)):
         return "inconclusive"
-    if kind != situation.kind:
-        return "WRONG"
-    if cause in situation.causes or cause == "" == "".join(situation.causes):
-        return "right"
-    return "inconclusive" if cause == "" else "WRONG"
+    if kind == situation.kind and (cause in situation.causes or not situation.causes):
+        return "right" if plain else "probably right"
+    return "WRONG" if plain else "probably wrong"
 
 
 def why_not(situation: Situation) -> str:
@@ -108,17 +109,24 @@ def _said(situation: Situation, name: str, words: Sequence[str], before: Sequenc
     bounds = ["--time-limit", str(LIMITS_S[name]), *length, "-o", str(folder)]
     program = [*before, sys.executable, "-m", "ddpbench", name, *words, *ranks, *bounds]
     ended = _finished(program, situation.variables, LIMITS_S[name] + GRACE_S)
-    record = _record(folder)
+    return said_of(situation, " ".join(shown), _record(folder), ended)
+
+
+def said_of(situation: Situation, command: str, record: Record | None, ended: str) -> Said:
+    """What the record of ``command`` says; ``ended`` are the last lines that it printed, if it left none."""
     if record is None or record.verdict is None:
-        return Said(command=" ".join(shown), score="no verdict", problem=ended)
+        return Said(command=command, score="no verdict", problem=ended)
     found, figure = record.verdict, record.headline
     return Said(
-        command=" ".join(shown),
-        score=score(situation, found.kind, found.cause),
+        command=command,
+        score=score(situation, found.kind, found.cause, not (found.is_probable or found.cause_is_probable)),
         kind=found.kind,
         cause=found.cause,
         says=found.says,
         why=found.why,
+        repeatability=found.repeatability,
+        cause_repeatability=found.cause_repeatability,
+        runner_up=found.runner_up,
         images_per_s=figure.images_per_s if figure else None,
         round_cv=figure.round_cv if figure else None,
         checks=[check.name for check in record.checks],
