@@ -189,6 +189,33 @@ def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
     assert wanted_s(2.0, cures=1) > 55, "a loader whose first batch takes 16 s"
 
 
+def test_rounds_of_a_proof_are_complete_or_said_to_be_short() -> None:
+    scene = Scene(None, replace(TORCH, workers=8), Openers(), 2.0, 0.3)  # type: ignore[arg-type]
+    promised = [Prediction(change=Change(workers=12), gain=1.5)]
+    whole, short = (
+        [contender.brief.steps(0.3, contender.config.workers) for contender in laid_out(scene, promised, 55.0, 1.5, 3.0, complete)]
+        for complete in (True, False)
+    )
+    assert whole == [32, 48]
+    assert short < whole
+    shown = " ".join(page(tried(TWICE, {"4": (2.2, 2.0, 2.5)})).split())
+    assert "short" not in shown
+    few = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
+    for record in few.records:
+        if record.label == AGAIN:
+            record.rounds = [replace(timed, traces=[replace(trace, steps=5) for trace in timed.traces]) for timed in record.rounds]
+    assert re.search(r"measured [\d.]+x .*?, in rounds that are 3 batches short", " ".join(page(few).split()))
+
+
+def test_a_measured_range_that_is_too_wide_decides_nothing() -> None:
+    job = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
+    [arm] = [record for record in job.records if record.label == f"{TRIED}--workers 4"]
+    arm.rounds = [replace(timed, wall_s=timed.wall_s * times) for timed, times in zip(arm.rounds, (0.6, 1.6, 0.7, 1.5, 1.0), strict=True)]
+    [four] = [each for each in outcomes(job) if each.prediction.change == Change(workers=4)]
+    assert (four.is_wide, four.inside) == (True, None)
+    assert re.search(r"measured [\d.]+x to [\d.]+x, too wide to compare", " ".join(page(job).split()))
+
+
 def test_every_rank_passes_the_same_marks_in_a_proof(tmp_path: Path) -> None:
     """Rank 0, which predicts, and one that waits for what is to be tried."""
     job, passed = diagnosis(430.0), []

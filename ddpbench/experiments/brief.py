@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from ddpbench.analysis.evidence import BATCHES_PER_MAKER
 
@@ -51,7 +51,7 @@ class Brief:
         usual = whole_turns(max(LEAST_STEPS, makers, round(self.round_s / step_s)), makers)
         if self.complete:
             return max(usual, BATCHES_PER_MAKER * makers)
-        for wanted in (BATCHES_PER_MAKER * makers, whole_turns(self.least_steps, makers)):
+        for wanted in (BATCHES_PER_MAKER * makers, ceil(self.least_steps / max(1, makers)) * max(1, makers)):
             if usual < wanted and wanted * step_s <= SHARE_OF_THE_LONGEST * self.longest_s:
                 usual = wanted
         return max(1, int(min(self.longest_s / step_s, usual)))

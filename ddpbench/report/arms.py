@@ -13,6 +13,7 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
 from ddpbench.record.words import count
+from ddpbench.report.findings import named
 from ddpbench.report.figures import MISSING, gib, interval, percent
 from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
@@ -47,7 +48,7 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
     limits: dict[str, list[str]] = {}
     for record in job.records:
         if record.verdict:
-            limits.setdefault(record.verdict.kind, []).append(arm_name(record.config, job.swept))
+            limits.setdefault(named(record.verdict), []).append(arm_name(record.config, job.swept))
     judged = sum(map(len, limits.values()))
     yield from labelled("limit", (f"{kind}: {_all_or(names, judged)}" for kind, names in limits.items()), page)
 

@@ -43,6 +43,11 @@ def verdict_lines(verdict: Verdict, page: Page) -> Iterator[Text]:
         yield from inked(sentence("  next  ", NOTHING_TO_GAIN, page), LABEL, len("  next"))
 
 
+def named(verdict: Verdict) -> str:
+    """``data-bound``, ``probably sync-bound``."""
+    return f"probably {verdict.kind}" if verdict.is_probable else verdict.kind
+
+
 def how_sure(verdict: Verdict) -> str:
     """``81% of resamples name this limit, else straggler``; empty for a plain verdict, and for one that names its shares itself."""
     if verdict.is_probable:
@@ -56,7 +61,6 @@ def how_sure(verdict: Verdict) -> str:
 def _kind(verdict: Verdict) -> str:
     """``PROBABLY DATA-BOUND, TOO FEW CORES``; the cause only if the limit does not name it already."""
     cause = verdict.cause.replace("-", " ") if verdict.kind == "data-bound" else ""
-    limit = f"probably {verdict.kind}" if verdict.is_probable else verdict.kind
     if cause and verdict.cause_is_probable and not verdict.is_probable:
         cause = f"probably {cause}"
-    return ", ".join(filter(None, [limit, cause])).upper()
+    return ", ".join(filter(None, [named(verdict), cause])).upper()

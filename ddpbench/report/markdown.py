@@ -18,6 +18,7 @@ from ddpbench.record.words import printable
 from ddpbench.report import crossover, reproduction, sweep
 from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
 from ddpbench.report.ending import ending_words
+from ddpbench.report.findings import how_sure, named
 from ddpbench.report.figures import MISSING, gib, interval
 from ddpbench.report.grid import Grid
 from ddpbench.report.header import place, rate
@@ -133,7 +134,8 @@ def _kept(rung: Rung | None) -> list[str]:
 
 
 def _limit(verdict: Verdict) -> str:
-    return f"{verdict.kind}: {verdict.says}; {verdict.why}"
+    sure = how_sure(verdict)
+    return f"{named(verdict)}: {verdict.says}; {verdict.why}" + (f" ({sure})" if sure else "")
 
 
 def _said(job: Job) -> list[str]:

@@ -122,5 +122,6 @@ def _flat(job: Job, record: Record, rung: Rung | None) -> Mapping[str, object]:
         "joules_per_image": summary.joules_per_image,
         "mfu": summary.mfu,
         "verdict": verdict and verdict.kind,
+        "verdict_repeatability": verdict and verdict.repeatability,
         "checks": " ".join(check.name for check in record.checks),
     }

@@ -1,7 +1,8 @@
-"""A dataset whose reads wait, as on a network file system or in an object store: 15 ms per sample, however many are read at a time.
+"""A dataset whose reads wait, as over a network: 10 ms per sample, and as many at a time as there are workers.
 
-    cd docs/examples
-    ddpbench diagnose mnist-cnn --loader slow_reads:train --workers 1
+From the root of a clone:
+
+    bash launch/local.sh diagnose mnist-cnn --loader docs.examples.slow_reads:train -j 1 --time-limit 90
 """
 
 import time
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-LATENCY_S = 0.015
+LATENCY_S = 0.010
 
 
 class SlowReads(Dataset[tuple[Tensor, int]]):
-    """Digits-sized random images, each of which arrives ``LATENCY_S`` after it was requested."""
+    """Random images of the size of a digit, each of which arrives ``LATENCY_S`` after it was requested."""
 
     def __len__(self) -> int:
         return 65_536

@@ -38,7 +38,7 @@ from ddpbench.analysis.compare import times_as_fast  # noqa: E402
 from ddpbench.analysis.evidence import batches_lacking  # noqa: E402
 from ddpbench.analysis.experiments import diagnosed  # noqa: E402
 from ddpbench.analysis.whatif.answer import ask  # noqa: E402
-from ddpbench.analysis.whatif.outcome import outcomes  # noqa: E402
+from ddpbench.analysis.whatif.outcome import WIDEST, outcomes  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402
 from ddpbench.record.diagnosis import AGAIN, TRIED  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
@@ -143,8 +143,13 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         return self.predicted / self.measured - 1
 
     @property
+    def is_wide(self) -> bool:
+        """Whether the measured interval is too wide to judge the prediction by."""
+        return bool(self.measured_low and self.measured_high and self.measured_high > WIDEST * self.measured_low)
+
+    @property
     def inside(self) -> bool | None:
-        if self.low is None or self.high is None or self.measured is None or self.error is None:
+        if self.is_wide or self.low is None or self.high is None or self.measured is None or self.error is None:
             return None
         return self.low <= self.measured <= self.high
 
@@ -305,7 +310,7 @@ def page(pairs: Sequence[Pair]) -> str:
         "```",
         "",
         "Rounds of both sides of a proof must have at least 4 batches per worker, or per pipeline of a DALI loader. Rows that break",
-        "this rule are ~~struck out~~.",
+        "this rule are ~~struck out~~. A measured interval that spans more than a factor of 1.5 is too wide to decide what is inside.",
         "",
         "| rows | pairs | median absolute error of the gain | inside the 90% interval | typical width of that interval, end to end |",
         "|---|---|---|---|---|",
@@ -326,7 +331,8 @@ def counts(rows: str, pairs: Sequence[Pair]) -> str:
     if not whole:
         return f"| {rows} | 0 of {len(pairs)} | - | - | - |"
     error = f"{100 * median(abs(pair.error or 0.0) for pair in whole):.1f}%"
-    inside = f"{sum(bool(pair.inside) for pair in whole)} of {len(whole)}"
+    judged = [pair for pair in whole if not pair.is_wide]
+    inside = f"{sum(bool(pair.inside) for pair in judged)} of {len(judged)}"
     return f"| {rows} | {len(whole)} of {len(pairs)} | {error} | {inside} | a factor of {typical(whole):.2f} |"
 
 
@@ -334,11 +340,15 @@ def row(pair: Pair) -> str:
     predicted = "-" if pair.predicted is None else f"{pair.predicted:.2f} ({pair.low:.2f} to {pair.high:.2f})"
     measured = "-" if pair.measured is None else f"{pair.measured:.2f} ({pair.measured_low:.2f} to {pair.measured_high:.2f})"
     error = "-" if pair.error is None else f"{100 * pair.error:+.0f}%"
-    held = pair.problem or ("a single round" if pair.error is None else "inside" if pair.inside else "outside")
+    held = pair.problem or ("a single round" if pair.error is None else _held(pair))
     cells = [pair.training, f"`{pair.change}`", predicted, measured, error, held]
     if pair.struck_out:
         cells = [*(f"~~{cell}~~" for cell in cells[:-1]), f"~~{held}~~ {pair.struck_out}"]
     return f"| {' | '.join(cells)} |"
+
+
+def _held(pair: Pair) -> str:
+    return "too wide" if pair.is_wide else "inside" if pair.inside else "outside"
 
 
 def typical(pairs: Sequence[Pair]) -> float:
@@ -357,7 +367,8 @@ def draw(pairs: Sequence[Pair]) -> None:
     figure, axes = pyplot.subplots(figsize=(6.4, 6.0), layout="constrained")
     kinds = (
         ("inside its 90% interval", "o", "black", [pair for pair in whole if pair.inside and not pair.struck_out]),
-        ("outside its 90% interval", "s", "none", [pair for pair in whole if not pair.inside and not pair.struck_out]),
+        ("outside its 90% interval", "s", "none", [pair for pair in whole if pair.inside is False and not pair.struck_out]),
+        ("measured too widely to judge", "^", "none", [pair for pair in whole if pair.is_wide and not pair.struck_out]),
         ("struck out", "x", "none", [pair for pair in whole if pair.struck_out]),
     )
     for kind, marker, fill, chosen in kinds:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from ddpbench.analysis.pipeline.costs import READ
-from ddpbench.analysis.pipeline.supply import Supply
+from ddpbench.analysis.pipeline.supply import MOST_A_CORE, Supply
 from ddpbench.record.words import count, trimmed
 
 MOST = 0.5
@@ -235,6 +235,10 @@ def too_few_workers(asked: _Asked) -> Cause | None:
     has = f"{count(given.workers, 'worker')} a {asked.device} give{'s' if given.workers == 1 else ''} {asked.images(by_workers)}"
     if by_workers >= given.device_rate:
         return Cause("", f"{has}, which on the mean is enough: for what the {asked.device} waits cannot be told")
+    worker_s = given.worker_s or 0.0
+    if best < worker_s * given.most_rate <= worker_s * given.by_cores:
+        more = f"; more than {MOST_A_CORE} per core fill the memory"
+        return Cause("too-few-workers", f"{has}; {best} would give {trimmed(best / worker_s)}{more}")
     if given.by_cores >= given.most_rate:
         keeps_up = "would keep up, and there are cores for them"
         if given.handed_too_slowly:

@@ -1,0 +1,57 @@
+"""Following the command behind ``next``: it ends, and never offers the same thing again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from busy import busy_process
+
+from ddpbench.analysis.experiments import diagnosed
+from ddpbench.analysis.fastest import command_after, fastest
+from ddpbench.record.record import Job, load
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+FOLLOWED = 3
+HERE = {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def next_of(job: Job) -> str:
+    """What its page offers to run next; empty if nothing."""
+    if found := fastest(job.records):
+        return command_after(found, job.records, job.swept, job.command)
+    real = diagnosed(job) or job.records[0]
+    return real.verdict.next if real.verdict else ""
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
+@pytest.mark.parametrize("words", ["", "--loader torch -j 1"], ids=["synthetic", "loader"])
+def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, tmp_path: Path) -> None:
+    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 25 -o {tmp_path}", []
+    with ExitStack() as stack:
+        for core in os.sched_getaffinity(0) if busy else ():
+            stack.enter_context(busy_process(core))
+        for number in range(FOLLOWED + 1):
+            done = subprocess.run(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=200,
+                env={**os.environ, **HERE},
+                start_new_session=True,
+                check=False,
+            )
+            records = sorted(tmp_path.glob("*.json"), key=lambda path: path.stat().st_mtime)
+            assert (done.returncode, len(records)) == (0, number + 1), done.stderr
+            command = next_of(load(records[-1]))
+            assert command not in offered, "the same advice once more"
+            offered.append(command)
+            if " ddpbench " not in f" {command} ":  # nothing to gain, or a look at the machine
+                return
