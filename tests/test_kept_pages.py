@@ -1,4 +1,4 @@
-"""The page of every kept diagnosis tells one story: no quantity has two values on it."""
+"""No quantity has two values on the page of a kept diagnosis."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ QUANTITIES = {
         r"--cores-per-gpu ([\d.,]+)",
     ),
     "workers that keep up": (r"workers +needed ([\d,]+) a ", r"and ([\d,]+) workers? a (?:GPU|rank): "),
-    "workers for these cores": (r"these cores can keep ([\d,]+) busy", r"; ([\d,]+) would (?:give|keep)", r" {2}([\d,]+) workers: predicted"),
+    "workers for these cores": (
+        r"these cores can keep ([\d,]+) busy",
+        r"; ([\d,]+) would (?:give|keep)",
+        r" {2}([\d,]+) workers: predicted",
+    ),
     "cores there are": (r"cores .*?there are ([\d.,]+)", r"can be had from ([\d.,]+) cores?"),
     "what this run reaches": (r"the loader gives ([\d.,]+) images/s", r"this run +([\d.,]+) "),
     "what the device trains": (r"could train ([\d.,]+)", r"batches on it +([\d.,]+) "),
     "what one trainer process hands over": (r"for ([\d.,]+) images/s: one trainer", r"one trainer process hands over ([\d.,]+) images"),
 }
-"""What a page may tell of in several places."""
+"""What a page may show in several places."""
 
 
 def page(path: Path) -> str:

@@ -111,3 +111,15 @@ def test_the_example_is_the_report_of_its_record() -> None:
     printed = subprocess.run([sys.executable, "-m", "ddpbench", "report", record], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert printed.returncode == 0, printed.stderr
     assert f"```\n{printed.stdout.rstrip()}\n```" in README
+
+
+def test_the_first_diagnosis_is_the_report_of_its_record() -> None:
+    """The block leaves lines out, and changes none."""
+    record = "results/diagnosis/slow-reads.json"
+    printed = subprocess.run([sys.executable, "-m", "ddpbench", "report", record], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert printed.returncode == 0, printed.stderr
+    section = README.partition(f"report {record}`")[2]
+    shown = [line for line in section.split("```")[1].splitlines() if line]
+    lines = printed.stdout.splitlines()
+    assert shown == [line for line in lines if line in shown]
+    assert {"what", "use"} <= {line.split()[0] for line in shown}

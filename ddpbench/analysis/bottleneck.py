@@ -13,6 +13,7 @@ from ddpbench.analysis.cures import next_step
 from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
 from ddpbench.analysis.experiments import NONE, Experiments
 from ddpbench.analysis.limits import first_limit
+from ddpbench.analysis.limits.loading import rates
 from ddpbench.analysis.limits.training import looks_like
 from ddpbench.analysis.straggler import suspect
 from ddpbench.analysis.summary import Summary
@@ -21,7 +22,7 @@ from ddpbench.record.verdict import PROBABLE, Verdict
 from ddpbench.record.words import count
 
 DECIDES = {
-    "straggler": "more rounds",
+    "straggler": "the control runs of a diagnosis",
     "loader-steals-cpu": "training while the loader runs and its batches are dropped",
     "loader-steals-gpu": "training while the loader runs and its batches are dropped",
     "noisy-neighbour": "the same run with no other process on these cores",
@@ -30,7 +31,7 @@ DECIDES = {
     "launch-bound": "a profiler window",
     "sync-bound": "training without gradient sync",
 }
-"""The measurement that tells a limit from any other; compute-bound is what is left if none of them holds."""
+"""The measurement that decides on a limit; compute-bound is what remains if none of them holds."""
 
 
 def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
@@ -48,48 +49,55 @@ def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around:
         few = f"{count(len(record.rounds), 'round')} and {count(steps(record), 'step')} are too few for a verdict"
         found = Verdict(kind="inconclusive", says=few, why=looks_like(found), rank=found.rank)
     elif found.kind != "inconclusive":
-        found = repeated(found, resampled_limits(case, found), has_controls=case.around.device is not None)
+        resampled = resampled_limits(case, found)
+        found = repeated(found, resampled, has_controls=case.around.device is not None, without_cause=rates(case))
     return msgspec.structs.replace(found, next=next_step(Rerun(record, typed), Case(record, summary, around), found))
 
 
 def resampled_limits(case: Case, found: Verdict) -> list[Verdict]:
-    """The limit of each resample; of each single round instead if all of these agree with ``found``.
+    """The limit of each resample; of each single round instead if all of these agree with ``found``, and rounds are all the evidence.
 
-    Whether a rank is slow by chance, no single round shows.
+    Whether a rank is slow by chance, no single round shows; control runs and the profiler's window have an uncertainty of their own.
     """
-    if suspect(case.record, case.summary.ranks) is None:
+    by_rounds = case.around.diagnosis is None and case.record.launch_gap is None
+    if by_rounds and suspect(case.record, case.summary.ranks) is None:
         alone = [first_limit(each) for each in case.each_round()]
         if {(each.kind, each.cause) for each in alone} == {(found.kind, found.cause)}:
             return alone
     return [first_limit(each) for each in case.resampled()]
 
 
-def repeated(found: Verdict, resampled: Sequence[Verdict], *, has_controls: bool) -> Verdict:
+def repeated(found: Verdict, resampled: Sequence[Verdict], *, has_controls: bool, without_cause: str = "") -> Verdict:
     """``found`` with the shares of the ``resampled`` verdicts that name its limit and its cause.
 
-    A limit below ``PROBABLE`` becomes inconclusive; a cause below it is left open, and ``why`` names the two that compete. If the control
-    runs are there (``has_controls``), only more rounds of them can decide.
+    A limit below ``PROBABLE`` becomes inconclusive. A cause below it is left open: ``without_cause`` is what ``why`` says then, with the
+    two causes that compete. If the control runs are there (``has_controls``), only more rounds of them can decide.
     """
     same = [each for each in resampled if _is_same_limit(each, found)]
-    limits: Counter[str] = Counter(each.kind for each in resampled if not _is_same_limit(each, found) and each.kind != "inconclusive")
+    others = [each for each in resampled if not _is_same_limit(each, found)]
+    limits = Counter(_name(each) for each in others)
     share = len(same) / len(resampled)
-    runner_up = limits.most_common(1)[0][0] if limits else ""
+    runner_up, times = limits.most_common(1)[0] if limits else ("", 0)
     if share < PROBABLE:
-        kinds = [] if has_controls else [found.kind, runner_up]
-        decides = list(dict.fromkeys(DECIDES[kind] for kind in kinds if kind in DECIDES)) or ["more rounds"]
-        return _undecided(found, share, runner_up, limits[runner_up] / len(resampled), " or ".join(decides))
+        other = next(each for each in others if _name(each) == runner_up)
+        ranked = sorted(((found, share), (other, times / len(resampled))), key=lambda each: -each[1])
+        return _undecided(ranked, runner_up, has_controls)
     causes = Counter(each.cause for each in same)
     cause_share = causes[found.cause] / len(same) if found.cause else None
-    others = [cause for cause, _ in causes.most_common() if cause not in ("", found.cause)]
-    open_cause = cause_share is not None and cause_share < PROBABLE
+    is_open = cause_share is not None and cause_share < PROBABLE
     return msgspec.structs.replace(
         found,
         repeatability=share,
-        cause="" if open_cause else found.cause,
-        cause_repeatability=None if open_cause else cause_share,
-        runner_up=runner_up or (others[0] if others and not open_cause else ""),
-        why=f"{found.why}; {_open_cause(causes, len(same))}" if open_cause else found.why,
+        cause="" if is_open else found.cause,
+        cause_repeatability=None if is_open else cause_share,
+        runner_up=runner_up,
+        cause_runner_up="" if is_open else next((cause for cause, _ in causes.most_common() if cause not in ("", found.cause)), ""),
+        why=f"{without_cause}; {_open_cause(causes, len(same))}" if is_open else found.why,
     )
+
+
+def _name(found: Verdict) -> str:
+    return "none of them" if found.kind == "inconclusive" else found.kind
 
 
 def _is_same_limit(one: Verdict, other: Verdict) -> bool:
@@ -98,15 +106,18 @@ def _is_same_limit(one: Verdict, other: Verdict) -> bool:
     return one.kind == other.kind and (one.kind != "straggler" or len(ranks) < 2)
 
 
-def _undecided(found: Verdict, share: float, runner_up: str, other_share: float, decides: str) -> Verdict:
-    first, second = (found.kind, share), (runner_up, other_share)
+def _undecided(ranked: Sequence[tuple[Verdict, float]], runner_up: str, has_controls: bool) -> Verdict:
+    """The two limits that compete, each with its share, the more frequent one first."""
+    (first, share), _ = ranked
+    kinds = [] if has_controls else [found.kind for found, _ in ranked]
+    decides = list(dict.fromkeys(DECIDES[kind] for kind in kinds if kind in DECIDES)) or ["more rounds"]
     return Verdict(
         kind="inconclusive",
-        says=" or ".join(f"{kind} ({of:.0%} of resamples)" for kind, of in sorted((first, second), key=lambda each: -each[1]) if kind),
-        why=f"{looks_like(found)}; {decides} would decide",
+        says=" or ".join(f"{_name(found)} ({of:.0%} of resamples)" for found, of in ranked),
+        why=f"{looks_like(first)}; {' or '.join(decides)} would decide",
         repeatability=share,
         runner_up=runner_up,
-        rank=found.rank,
+        rank=first.rank,
     )
 
 

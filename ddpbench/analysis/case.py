@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from ddpbench.analysis.evidence import BINDING, pieces
@@ -57,8 +57,8 @@ class Case:
         around = self.around
         return pieces(self.record), around.device, around.no_sync, around.replay, around.beside
 
-    @staticmethod
-    def _of(arms: Sequence[Record | None], diagnosis: Diagnosis | None) -> Case:
+    def _of(self, arms: Sequence[Record | None], diagnosis: Diagnosis | None) -> Case:
         record, device, no_sync, replay, beside = arms
         assert record is not None, "a case has rounds"
-        return Case(record, summarise(record), Experiments(device, no_sync, replay, beside, diagnosis))
+        around = replace(self.around, device=device, no_sync=no_sync, replay=replay, beside=beside, diagnosis=diagnosis)
+        return Case(record, summarise(record), around)

@@ -20,13 +20,14 @@ class Experiments:
     replay: Record | None = None
     beside: Record | None = None
     diagnosis: Diagnosis | None = None
+    loads_beside: bool = False  # training was measured while the loader runs, for however few rounds
 
     def with_intervals(self) -> Experiments:
         """Only the control runs that share enough rounds with the one on the device for an interval of their ratio."""
         replay, beside = (each if _has_interval(each, self.device) else None for each in (self.replay, self.beside))
         apart = times_as_long(self.no_sync, self.device)
         known = apart is not None and (apart.has_interval or apart.high >= 1)  # a pair shows whether there is any sync to save
-        return replace(self, no_sync=self.no_sync if known else None, replay=replay, beside=beside)
+        return replace(self, no_sync=self.no_sync if known else None, replay=replay, beside=beside, loads_beside=self.beside is not None)
 
 
 NONE = Experiments()

@@ -25,6 +25,10 @@ FAR_BEHIND = 1.5
 """An arm that the best beats by this factor in every round that both have is no rival, even if there are too few for an interval."""
 
 
+COMPARED_WITH_SYNTHETIC = ("straggler", "host-to-device-bound")
+"""Limits whose next step may be a comparison with a resident batch, which this job was."""
+
+
 @dataclass(frozen=True)
 class Fastest:
     """The ``best`` of the arms that were compared, and those that cannot be told from it.
@@ -95,8 +99,7 @@ def command_after(found: Fastest, records: Sequence[Record], swept: Sequence[str
     if usable:
         return Rerun(usable[0], typed).command()
     held_up = found.loaded[0].verdict
-    compared_already = held_up is not None and SYNTHETIC in held_up.next
-    return held_up.next if held_up and not compared_already else ""
+    return held_up.next if held_up and held_up.kind not in COMPARED_WITH_SYNTHETIC else ""
 
 
 def _more_rounds(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
+from math import log, sqrt
 from random import Random
 from statistics import fmean, stdev
 
@@ -23,7 +23,7 @@ from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.record import LaunchGap, Record, Round
 from ddpbench.record.trace import PHASES, Trace
 
-RESAMPLES = 200
+RESAMPLES = 100
 SEED = 1
 
 STEPS_KEPT = 8
@@ -97,13 +97,22 @@ class _Rounds:
         own = own or [(0, random.choice(list(self.by_index.values())))]
         rounds = len(self.by_index)
         deviation = typical.deviation if rounds == 1 and typical else self.deviation
-        factors = {key: _factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
+        apart = _factor(random.gauss(0, 1), self._paired_deviation(typical) / rounds)
+        factors = {key: apart * _factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
         noisy = {timed.index: _scaled(timed, factors) for _, timed in own}
         return msgspec.structs.replace(
             self.record,
             rounds=[msgspec.structs.replace(noisy[timed.index], index=place) for place, timed in own],
             launch_gap=self._noisy_gap(random),
         )
+
+    def _paired_deviation(self, typical: _Rounds | None) -> float:
+        """The standard deviation over shared rounds of the log ratio to ``typical``, whose noise they share; 0 for itself."""
+        if typical is None or typical is self:
+            return 0.0
+        shared = self.by_index.keys() & typical.by_index.keys()
+        ratios = [log(self.by_index[index].images_per_s / typical.by_index[index].images_per_s) for index in sorted(shared)]
+        return min(1.0, stdev(ratios)) if len(ratios) > 1 else 0.0
 
     def _noisy_gap(self, random: Random) -> LaunchGap | None:
         """The profiler's window, measured once, with the variation of a round."""

@@ -13,8 +13,9 @@ from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
 from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.diagnosis import AGAIN, REAL
+from ddpbench.record.diagnosis import AGAIN, BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, TRIED
 from ddpbench.record.record import Record
+from ddpbench.record.scaling import ALONE, APART, SHARE, UNSYNCED, WITH_DATA, rung
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Check
 from ddpbench.record.words import count
@@ -32,8 +33,8 @@ CURES_OF_SKIPS = {
 OF_THE_FIGURE = ("noisy", "drift", "few-rounds")
 """Checks of nothing but how well the rounds support their figure."""
 
-DIAGNOSED = (REAL, AGAIN)
-"""Trainings of a diagnosis, whose time limit decides how many rounds there are."""
+TIMED = frozenset({REAL, AGAIN, DEVICE, NO_SYNC, REPLAY, BESIDE, ALONE, APART, SHARE, UNSYNCED, WITH_DATA})
+"""Trainings of a diagnosis or of a ladder, whose time limit decides how many rounds there are."""
 
 SEVERITY = ("blocks", "warns", "informs")
 
@@ -134,8 +135,14 @@ def noisy(record: Record) -> Check | None:
         effect="warns",
         sentence=f"the rounds vary by {spread:.1%} (more than {MOST_VARIATION:.0%})",
         numbers={"variation": spread},
-        hint="`--rounds 10` narrows the interval",
+        hint=_more_rounds(record),
     )
+
+
+def _more_rounds(record: Record) -> str:
+    """Twice as many, once; nothing of trainings whose command decides how many there are."""
+    asked = record.asked or record.config
+    return f"`--rounds {2 * asked.rounds}` narrows the interval" if asked.rounds <= LEAST_ROUNDS and not _is_timed(record) else ""
 
 
 def drift(record: Record) -> Check | None:
@@ -172,9 +179,9 @@ def few_rounds(record: Record) -> Check | None:
     rounds, timed, asked = len(record.rounds), steps(record), record.asked or record.config
     if rounds >= LEAST_ROUNDS and timed >= LEAST_STEPS:
         return None
-    by_time = record.label in DIAGNOSED or (rounds >= LEAST_ROUNDS and not asked.steps and not asked.epochs)
+    by_time = record.status == "ok" and (_is_timed(record) or (rounds >= LEAST_ROUNDS and not asked.steps and not asked.epochs))
     seen = f"{count(rounds, 'round')} and {count(timed, 'step')}"
-    limit = "the time limit" if record.label in DIAGNOSED else "a minute"
+    limit = "the time limit" if _is_timed(record) else "a minute"
     needed = f"a figure needs {LEAST_ROUNDS} rounds and {LEAST_STEPS} steps"
     return Check(
         name="few-rounds",
@@ -188,7 +195,7 @@ def few_rounds(record: Record) -> Check | None:
 def _more_evidence(record: Record) -> Iterator[str]:
     """What would have given a figure enough rounds and steps."""
     asked, wanted = record.asked or record.config, enough(record)
-    if record.label in DIAGNOSED:
+    if _is_timed(record):
         yield "a longer --time-limit"
         return
     if len(record.rounds) < asked.rounds:
@@ -198,6 +205,10 @@ def _more_evidence(record: Record) -> Iterator[str]:
             yield "let it run to its end"
     if more := [f"--{name} {number}" for name, number in wanted.items() if number != getattr(asked, name)]:
         yield f"`{' '.join(more)}` or more"
+
+
+def _is_timed(record: Record) -> bool:
+    return record.label in TIMED or record.label.startswith(TRIED) or record.label == rung(record.world_size)
 
 
 def recycled(record: Record) -> Check | None:

@@ -114,7 +114,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def leave_outcome(seat: Seat, error: BenchError | None, exit_code: int, record: Path | None = None) -> None:
     """Leaves the text where torchrun looks for it, and the outcome where a parent of ours does."""
     if error is not None and seat.error_file:
-        _write(seat.error_file, json.dumps({"message": printable(error.message), "timestamp": str(int(time.time()))}))
+        _write(seat.error_file, json.dumps({"message": error.text, "timestamp": str(int(time.time()))}))
     if path := os.environ.get(OUTCOME_VARIABLE):
         _write(path, encoded(Outcome(int(exit_code), str(record or ""))).decode())
 

@@ -187,10 +187,10 @@ def refuse_mixed(notices: list[Notice], share_gpu: bool) -> None:
         ours, theirs = _told(first), _told(other)
         if different := [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]:
             rows = [
-                f"  rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values.get(name, 'not given')}" for name in different)
+                f"rank {place.rank} ({place.host})  " + "  ".join(f"{name} {values.get(name, 'not given')}" for name in different)
                 for place, values in ((first.place, ours), (other.place, theirs))
             ]
-            raise UsageError("ranks differ:\n" + "\n".join(rows), _cure(different, first.asked.keys() | other.asked.keys()))
+            raise UsageError("ranks differ:", _cure(different, first.asked.keys() | other.asked.keys()), rows)
     taken: dict[str, int] = {}
     for place in (notice.place for notice in notices):
         if place.device_id and place.device_id in taken and not share_gpu:

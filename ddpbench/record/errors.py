@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal
 
@@ -35,14 +36,20 @@ class BenchError(Exception):
     exit_code: int = Exit.FAILED
     known: Knowledge = "everywhere"
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", rows: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.rows = rows
+
+    @property
+    def text(self) -> str:
+        """The message on one line, and each row of its table on another."""
+        return "\n".join([printable(self.message), *(f"  {printable(row)}" for row in self.rows)])
 
     def lines(self) -> str:
-        """The text for stderr: ``ddpbench: error: ...`` and, where there is one, a ``hint:`` line."""
-        return f"ddpbench: error: {printable(self.message)}" + (f"\nhint: {printable(self.hint)}" if self.hint else "")
+        """The text for stderr: ``ddpbench: error: ...`` and, if there is one, a ``hint:`` line."""
+        return f"ddpbench: error: {self.text}" + (f"\nhint: {printable(self.hint)}" if self.hint else "")
 
 
 class UsageError(BenchError):

@@ -95,7 +95,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""  # a key of CAUSES; empty if a data-bound run's is unknown
     repeatability: Fraction | None = None  # share of the resamples that name this limit; None if nothing was resampled
     cause_repeatability: Fraction | None = None  # of those, the share that names this cause
-    runner_up: str = ""  # the limit, or for the same limit the cause, that the other resamples name most often
+    runner_up: str = ""  # the limit that the other resamples name most often
+    cause_runner_up: str = ""  # of those of the same limit, the cause
 
     @property
     def is_probable(self) -> bool:

@@ -13,8 +13,8 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
 from ddpbench.record.words import count
-from ddpbench.report.findings import named
 from ddpbench.report.figures import MISSING, gib, interval, percent
+from ddpbench.report.findings import named
 from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, columns, sentence

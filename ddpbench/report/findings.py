@@ -8,14 +8,14 @@ from rich.text import Text
 
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import CAUSES, Verdict
+from ddpbench.record.verdict import Verdict
 from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, advice, command, sentence
 
 GOOD_NEWS = ("compute-bound", "scales")
 """Verdicts on a run and on a ladder that find nothing wrong."""
 
-NOTHING_TO_GAIN = "nothing to gain from another setting"
+NOTHING_TO_GAIN = "nothing to gain: no other setting to suggest"
 
 NO_LOADER = "synthetic: your own loader was not measured; add `--data-dir DIR`"
 
@@ -50,17 +50,22 @@ def named(verdict: Verdict) -> str:
 
 def how_sure(verdict: Verdict) -> str:
     """``81% of resamples name this limit, else straggler``; empty for a plain verdict, and for one that names its shares itself."""
+    shares = []
     if verdict.is_probable:
-        return f"{verdict.repeatability:.0%} of resamples name this limit{f', else {verdict.runner_up}' if verdict.runner_up else ''}"
+        shares.append(f"{verdict.repeatability:.0%} of resamples name this limit{_else(verdict.runner_up)}")
     if verdict.cause_is_probable:
-        other = f", else {verdict.runner_up.replace('-', ' ')}" if verdict.runner_up in CAUSES else ""
-        return f"{verdict.cause_repeatability:.0%} of resamples name this cause{other}"
-    return ""
+        of = "of these" if shares else "of resamples"
+        shares.append(f"{verdict.cause_repeatability:.0%} {of} name this cause{_else(verdict.cause_runner_up)}")
+    return "; ".join(shares)
+
+
+def _else(runner_up: str) -> str:
+    return f", else {runner_up.replace('-', ' ')}" if runner_up else ""
 
 
 def _kind(verdict: Verdict) -> str:
-    """``PROBABLY DATA-BOUND, TOO FEW CORES``; the cause only if the limit does not name it already."""
+    """``DATA-BOUND, PROBABLY TOO FEW CORES``; the cause only if the limit does not name it already."""
     cause = verdict.cause.replace("-", " ") if verdict.kind == "data-bound" else ""
-    if cause and verdict.cause_is_probable and not verdict.is_probable:
+    if cause and verdict.cause_is_probable:
         cause = f"probably {cause}"
     return ", ".join(filter(None, [named(verdict), cause])).upper()

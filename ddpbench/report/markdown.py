@@ -18,8 +18,8 @@ from ddpbench.record.words import printable
 from ddpbench.report import crossover, reproduction, sweep
 from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
 from ddpbench.report.ending import ending_words
-from ddpbench.report.findings import how_sure, named
 from ddpbench.report.figures import MISSING, gib, interval
+from ddpbench.report.findings import how_sure, named
 from ddpbench.report.grid import Grid
 from ddpbench.report.header import place, rate
 from ddpbench.report.scaling import EFFICIENCY, LOST_TO, efficiency_text, rungs_of, way_down

@@ -77,10 +77,15 @@ def data_bound(case: Case) -> Verdict | None:
     return Verdict(
         kind="data-bound",
         says=f"{who(record, 'wait')} {share:.0%} of every step for data",
-        why=f"the loader gives {trimmed(given.given_rate)} {record.item}s/s a {on}, the {on} could train {trimmed(given.device_rate)}"
-        + (f"; {found.why}" if found.why else ""),
+        why="; ".join(filter(None, [rates(case), found.why])),
         cause=found.name,
     )
+
+
+def rates(case: Case) -> str:
+    """What the loader gives, and what the device could train."""
+    given, on = supply(case), device_word(case.record.environment)
+    return f"the loader gives {trimmed(given.given_rate)} {case.record.item}s/s a {on}, the {on} could train {trimmed(given.device_rate)}"
 
 
 def host_to_device_bound(case: Case) -> Verdict | None:

@@ -65,7 +65,7 @@ def too_few_cores(case: Case) -> Verdict | None:
     Where training was measured beside the loader and without it, its workers are known not to be what is too many.
     """
     node = crowded(case.record)
-    if node is None or (case.around.beside is not None and node.trainers <= node.usable):
+    if node is None or (case.around.loads_beside and node.trainers <= node.usable):
         return None
     seen = sync_bound(case) or compute_bound(case)
     return Verdict(

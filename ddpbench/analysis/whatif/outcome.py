@@ -64,7 +64,8 @@ def _outcome(prediction: Prediction, tried: Record | None, again: Record | None)
         return Outcome(prediction)
     if fault := next((arm for arm in (tried, again) if arm.status not in FIGURE_STANDS), None):
         return Outcome(prediction, failed=why_no_figure(fault))
-    return Outcome(prediction, times_as_fast(tried, again), lacking=max(map(batches_lacking, (tried, again))))
+    measured = times_as_fast(tried, again)
+    return Outcome(prediction, measured, lacking=max(map(batches_lacking, (tried, again))) if measured else 0)
 
 
 def best(found: list[Outcome]) -> Outcome | None:
