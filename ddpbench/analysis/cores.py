@@ -79,7 +79,7 @@ def crowded(record: Record) -> Need | None:
     wanted = need(record)
     if record.environment.device_type != "cpu" or wanted.cores <= wanted.usable:
         return None
-    by_workers = _all_busy(record, wanted) and not _workers_idle(record, wanted)
+    by_workers = _all_busy(record, wanted) and not workers_idle(record, wanted)
     return wanted if wanted.trainers > wanted.usable or by_workers else None
 
 
@@ -138,7 +138,7 @@ def _all_busy(record: Record, node: Need) -> bool:
     return None not in used and fsum(each or 0.0 for each in used) >= ALL_BUSY * node.usable * wall_s
 
 
-def _workers_idle(record: Record, node: Need) -> bool:
+def workers_idle(record: Record, node: Need) -> bool:
     """Whether the loader's workers keep next to none of the cores busy; False if their CPU time is unknown."""
     traces = traces_on(record, node.host)
     if any(trace.loading is None or not trace.loading.cpu_s for trace in traces):

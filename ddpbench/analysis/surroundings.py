@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads
+from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads, workers_idle
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.record.record import Record
 from ddpbench.record.verdict import Check
@@ -80,9 +80,12 @@ def alloc_retry(record: Record) -> Check | None:
 
 
 def cpu_starved(record: Record) -> Check | None:
-    """Loader workers and trainers against the cores of their node: affinity, cgroup quota and SLURM, whichever is least."""
+    """Loader workers and trainers against the cores of their node: affinity, cgroup quota and SLURM, whichever is least.
+
+    Workers that were seen to wait, and need next to no core, starve nobody.
+    """
     node = need(record)
-    if node.cores <= node.usable:
+    if node.cores <= node.usable or (node.trainers <= node.usable and workers_idle(record, node)):
         return None
     on = f" on {node.host}" if record.environment.nodes > 1 else ""
     return Check(

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ddpbench.data.beginning import starting_workers
+from ddpbench.data.beginning import starting_workers, without_advice
 from ddpbench.data.behind import SHORT_OF_MEMORY, death_among, owed_by
 from ddpbench.data.catalogue import asked_for
 from ddpbench.data.fitting import Fitting
@@ -89,7 +89,8 @@ class Own:
         return [child for child in multiprocessing.active_children() if child not in self._earlier]
 
     def _made(self) -> Iterable[Any]:
-        made = self._make()
+        with without_advice():
+            made = self._make()
         if isinstance(made, DataLoader):
             return timed(made)
         if not isinstance(made, Iterable):

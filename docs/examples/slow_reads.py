@@ -2,7 +2,7 @@
 
 From the root of a clone:
 
-    bash launch/local.sh diagnose mnist-cnn --loader docs.examples.slow_reads:train -j 1 --time-limit 90
+    bash launch/local.sh diagnose mnist-cnn --loader docs.examples.slow_reads:train -j 1 -b 16
 """
 
 import time
