@@ -61,4 +61,4 @@ def test_no_quantity_has_two_values(path: Path) -> None:
 def test_a_page_names_every_quantity_somewhere() -> None:
     shown = "\n".join(map(page, KEPT))
     unseen = [pattern for patterns in QUANTITIES.values() for pattern in patterns if not re.search(pattern, shown)]
-    assert len(unseen) <= 2, f"patterns that match no page guard nothing: {unseen}"
+    assert len(unseen) <= 3, f"patterns that match no page guard nothing: {unseen}"
