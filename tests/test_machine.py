@@ -131,8 +131,8 @@ def test_mixed_ranks_are_refused_with_both_rows() -> None:
     other = Notice(place(1, host="n2"), Software(ddpbench="0.1.0", python="3.12", torch="2.15"))
     with pytest.raises(UsageError) as refused:
         refuse_mixed([Notice(place(0), SOFTWARE), other], share_gpu=False)
-    assert "rank 0 (n1)  torch 2.11" in refused.value.message
-    assert "rank 1 (n2)  torch 2.15" in refused.value.message
+    assert "rank 0 (n1)  torch 2.11" in str(refused.value)
+    assert "rank 1 (n2)  torch 2.15" in str(refused.value)
 
 
 def test_gpus_of_different_models_are_refused() -> None:
@@ -165,8 +165,8 @@ def test_ranks_that_were_asked_for_different_things_are_refused() -> None:
     notices = [Notice(place(rank, host=f"n{rank}"), SOFTWARE, asked=flags) for rank, flags in enumerate(asked)]
     with pytest.raises(UsageError) as refused:
         refuse_mixed(notices, share_gpu=False)
-    assert "rank 0 (n0)  --batch-size 32  --precision not given\n" in refused.value.message
-    assert "rank 1 (n1)  --batch-size not given  --precision amp-bf16" in refused.value.message
+    assert "rank 0 (n0)  --batch-size 32  --precision not given\n" in str(refused.value)
+    assert "rank 1 (n1)  --batch-size not given  --precision amp-bf16" in str(refused.value)
     assert refused.value.hint == "the same command on every node"
     refuse_mixed([notices[0]] * 2, share_gpu=True)
 

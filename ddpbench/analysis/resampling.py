@@ -18,15 +18,15 @@ from statistics import fmean, stdev
 import msgspec
 
 from ddpbench.analysis.stats import variation
-from ddpbench.analysis.waits import thinned
+from ddpbench.analysis.waits import thinned, waits_of
 from ddpbench.record.diagnosis import Alone, Diagnosis
-from ddpbench.record.record import LaunchGap, Record, Round
+from ddpbench.record.record import LaunchGap, Record, Round, Waits
 from ddpbench.record.trace import PHASES, Trace
 
 RESAMPLES = 100
 SEED = 1
 
-STEPS_KEPT = 8
+STEPS_KEPT = 4
 """Steps per round whose distribution a resample keeps; sums are of all steps."""
 
 BLOCKS = 5
@@ -76,7 +76,7 @@ class _Rounds:
 
     @cached_property
     def by_index(self) -> dict[int, Round]:
-        return {timed.index: thinned(timed, max(1, _kept(timed) // STEPS_KEPT)) for timed in self.record.rounds}
+        return {timed.index: _condensed(timed) for timed in self.record.rounds}
 
     @cached_property
     def deviation(self) -> dict[tuple[int, str], float]:
@@ -99,7 +99,7 @@ class _Rounds:
         deviation = typical.deviation if rounds == 1 and typical else self.deviation
         apart = _factor(random.gauss(0, 1), self._paired_deviation(typical) / rounds)
         factors = {key: apart * _factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
-        noisy = {timed.index: _scaled(timed, factors) for _, timed in own}
+        noisy = {index: _scaled(timed, factors) for index, timed in {timed.index: timed for _, timed in own}.items()}
         return msgspec.structs.replace(
             self.record,
             rounds=[msgspec.structs.replace(noisy[timed.index], index=place) for place, timed in own],
@@ -127,6 +127,11 @@ def _only(index: int, record: Record) -> Record | None:
     return msgspec.structs.replace(record, rounds=rounds, launch_gap=None) if rounds else None  # the profiler's window is no round's
 
 
+def _condensed(timed: Round) -> Round:
+    """The round with ``STEPS_KEPT`` steps, and with its waits, which are of all steps."""
+    return msgspec.structs.replace(thinned(timed, max(1, _kept(timed) // STEPS_KEPT)), waits=waits_of(timed))
+
+
 def _kept(timed: Round) -> int:
     return len(timed.traces[0].host_data_ms)
 
@@ -146,23 +151,20 @@ def _error(alone: Alone) -> float:
 
 def _scaled(timed: Round, factors: dict[tuple[int, str], float]) -> Round:
     """The round with each phase of each rank multiplied by its factor; what that adds to the ranks on average lengthens the round."""
-    traces = [_scaled_trace(trace, factors) for trace in timed.traces]
-    added_s = (
-        fmean(
-            sum(new.totals_ms.values()) - sum(old.total_ms(phase) for phase in PHASES)
-            for new, old in zip(traces, timed.traces, strict=True)
-        )
-        / 1000
+    traces, ranks = [_scaled_trace(trace, factors) for trace in timed.traces], len(timed.traces)
+    added_s = sum(_total_ms(new) - _total_ms(old) for new, old in zip(traces, timed.traces, strict=True)) / ranks / 1000
+    sync, waits = sum(factors[trace.rank, "sync"] for trace in timed.traces) / ranks, timed.waits
+    assert waits is not None, "condensed rounds have their waits"
+    return msgspec.structs.replace(
+        timed,
+        traces=[msgspec.structs.replace(trace, wall_s=max(0.1 * trace.wall_s, trace.wall_s + added_s)) for trace in traces],
+        wall_s=max(0.1 * timed.wall_s, timed.wall_s + added_s),
+        waits=Waits(late_data_ms=sync * waits.late_data_ms, least_ms=sync * waits.least_ms, least_sync_ms=sync * waits.least_sync_ms),
     )
-    sync = fmean(factors[trace.rank, "sync"] for trace in timed.traces)
-    waits = timed.waits and msgspec.structs.replace(
-        timed.waits,
-        late_data_ms=sync * timed.waits.late_data_ms,
-        least_ms=sync * timed.waits.least_ms,
-        least_sync_ms=sync * timed.waits.least_sync_ms,
-    )
-    traces = [msgspec.structs.replace(trace, wall_s=max(0.1 * trace.wall_s, trace.wall_s + added_s)) for trace in traces]
-    return msgspec.structs.replace(timed, traces=traces, wall_s=max(0.1 * timed.wall_s, timed.wall_s + added_s), waits=waits)
+
+
+def _total_ms(trace: Trace) -> float:
+    return sum(trace.totals_ms.values()) if trace.totals_ms else sum(trace.total_ms(phase) for phase in PHASES)
 
 
 def _scaled_trace(trace: Trace, factors: dict[tuple[int, str], float]) -> Trace:

@@ -37,7 +37,7 @@ class BenchError(Exception):
     known: Knowledge = "everywhere"
 
     def __init__(self, message: str, hint: str = "", rows: Sequence[str] = ()) -> None:
-        super().__init__(message)
+        super().__init__("\n".join([message, *(f"  {row}" for row in rows)]))
         self.message = message
         self.hint = hint
         self.rows = rows
