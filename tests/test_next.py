@@ -29,10 +29,13 @@ def next_of(job: Job) -> str:
     return real.verdict.next if real.verdict else ""
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
-@pytest.mark.parametrize("words", ["", "--loader torch -j 1"], ids=["synthetic", "loader"])
+@pytest.mark.parametrize(
+    ("words", "busy"),
+    [("", False), ("", True), ("--loader torch -j 1", True)],
+    ids=["synthetic, quiet", "synthetic, busy", "loader, busy"],
+)
 def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, tmp_path: Path) -> None:
-    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 25 -o {tmp_path}", []
+    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 15 -o {tmp_path}", []
     with ExitStack() as stack:
         for core in os.sched_getaffinity(0) if busy else ():
             stack.enter_context(busy_process(core))
