@@ -42,11 +42,15 @@ def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iter
     arms = [_Rounds(record) if record and record.rounds else None for record in records]
     indices = sorted({index for arm in arms if arm for index in arm.by_index})
     typical = max((arm for arm in arms if arm), key=lambda arm: len(arm.by_index), default=None)
+    apart = [arm.paired_deviation(typical) if arm else 0.0 for arm in arms]
     ranks = {rank for arm in arms if arm for rank, _ in arm.deviation}
     for _ in range(number):
         drawn = random.choices(indices, k=len(indices))
         noise = {(rank, phase): random.gauss(0, 1) for rank in sorted(ranks) for phase in PHASES}
-        yield [arm.resample(drawn, noise, typical, random) if arm else record for arm, record in zip(arms, records, strict=True)]
+        yield [
+            arm.resample(drawn, noise, typical, deviation, random) if arm else record
+            for arm, record, deviation in zip(arms, records, apart, strict=True)
+        ]
 
 
 def single_rounds(records: Sequence[Record | None]) -> Iterator[list[Record | None]]:
@@ -88,16 +92,18 @@ class _Rounds:
                 found[rank, phase] = min(1.0, stdev(means) / fmean(means)) if len(means) > 1 and fmean(means) > 0 else 0.0
         return found
 
-    def resample(self, drawn: Sequence[int], noise: Noise, typical: _Rounds | None, random: Random) -> Record:
+    def resample(self, drawn: Sequence[int], noise: Noise, typical: _Rounds | None, paired: float, random: Random) -> Record:
         """The rounds of the indices ``drawn``, renumbered in their order. Rounds that this record lacks are skipped.
 
-        A record of a single round borrows the deviation of the record that has most rounds.
+        ``paired`` is its ``paired_deviation`` to ``typical``, the record that has most rounds.
+
+        A record of a single round borrows the deviation of ``typical``.
         """
         own = [(place, self.by_index[index]) for place, index in enumerate(drawn) if index in self.by_index]
         own = own or [(0, random.choice(list(self.by_index.values())))]
         rounds = len(self.by_index)
         deviation = typical.deviation if rounds == 1 and typical else self.deviation
-        apart = _factor(random.gauss(0, 1), self._paired_deviation(typical) / rounds)
+        apart = _factor(random.gauss(0, 1), paired / rounds)
         factors = {key: apart * _factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
         noisy = {index: _scaled(timed, factors) for index, timed in {timed.index: timed for _, timed in own}.items()}
         return msgspec.structs.replace(
@@ -106,7 +112,7 @@ class _Rounds:
             launch_gap=self._noisy_gap(random),
         )
 
-    def _paired_deviation(self, typical: _Rounds | None) -> float:
+    def paired_deviation(self, typical: _Rounds | None) -> float:
         """The standard deviation over shared rounds of the log ratio to ``typical``, whose noise they share; 0 for itself."""
         if typical is None or typical is self:
             return 0.0
