@@ -7,7 +7,7 @@ import pytest
 from ddpbench.analysis.claims import CHECKS
 from ddpbench.record.catalogue import precision
 from ddpbench.record.errors import UsageError
-from ddpbench.record.published import Mean, load, names, references
+from ddpbench.record.published import Mean, load, names
 
 
 def test_five_experiments_have_the_workloads_that_they_are_known_for() -> None:
@@ -40,11 +40,6 @@ def test_figures_are_those_of_the_sources() -> None:
     assert (dead.seconds, dead.memory_mb, dead.note) == (None, 4347, "did not converge")
     crossing = load("disc-mlp-cpu-vs-gpu").experiments[0].rows[0]
     assert (crossing.crossover_parameters, crossing.crossover_layers) == (700_000, 10)
-
-
-def test_references_hold_the_throughput_of_whole_machines() -> None:
-    best = max(references(), key=lambda each: each.images_per_s)
-    assert (best.gpu, best.gpus, best.images_per_s) == ("H200 SXM", 8, 63_601)
 
 
 def test_an_unknown_name_is_met_with_the_one_that_was_meant() -> None:

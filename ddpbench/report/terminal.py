@@ -23,7 +23,6 @@ from ddpbench.report.layout import Page, advice, columns
 from ddpbench.report.loading import loaders, loading
 from ddpbench.report.phases import phases
 from ddpbench.report.ranks import ranks
-from ddpbench.report.references import published
 from ddpbench.report.warnings import reasons, warnings
 
 Section = Sequence[Text]
@@ -32,9 +31,9 @@ Section = Sequence[Text]
 def render_run(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
     """Prints ``job`` on ``console``: the page of its run or, of several arms, their table; whatever their status.
 
-    ``verbose`` adds every setting, every check, a row for every rank, what others have published, and a page for every arm;
-    ``quiet`` leaves one line an arm, and with ``--strict`` one for each check that warns or blocks. ``path`` is where the
-    record lies, ``None`` where it could not be saved.
+    ``verbose`` adds every setting, every check, a row for every rank, and a page for every arm; ``quiet`` leaves one line an arm,
+    and with ``--strict`` one for each check that warns or blocks. ``path`` is where the record lies, ``None`` where it could not be
+    saved.
     """
     page = page_of(console)
     if quiet:
@@ -56,7 +55,6 @@ def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
     if record.headline or verbose:  # the time of a step that did not train is no evidence for anything
         yield [*phases(record, summary, page), *loading(record, page)]
         yield [*ranks(record, summary, page, verbose)]
-    yield [*published(record, page)] if verbose else []
     yield [*warnings({"": record}, page, verbose)]
 
 

@@ -15,7 +15,6 @@ _NAMES = (
     "disc-mlp-cpu-vs-gpu",
     "imagenet-resnet-slurm-vs-container",
 )
-_REFERENCES = "throughput-references"
 
 
 class Mean(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,24 +87,6 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     our_reading: str = ""
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published throughput of ResNet-50 to set a result beside."""
-
-    gpu: str
-    gpus: int
-    images_per_s: float
-    precision: str
-    batch_per_gpu: int
-    data: str
-    stack: str
-
-
-class _References(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    title: str
-    rows: list[Reference]
-
-
 def names() -> tuple[str, ...]:
     """Every experiment that can be reproduced."""
     return _NAMES
@@ -113,13 +94,5 @@ def names() -> tuple[str, ...]:
 
 def load(name: str) -> Publication:
     """The published experiment called ``name``; raises UsageError, with "did you mean", where there is none."""
-    return msgspec.json.decode(_text(lookup("published experiment", name, {each: each for each in _NAMES})), type=Publication)
-
-
-def references() -> list[Reference]:
-    """Published throughputs of ResNet-50 v1.5, in images/s of all GPUs."""
-    return msgspec.json.decode(_text(_REFERENCES), type=_References).rows
-
-
-def _text(name: str) -> bytes:
-    return files(__name__).joinpath(f"{name}.json").read_bytes()
+    known = lookup("published experiment", name, {each: each for each in _NAMES})
+    return msgspec.json.decode(files(__name__).joinpath(f"{known}.json").read_bytes(), type=Publication)
