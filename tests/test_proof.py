@@ -66,9 +66,9 @@ def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, f
     return job
 
 
-def page(job: Job, width: int = 80, verbose: bool = False) -> str:
+def page(job: Job, verbose: bool = False) -> str:
     out = io.StringIO()
-    render_diagnosis(job, make_console(out, width), Path("results/runs/record.json"), verbose=verbose)
+    render_diagnosis(job, make_console(out), Path("results/runs/record.json"), verbose=verbose)
     return out.getvalue()
 
 
@@ -87,10 +87,9 @@ def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_presen
     assert best(outcomes(job)) == four
 
 
-@pytest.mark.parametrize("width", [60, 80])
-def test_the_page_ends_with_what_to_use_and_what_it_is_worth(width: int) -> None:
-    shown = page(tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)}), width)
-    assert max(len(line) for line in shown.splitlines()) <= width
+def test_the_page_ends_with_what_to_use_and_what_it_is_worth() -> None:
+    shown = page(tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)}))
+    assert max(len(line) for line in shown.splitlines()) <= 80
     text = " ".join(shown.split())
     assert "inside" in text
     assert "no gain measured" in text
@@ -114,10 +113,9 @@ def test_a_cure_that_failed_is_told_and_the_others_count() -> None:
     assert (four.measured, four.failed) == (None, "no room for so many workers, on rank 1 (node-01)")
     assert three.measured is not None
     assert best(outcomes(job)) is None
-    for width in (60, 80):
-        shown = page(job, width)
-        assert max(len(line) for line in shown.splitlines()) <= width
-        assert "failed: no room for so many workers, on rank 1 (node-01)" in " ".join(shown.split())
+    shown = page(job)
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "failed: no room for so many workers, on rank 1 (node-01)" in " ".join(shown.split())
 
 
 def test_what_was_not_tried_is_told_so_once_beside_its_command() -> None:

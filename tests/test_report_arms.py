@@ -66,10 +66,9 @@ def test_accuracy_is_told_of_a_run_and_of_every_arm_that_was_validated() -> None
     assert [row["accuracy"] for row in csv.DictReader(io.StringIO(to_csv(job)))] == ["0.973", ""]
 
 
-@pytest.mark.parametrize("width", [60, 80])
-def test_a_table_of_many_fields_fits_the_page(width: int) -> None:
-    lines = page("many-arms", width).splitlines()
-    assert max(map(len, lines)) <= width
+def test_a_table_of_many_fields_fits_the_page() -> None:
+    lines = page("many-arms").splitlines()
+    assert max(map(len, lines)) <= 80
     assert any(line.split()[-2:] == ["images/s", "speed-up"] for line in lines)
 
 

@@ -31,9 +31,8 @@ def of(item: str, job: Job) -> Job:
 
 def pages(job: Job) -> str:
     stream = io.StringIO()
-    for width in (60, 80):
-        for quiet in (False, True):
-            render_run(job, make_console(stream, width), None, verbose=True, quiet=quiet)
+    for quiet in (False, True):
+        render_run(job, make_console(stream), None, verbose=True, quiet=quiet)
     return stream.getvalue() + to_markdown(job)
 
 

@@ -382,12 +382,11 @@ def test_a_curve_is_read_between_its_points_and_no_further() -> None:
     assert [Curve.through([(3.0, 2.0)]).begins_above(load) for load in (0.5, 2.0, 3.0)] == [True, True, False]
 
 
-@pytest.mark.parametrize("width", [60, 80])
-def test_the_page_fits_and_says_what_it_takes_for_granted(width: int) -> None:
+def test_the_page_fits_and_says_what_it_takes_for_granted() -> None:
     out = io.StringIO()
-    render_answer(few_workers(), asked(few_workers(), workers=4, gpus=8), make_console(out, width))
+    render_answer(few_workers(), asked(few_workers(), workers=4, gpus=8), make_console(out))
     lines = out.getvalue().splitlines()
-    assert max(map(len, lines)) <= width
+    assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
     for words in ("--workers 4 --gpus 8: ", "images/s, measured", ", 90%)", "limit", "taken for granted", "a step among 8 takes as long"):
         assert words in text

@@ -17,12 +17,10 @@ from ddpbench.report.figures import MISSING, gib, interval, percent
 from ddpbench.report.findings import named
 from ddpbench.report.header import labelled, rate
 from ddpbench.report.ink import LABEL, inked
-from ddpbench.report.layout import Page, columns, sentence
+from ddpbench.report.layout import Page, columns
 
 FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
-
-INDENT = "  "
 
 NAMES = ("workload", "precision", "optimizer", "loader", "engine")
 """Fields whose values tell by themselves what they are of."""
@@ -54,26 +52,16 @@ def arms(job: Job, page: Page) -> Iterator[Text]:
 
 
 def _table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str, str], page: Page) -> list[str]:
-    """Where the page is too narrow without its interval, memory, the speed-up's interval; at last with each name on a line of its own."""
+    """If it is wider than the page without intervals, then without memory, at last without the intervals of the speed-ups."""
     for left_out, brief in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
         kept = [heading for heading in ALIGN if heading not in left_out]
         align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for what runs on
-        heading = [*(field.replace("_", "-") for field in swept), *_headings(kept, units), ""]
+        heading = [*(field.replace("_", "-") for field in swept), *(units.get(name, name) for name in kept), ""]
         cells = [[*arm_values(row.config, swept), *_cells(row, kept, brief)] for row in rows]
         lines = columns([heading, *cells], align, page)
-        if max(map(len, lines)) <= page.width:
-            return lines
-    kept = [FIGURE, SPEEDUP]
-    lines = columns(
-        [[*_headings(kept, units), ""], *(_cells(row, kept) for row in rows)], "><<", Page(page.width - len(INDENT), page.unicode)
-    )
-    return ["arm", INDENT + lines[0]] + [
-        line for row, own in zip(rows, lines[1:], strict=True) for line in (*sentence("", arm_name(row.config, swept), page), INDENT + own)
-    ]
-
-
-def _headings(kept: Sequence[str], units: Mapping[str, str]) -> list[str]:
-    return [units.get(heading, heading) for heading in kept]
+        if max(map(len, lines)) <= page.table_width:
+            break
+    return lines
 
 
 def memory_heading(records: Sequence[Record]) -> str:

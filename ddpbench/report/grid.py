@@ -1,4 +1,4 @@
-"""Tables of cells over two settings: rows that are named, columns a precision, broken between columns where a page is narrow."""
+"""Tables of cells over two settings: rows that are named, columns a precision, broken between columns if they are too many for a page."""
 
 from __future__ import annotations
 
@@ -45,8 +45,13 @@ def grid(title: str, names: Sequence[Column], values: Sequence[Column], page: Pa
     """The table under its title; ``names`` are repeated in front of every part where its columns need more than one."""
     yield from inked(sentence("", title, page), LABEL)
     for part in _parts(names, values, page):
-        rows = zip(*([column.heading, *column.cells] for column in part), strict=True)
-        yield from inked(columns(list(rows), "".join(column.align for column in part), page))
+        yield from inked(laid_out(part, page))
+
+
+def laid_out(table: Sequence[Column], page: Page) -> list[str]:
+    """The lines of ``table``, the headings first."""
+    rows = zip(*([column.heading, *column.cells] for column in table), strict=True)
+    return columns(list(rows), "".join(column.align for column in table), page)
 
 
 def mean_cell(measure: Measure, record: Record | None, with_sd: bool = True) -> str:
@@ -103,7 +108,7 @@ def _parts(names: Sequence[Column], values: Sequence[Column], page: Page) -> lis
     parts: list[list[Column]] = []
     for group in _groups(values):
         widened = [*parts[-1], *group] if parts else []
-        if parts and sum(column.width for column in widened) + len(GAP) * (len(widened) - 1) <= page.width:
+        if parts and sum(column.width for column in widened) + len(GAP) * (len(widened) - 1) <= page.table_width:
             parts[-1] = widened
         else:
             parts.append([*names, *group])

@@ -16,6 +16,9 @@ TYPED = re.compile(r"`[^`]*`[,.;:]?|\S+")
 GAP = "  "
 """Between two columns of a table."""
 
+TABLE_WIDTH = 80
+"""Columns that every table is laid out for: on a narrower page its lines are longer."""
+
 
 @dataclass(frozen=True)
 class Page:
@@ -23,6 +26,10 @@ class Page:
 
     width: int
     unicode: bool
+
+    @property
+    def table_width(self) -> int:
+        return max(self.width, TABLE_WIDTH)
 
 
 def flow(label: str, items: Iterable[str], page: Page, gap: str = "   ") -> list[str]:

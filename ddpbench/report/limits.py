@@ -53,14 +53,14 @@ class Part:
 def ceiling_table(record: Record, found: Ceilings, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
     """Every part that was measured, with its share of the device's rate; then the interference of loader and training.
 
-    Two parts a line where the page has room for them; with ``verbose`` one, with a note on it.
+    Two parts a line if the page has room for them; with ``verbose`` one, with a note on it.
     """
     device = device_word(record.environment)
     known, unit = _parts(record, found, diagnosis), f"{rate(record)} a {device}"
     pairs = _side_by_side(known, page)
-    if verbose or max(len(line) for line in pairs) > page.width:
-        rows = [["what each part gives", unit, f"of the {device}'s", ""], *([*part.cells, part.note] for part in known)]
-        lines = _fitting(rows, page) if verbose else columns([row[:-1] for row in rows], "<>>", page)
+    if verbose or max(map(len, pairs)) > page.table_width:
+        heading = ["what each part gives", unit, f"of the {device}'s", ""]
+        lines = columns([heading, *([*part.cells, part.note if verbose else ""] for part in known)], "<>><", page)
         yield from inked(lines[:1], LABEL)
         for line, part in zip(lines[1:], known, strict=True):
             yield from inked([line], part.style)
@@ -213,9 +213,3 @@ def _of(value: float, device: float | None) -> str:
         return MISSING
     share = 100 * value / device
     return f"{about(share, 3 if share >= 100 else 2)}%"
-
-
-def _fitting(rows: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """The table; without its last column where the page is too narrow for it."""
-    lines = columns(rows, "<>><", page)
-    return lines if max(map(len, lines)) <= page.width else columns([row[:-1] for row in rows], "<>>", page)

@@ -33,9 +33,6 @@ def loaders(job: Job, page: Page) -> Iterator[Text]:
     heading = ["loader", f"alone, {unit}", "training", "core-ms", "GiB", "first batch"]
     rows = [heading, *([arm_name(record.config, job.swept), *_row(record)] for record in measured)]
     lines = columns(rows, "<>>>>>", page)
-    if max(map(len, lines)) > page.width:
-        narrow = ["loader", "alone", "training", "core-ms", "GiB", "first"]
-        lines = columns([narrow, *rows[1:]], "<>>>>>", page)
     yield from inked(lines, LABEL, len(lines[0]))
     item = measured[0].item
     explained = [

@@ -29,20 +29,19 @@ def phases(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
     title = "where a step goes" + (" (mean of ranks)" if record.world_size > 1 else "")
     cells = zip(spans, adding_up([*spans.values()], decimals), adding_up(shares, 1), strict=True)
     head, *lines = columns([[title, "ms", "%"], *([f"  {name}", span_ms, percent] for name, span_ms, percent in cells)], "<>>", page)
-    room = min(LONGEST_BAR, page.width - len(head) - 2)
     yield from inked([head], LABEL)
     for name, line, share in zip(spans, lines, shares, strict=True):
-        drawn = f"{line}  {bar(share / 100, room, page)}".rstrip()
+        drawn = f"{line}  {bar(share / 100, page)}".rstrip()
         yield from inked(_beside(drawn, _of_which(summary, decimals) if name == WAIT_FOR_RANKS else [], page))
     launching = list(_launching(record, summary, decimals))
     yield from inked(flow("  ", launching, page) if launching else [])
 
 
-def bar(share: float, room: int, page: Page) -> str:
-    """A bar of ``room`` columns for a share of 1; to an eighth of a column where the page has such marks."""
+def bar(share: float, page: Page) -> str:
+    """A bar of ``LONGEST_BAR`` columns for a share of 1; to an eighth of a column where the page has such marks."""
     if not page.unicode:
-        return "#" * round(share * room)
-    whole, eighths = divmod(max(round(share * room * 8), 0), 8)
+        return "#" * round(share * LONGEST_BAR)
+    whole, eighths = divmod(max(round(share * LONGEST_BAR * 8), 0), 8)
     return ("█" * whole + EIGHTHS[eighths]).rstrip()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from rich.text import Text
 
@@ -14,23 +14,13 @@ from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.report.figures import about, fixed, gib, step_decimals
+from ddpbench.report.grid import Column, laid_out
 from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked
-from ddpbench.report.layout import Page, columns, sentence
+from ddpbench.report.layout import Page, sentence
 
 MOST_ROWS = 16
 """Above this many ranks only the slowest, the median and the fastest have a row."""
-
-
-@dataclass(frozen=True)
-class RankColumn:
-    """Its ``name`` and ``unit`` stand side by side, or on a narrow page one above the other."""
-
-    name: str
-    unit: str
-    cells: Sequence[str]
-    align: str = ">"
-    essential: bool = True
 
 
 def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
@@ -56,45 +46,44 @@ def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -
         yield from inked(sentence("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
 
 
-def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[RankColumn]:
+def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[Column]:
     cuda = record.environment.device_type == "cuda"
     decimals = step_decimals(max(row.step_ms for row in rows))
     waits = [fixed(row.data_ms, decimals) for row in rows]
-    fed = [] if record.config.loader == SYNTHETIC else [RankColumn("data", "ms", waits)]
+    fed = [] if record.config.loader == SYNTHETIC else [Column("data ms", waits)]
     table = [
-        RankColumn("rank", "", names),
-        RankColumn("step", "ms", [fixed(row.step_ms, decimals) for row in rows]),
+        Column("rank", names),
+        Column("step ms", [fixed(row.step_ms, decimals) for row in rows]),
         *fed,
-        RankColumn("own", "ms", [fixed(row.own_ms, decimals) for row in rows]),
-        RankColumn("sync", "ms", [fixed(row.sync_ms, decimals) for row in rows]),
+        Column("own ms", [fixed(row.own_ms, decimals) for row in rows]),
+        Column("sync ms", [fixed(row.sync_ms, decimals) for row in rows]),
     ]
     if record.environment.nodes > 1:
-        table.insert(1, RankColumn("host", "", [row.host for row in rows], align="<"))
+        table.insert(1, Column("host", [row.host for row in rows], align="<"))
     if not cuda:
-        return [*table, RankColumn("host", "GiB", [gib(row.rss_bytes) for row in rows])]
+        return [*table, Column("host GiB", [gib(row.rss_bytes) for row in rows])]
     return [
         *table,
-        RankColumn("peak", "GiB", [gib(row.peak_bytes) for row in rows]),
-        RankColumn("SM", "MHz", [fixed(row.sm_mhz, 0).replace(",", "") for row in rows], essential=False),
-        RankColumn("watts", "", [fixed(row.watts, 0) for row in rows], essential=False),
-        RankColumn("deg", "C", [fixed(row.celsius, 0) for row in rows], essential=False),
+        Column("peak GiB", [gib(row.peak_bytes) for row in rows]),
+        Column("SM MHz", [fixed(row.sm_mhz, 0).replace(",", "") for row in rows]),
+        Column("watts", [fixed(row.watts, 0) for row in rows]),
+        Column("deg C", [fixed(row.celsius, 0) for row in rows]),
     ]
 
 
-def _drawn(table: Sequence[RankColumn], page: Page) -> tuple[list[str], list[str]]:
-    """The lines of the heading and of the rows, in the fullest form that the page is wide enough for."""
-    essential = [column for column in table if column.essential]
-    forms = [(table, 1), (table, 2), (essential, 1), (essential, 2)]
-    for form, heading_lines in forms:
-        if heading_lines == 1:
-            headings = [[f"{column.name} {column.unit}".rstrip() for column in form]]
-        else:
-            headings = [[column.name if column.unit else "" for column in form], [column.unit or column.name for column in form]]
-        cells = [list(row) for row in zip(*(column.cells for column in form), strict=True)]
-        lines = columns([*headings, *cells], "".join(column.align for column in form), page)
-        if max(map(len, lines)) <= page.width:
-            break
-    return lines[:heading_lines], lines[heading_lines:]
+def _drawn(table: Sequence[Column], page: Page) -> tuple[list[str], list[str]]:
+    """The heading, on two lines if the table is else wider than the page, and the rows."""
+    lines = laid_out(table, page)
+    if max(map(len, lines)) <= page.table_width:
+        return lines[:1], lines[1:]
+    lines = laid_out([_stacked(column) for column in table], page)
+    return lines[:2], lines[2:]
+
+
+def _stacked(column: Column) -> Column:
+    """With the unit of its heading in a line of its own."""
+    name, _, unit = column.heading.rpartition(" ")
+    return replace(column, heading=name, cells=[unit, *column.cells])
 
 
 def slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[Text]:

@@ -117,7 +117,7 @@ def _mappings(publication: Publication) -> Iterator[str]:
 def _tables(publication: Publication, job: Job, page: Page) -> Iterator[Iterator[Text]]:
     if not rows(publication.id, job):
         yield crossover(job, page)
-    yield from (grid(*each, page) for each in grids(publication, job, page.width))
+    yield from (grid(*each, page) for each in grids(publication, job, page.table_width))
 
 
 def grids(publication: Publication, job: Job, width: float = inf) -> Iterator[Grid]:

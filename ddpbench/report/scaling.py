@@ -99,12 +99,9 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
 
 def _ladder(rungs: Sequence[Rung], job: Job, page: Page) -> Iterator[Text]:
     device = device_word(job.records[0].environment)
-    for brief in (False, True):
-        heading = [f"{device}s", rate(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
-        rows = [heading, *([str(rung.ranks), *_figures(rung), efficiency_text(rung, brief), rung.lost_to] for rung in rungs)]
-        lines = columns(rows, ">>><<", page)
-        if max(map(len, lines)) <= page.width:
-            break
+    heading = [f"{device}s", rate(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
+    rows = [heading, *([str(rung.ranks), *_figures(rung), efficiency_text(rung), rung.lost_to] for rung in rungs)]
+    lines = columns(rows, ">>><<", page)
     yield from inked(lines, LABEL, len(lines[0]))
     if doubts := next((rung.doubts for rung in rungs if rung.doubts), None):
         text = f"more than {MOST_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
@@ -117,8 +114,8 @@ def _figures(rung: Rung) -> tuple[str, str]:
     return interval(rung.images_per_s, low, high)[0], interval(each[0], each[1], each[2])[0]
 
 
-def efficiency_text(rung: Rung, brief: bool = False) -> str:
-    """In percent, unless ``brief`` with its interval; one that cannot be has a word behind it."""
+def efficiency_text(rung: Rung) -> str:
+    """In percent, with its interval; one that cannot be has a word behind it."""
     if rung.efficiency is None:
         return MISSING
     if rung.ranks == 1:
@@ -126,7 +123,7 @@ def efficiency_text(rung: Rung, brief: bool = False) -> str:
     ratio = rung.efficiency
     center, low, high = interval(100 * ratio.center, 100 * ratio.low, 100 * ratio.high)
     within = f" ({low} to {high})" if ratio.has_interval else f" ({count(ratio.pairs, 'pair')})"
-    return f"{center}{'' if brief else within}" + (f" {IN_DOUBT}" if rung.doubts else "")
+    return f"{center}{within}" + (f" {IN_DOUBT}" if rung.doubts else "")
 
 
 def _way_down(found: Found, page: Page) -> Iterator[Text]:
