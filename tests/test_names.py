@@ -12,21 +12,18 @@ from ddpbench.record.published import names
 from ddpbench.workloads.catalogue import WORKLOADS
 
 
-def test_the_nearest_names_are_offered_alone() -> None:
+def test_the_nearest_name_is_offered() -> None:
     assert did_you_mean("resnet5O", WORKLOADS) == "did you mean 'resnet50'?"
-    assert did_you_mean("vit-B-16", WORKLOADS) == "did you mean 'vit_b_16'?"
-    assert did_you_mean("cifar", WORKLOADS) == "did you mean 'vgg16-cifar10' or 'wrn28x10-cifar10'?"
-    assert did_you_mean("amp", PRECISIONS) == "did you mean 'amp-fp16' or 'amp-bf16'?"
-    assert did_you_mean("t4", names()) == "did you mean 't4-tensor-cores'?"
+    assert did_you_mean("ampfp16", PRECISIONS) == "did you mean 'amp-fp16'?"
+    assert did_you_mean("t4-tensor", names()) == "did you mean 't4-tensor-cores'?"
     assert did_you_mean("zzz", WORKLOADS) == did_you_mean("x", []) == ""
 
 
-def test_a_beginning_comes_before_a_word_inside() -> None:
+def test_case_dashes_and_underscores_do_not_matter() -> None:
     spellings = [spelling for option in run.params for spelling in (*option.opts, *option.secondary_opts)]
-    assert did_you_mean("--gpu", spellings) == "did you mean '--gpus'?"
-    assert did_you_mean("--bucket", spellings) == "did you mean '--bucket-cap-mb'?"
-    assert did_you_mean("vgg1", WORKLOADS) == "did you mean 'vgg11' or 'vgg13' or 'vgg16'?"
-    assert did_you_mean("gpu", spellings) == did_you_mean("--gpu", spellings)
+    assert did_you_mean("VIT-B-16", WORKLOADS) == "did you mean 'vit_b_16'?"
+    assert did_you_mean("gpu", spellings) == did_you_mean("--gpu", spellings) == "did you mean '--gpus'?"
+    assert did_you_mean("--Batch_size", spellings) == "did you mean '--batch-size'?"
 
 
 def test_a_list_in_the_place_of_one_name_is_told_so() -> None:
@@ -38,4 +35,5 @@ def test_what_people_say_stands_for_a_name_that_is_there() -> None:
     devices = next(field.choices for field in flags(Config) if field.name == "device")
     assert set(SYNONYMS.values()) <= {*program.commands, *devices, *PRECISIONS}
     assert did_you_mean("float16", PRECISIONS) == "did you mean 'fp16'?"
+    assert did_you_mean("bfloat16", PRECISIONS) == "did you mean 'bf16'?"
     assert did_you_mean("GPU", devices) == "did you mean 'cuda'?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import re
 import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -13,22 +12,8 @@ from ddpbench.record.errors import UsageError
 
 Entry = TypeVar("Entry")
 
-NEAR = 0.54
-"""The least likeness of a name that is offered; that of 'fpp' and 'fp32' is 0.57."""
-
-TIE = 0.03
-"""Names that fall this little behind the nearest are offered beside it."""
-
-WORD = 0.95
-"""What likeness to one word of a name counts, so that a name that is alike as a whole comes first."""
-
-BEGINNING = 0.98
-"""What likeness to the beginning of a name counts at least: '--gpu' is '--gpus' before it is '--share-gpu'."""
-
 SYNONYMS = {
     "train": "run",
-    "replicate": "reproduce",
-    "draw": "plot",
     "gpu": "cuda",
     "float32": "fp32",
     "float16": "fp16",
@@ -39,16 +24,14 @@ SYNONYMS = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'resnet50'?``, or an empty string when nothing known is close to ``name``; of a list, that one is taken."""
-    likeness = {other: _likeness(name, other) for other in known}
-    listed = [part for part in name.split(",") if part in likeness]
+    """``did you mean 'resnet50'?``, or an empty string if nothing known is close to ``name``; of a list, that one is taken."""
+    names = {_spelled(other): other for other in known}
+    listed = [part for part in name.split(",") if part in names.values()]
     if len(listed) > 1:
         return f"one command takes one of them: {' or '.join(map(repr, listed))}"
-    least = max(NEAR, max(likeness.values(), default=0.0) - TIE)
-    near = sorted((other for other in likeness if likeness[other] >= least), key=lambda other: -likeness[other])[:3]
-    meant = SYNONYMS.get(name.casefold())
-    offered = [meant] if meant in likeness else near
-    return f"did you mean {' or '.join(repr(other) for other in offered)}?" if offered else ""
+    names |= {synonym: meant for synonym, meant in SYNONYMS.items() if meant in names}
+    near = difflib.get_close_matches(_spelled(name), names, n=1)
+    return f"did you mean '{names[near[0]]}'?" if near else ""
 
 
 def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
@@ -85,14 +68,6 @@ def resolve(target: str) -> Any:
         raise UsageError(f"cannot load '{target}': {raised}", f"raised in {frame.filename}:{frame.lineno}") from problem
 
 
-def _likeness(name: str, other: str) -> float:
-    """0 to 1, whatever the case: how much ``name`` is like ``other``, like its beginning, or like a word of it.
-
-    'fp16' is a word of 'amp-fp16'.
-    """
-    typed, meant = (text.casefold().replace("_", "-").lstrip("-") for text in (name, other))
-    weights = {word: WORD for word in re.split("-+", meant) if len(word) > 2 or word == typed} | {meant: 1.0}
-    likeness = max(weight * difflib.SequenceMatcher(None, typed, text).ratio() for text, weight in weights.items())
-    if typed and meant.startswith(typed):
-        return BEGINNING + (1 - BEGINNING) * likeness
-    return likeness
+def _spelled(name: str) -> str:
+    """``name`` without what does not matter: case, leading dashes, underscores for dashes."""
+    return name.casefold().replace("_", "-").lstrip("-")
