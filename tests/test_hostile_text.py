@@ -25,12 +25,11 @@ from ddpbench.record.record import Fault, Job, Record, save
 from ddpbench.record.words import printable
 from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console, say
-from ddpbench.report.counting import counting
 from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pages import page
 from ddpbench.report.pictures import Chart, Curve
 from ddpbench.report.plots import plot
-from ddpbench.report.progress import listener
+from ddpbench.report.progress import counting, listener
 from ddpbench.report.tables import to_csv, to_json
 
 STEERING = "\x1b[31m\x1b]8;;http://evil\x07\x9b2J\x00\x7f\u202egpj.\u2066\u200b\ufeff\r\n\t\u2028"

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from ddpbench.report.progress import MovingBar, PlainLines, listener, time_left
+from ddpbench.report.progress import BarProgress, LogProgress, counting, listener, time_left
 
 
 @pytest.fixture(autouse=True)
@@ -36,13 +36,13 @@ def test_a_log_gets_a_line_a_stage_and_a_line_a_round() -> None:
 
 def test_a_forced_colour_makes_no_terminal_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert isinstance(listener(io.StringIO()), PlainLines)
+    assert isinstance(listener(io.StringIO()), LogProgress)
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     stream = Screen()
-    assert isinstance(listener(stream), PlainLines)
+    assert isinstance(listener(stream), LogProgress)
     assert stream.shown() == ""
 
 
@@ -50,14 +50,14 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding: str) -> None:
     before = threading.active_count()
     stream = Screen(encoding)
-    heard = listener(stream, 60)
-    assert isinstance(heard, MovingBar)
-    heard.stage("warming up [rank0]")
+    heard = listener(stream)
+    assert isinstance(heard, BarProgress)
+    heard.stage("warming up [rank0]\x1b[2J")
     heard.round_done(2, 5, "4,523 images/s", 9.2)
     assert threading.active_count() == before
     heard.close()
     shown = stream.shown()
-    assert "warming up [rank0]" in shown
+    assert "warming up [rank0] [2J" in shown, "no name can steer the terminal"
     assert "2 of 5 rounds, 4,523 images/s, about 9 s left" in shown
     assert shown.rstrip().endswith("\x1b[1A\x1b[2K")
     assert shown.count("\x1b[?25h") >= shown.count("\x1b[?25l") == 1
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding
 def test_an_error_line_stands_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Screen()
     monkeypatch.setattr(sys, "stderr", stream)
-    heard = listener(stream, 80)
+    heard = listener(stream)
     heard.round_done(2, 5, "4,523 images/s", 9.2)
     sys.stderr.write("ddpbench: error: [rank0] is lost\n")
     heard.close()
@@ -88,6 +88,53 @@ def test_time_left() -> None:
     assert [time_left(seconds) for seconds in (None, 0.0, 0.4, 8.6, 119.0, 200.0)] == [
         "", "", "", "about 9 s left", "about 119 s left", "about 3 min left",
     ]  # fmt: skip
+
+
+def test_a_log_counts_now_and_then() -> None:
+    stream = io.StringIO()
+    with counting(stream, "making 4,000 images", 4000, "images", every_s=0) as tell:
+        assert stream.getvalue() == "", "nothing, until something begins"
+        for done in (0, 0, 1000, 4000):
+            tell(done)
+    first, *lines = stream.getvalue().splitlines()
+    assert first == "ddpbench: making 4,000 images"
+    assert [line.partition(" images")[0] for line in lines] == [f"ddpbench: {done} of 4,000" for done in ("0", "0", "1,000", "4,000")]
+
+
+def test_a_log_is_not_filled() -> None:
+    stream = io.StringIO()
+    with counting(stream, "making 4,000 images", 4000, "images", every_s=3600) as tell:
+        for done in range(0, 4001, 10):
+            tell(done)
+    assert stream.getvalue() == "ddpbench: making 4,000 images\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_terminal_counts_in_a_bar_that_is_gone_at_the_end(encoding: str) -> None:
+    screen, threads = Screen(encoding), threading.active_count()
+    with counting(screen, "making 40 images", 40, "images") as tell:
+        for done in (0, 10, 40):
+            tell(done)
+        assert threading.active_count() == threads
+    shown = screen.shown()
+    assert shown.count("ddpbench: making 40 images") == 1
+    assert "10 of 40 images" in shown
+    assert shown.endswith("\x1b[2K"), "the line is erased"
+
+
+def test_a_terminal_shows_nothing_where_nothing_is_made() -> None:
+    screen = Screen()
+    with counting(screen, "making 40 images", 40, "images"):
+        pass
+    assert screen.shown() == ""
+
+
+def test_counting_on_a_closed_stream_is_no_error() -> None:
+    stream = io.StringIO()
+    stream.close()
+    with counting(stream, "making", 40, "images", every_s=0) as tell:
+        tell(0)
+        tell(40)
 
 
 class Screen(io.TextIOWrapper):

@@ -55,7 +55,7 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     from ddpbench.data.made_folder import make
     from ddpbench.data.made_sets import made_set
     from ddpbench.report.console import make_console, printed, say
-    from ddpbench.report.counting import counting
+    from ddpbench.report.progress import counting
 
     made = made_set(dataset, asked.images, asked.classes)
     folder = folder.absolute() if folder else cache_folder() / made.name

@@ -1,64 +1,112 @@
-"""Someone who listens to a run: a moving bar on a terminal, a plain line a round in a log."""
+"""How a command shows that it moves: a bar at the foot of a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import TextIO
 
 from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
 
 from ddpbench.record.progress import Progress
 from ddpbench.record.words import printable
-from ddpbench.report.bar import can_move, make_bar, start
 from ddpbench.report.console import make_console, say
 
-
-def listener(stream: TextIO | None, width: int | None = None) -> Progress:
-    """A listener that writes to ``stream``: a bar where that is a terminal, else lines. ``width`` as in ``make_console``."""
-    console = make_console(stream, width)
-    return MovingBar(console) if can_move(console) else PlainLines(console)
+EVERY_S = 5.0
+"""Between two lines of a log that count many small pieces of work."""
 
 
-class PlainLines:
-    """A line a stage and a line a round, each flushed at once, so that a log shows that the run moves."""
+def listener(stream: TextIO | None) -> Progress:
+    """Shows the stages and rounds of a run on ``stream``: a bar if that is a terminal, else lines."""
+    return _shown_on(make_console(stream))
+
+
+@contextmanager
+def counting(stream: TextIO | None, what: str, total: int, items: str, every_s: float = EVERY_S) -> Iterator[Callable[[int], None]]:
+    """Yields a function that shows how many of ``total`` are done, to be called with 0 first; until then ``stream`` shows nothing."""
+    console = make_console(stream)
+    shown: BarProgress | LogProgress | None = None
+    began = said = 0.0
+
+    def show(done: int) -> None:
+        nonlocal shown, began, said
+        now = monotonic()
+        if shown is None:
+            LogProgress(console).stage(what)
+            shown, began, said = _shown_on(console), now, now
+        left_s = (now - began) / done * (total - done) if done else None
+        words = _listed(f"{done:,} of {total:,} {items}", time_left(left_s))
+        if isinstance(shown, BarProgress):
+            shown.move(done, total, words)
+        elif now - said >= every_s:
+            said = now
+            shown.stage(words)
+
+    try:
+        yield show
+    finally:
+        if shown is not None:
+            shown.close()
+
+
+class LogProgress:
+    """A line per stage and a line per round, each flushed at once, so that a log shows that the run moves."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def stage(self, text: str) -> None:
-        self._say(text)
-
-    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        self._say(", ".join(filter(None, [f"round {done} of {total}: {text}", time_left(seconds_left)])))
-
-    def close(self) -> None:
-        self._console.file.flush()
-
-    def _say(self, text: str) -> None:
         say(self._console, f"ddpbench: {text}")
         self._console.file.flush()
 
+    def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
+        self.stage(_listed(f"round {done} of {total}: {text}", time_left(seconds_left)))
 
-class MovingBar:
-    """One line at the foot of the terminal, gone when the run ends; what is said on stderr meanwhile stands above it."""
+    def close(self) -> None: ...
+
+
+class BarProgress:
+    """One line at the foot of the terminal, gone at the end; what is said on stderr meanwhile stands above it.
+
+    No thread redraws it: that would take the interpreter from the work that is measured.
+    """
 
     def __init__(self, console: Console) -> None:
-        self._bar = make_bar(console, fill=True)
+        text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="crop", ratio=1))
+        bar = BarColumn(bar_width=console.width // 5)
+        self._bar = Bar(bar, text, console=console, auto_refresh=False, transient=True, redirect_stdout=False, expand=True)
         self._task = self._bar.add_task("", total=1)
-        start(self._bar)
+        self._bar.start()
+        console.show_cursor(True)  # a process that is killed could not bring it back
 
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=printable(text), refresh=True)
 
     def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        words = ", ".join(filter(None, [f"{done} of {total} rounds", text, time_left(seconds_left)]))
-        self._bar.update(self._task, completed=done, total=total, description=printable(words), refresh=True)
+        self.move(done, total, _listed(f"{done} of {total} rounds", text, time_left(seconds_left)))
+
+    def move(self, done: int, total: int, text: str) -> None:
+        self._bar.update(self._task, completed=done, total=total, description=printable(text), refresh=True)
 
     def close(self) -> None:
         self._bar.stop()
 
 
 def time_left(seconds: float | None) -> str:
-    """``about 9 s left``, ``about 3 min left``; empty where nobody knows, or nothing is left."""
+    """``about 9 s left``, ``about 3 min left``; empty if it is unknown, or nothing is left."""
     if not seconds or seconds < 0.5:
         return ""
     return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
+
+
+def _shown_on(console: Console) -> BarProgress | LogProgress:
+    can_move = console.is_interactive and console.file.isatty()  # with FORCE_COLOR rich takes a log for a terminal
+    return BarProgress(console) if can_move else LogProgress(console)
+
+
+def _listed(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
