@@ -97,4 +97,4 @@ def test_a_gate_that_nothing_can_fail_is_refused(words: str, capsys: pytest.Capt
 
 
 def test_it_is_typed_as_it_was_given() -> None:
-    assert Config(workload="resnet18", fail_if_data_wait=5.0).to_argv() == ["resnet18", "--fail-if-data-wait", "5.0%"]
+    assert Config(workload="resnet18", fail_if_data_wait=5.0).to_argv() == ["resnet18", "--fail-if-data-wait", "5%"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -65,16 +65,16 @@ def _flags(struct: type[msgspec.Struct]) -> Iterator[Field]:
 
 def to_argv(values: msgspec.Struct, fields: Iterable[Field]) -> list[str]:
     """The words for every one of ``fields`` whose value differs from its default."""
-    argv: list[str] = []
-    for field in fields:
-        value = getattr(values, field.name)
-        if value == field.default:
-            continue
-        if isinstance(value, bool):
-            argv.append(field.spelling if value else field.negative)
-        else:
-            argv += [field.spelling, f"{value}{field.flag.unit}"]
-    return argv
+    given = ((field, getattr(values, field.name)) for field in fields)
+    return [word for field, value in given if value != field.default for word in spelled(field, [value])]
+
+
+def spelled(field: Field, values: Sequence[object]) -> list[str]:
+    """The words that set ``field`` to ``values``, an arm each; no words for no value."""
+    if field.boolean:
+        return [field.spelling if value else field.negative for value in values]
+    texts = (str(value).removesuffix(".0") if isinstance(value, float) else str(value) for value in values)
+    return [field.spelling, ",".join(f"{text}{field.flag.unit}" for text in texts)] if values else []
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:

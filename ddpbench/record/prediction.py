@@ -46,7 +46,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """As it would be typed."""
-        return " ".join(word.removesuffix(".0") for word in to_argv(self, flags(Change)))
+        return " ".join(to_argv(self, flags(Change)))
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
