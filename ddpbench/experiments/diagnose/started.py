@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 
 import msgspec
 
 from ddpbench.analysis.experiments import diagnosed
-from ddpbench.analysis.whatif.outcome import best, command_for, fields_of, outcomes
+from ddpbench.analysis.whatif.outcome import best, fields_of, outcomes
 from ddpbench.experiments.diagnose.trainings import with_a_loader
 from ddpbench.experiments.launches import start_one
 from ddpbench.machine.say import print_note, refuse
 from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.flags import flags, to_argv
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import load
-from ddpbench.record.request import Proving, Request
+from ddpbench.record.request import Output, Proving, Request
 
 
 def diagnose(request: Request, proving: Proving) -> int:
@@ -39,7 +39,8 @@ def run_the_winner(request: Request, record: str) -> int:
     assert real is not None, "a diagnosis that ended well"
     change = won.prediction.change if won else Change()
     arm = msgspec.structs.replace(request.arms[0], **{"loader": real.config.loader, "time_limit": None, **fields_of(change)})
-    output = msgspec.structs.replace(request.output, json=None)
+    output = msgspec.structs.replace(request.output, json=None, force=False, quiet=False)
+    command = ["ddpbench", *arm.to_argv(), *to_argv(output, flags(Output))]
     print_note(f"the full run: {change.words or 'the setting as it is, since nothing that was tried is measurably faster'}")
-    full = msgspec.structs.replace(request, arms=[arm], output=output, command=shlex.split(command_for(job, change)))
+    full = msgspec.structs.replace(request, arms=[arm], output=output, command=command)
     return start_one(full, sys.stderr if request.output.json == "-" else None).exit_code
