@@ -229,7 +229,7 @@ def several(arms: list[Record], *swept: str) -> Job:
         record.asked = replace(records.as_asked(record.config), **settled)
     job = records.job(*arms, swept=swept)
     for record in arms:
-        judge(record, typed=job.command)
+        judge(record, swept=job.swept)
     return job
 
 

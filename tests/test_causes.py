@@ -88,7 +88,7 @@ def test_a_stage_that_is_all_that_an_image_costs_is_named() -> None:
     job = diagnosis(900.0, cores=64.0, cpu_ms={"decode": 16.0}, busy=0.97)
     assert job.diagnosis is not None
     job.diagnosis.alone = [replace(each, main_cpu_s=0.0) for each in job.diagnosis.alone]
-    judge(job.records[0], (), job.command, experiments_of(job))
+    judge(job.records[0], around=experiments_of(job))
     found = found_in(job)
     assert (found.cause, found.why[-26:]) == ("decode", "and nothing else costs any")
 
@@ -117,7 +117,7 @@ def test_a_neighbour_is_named_only_where_the_wait_for_a_core_is_the_largest() ->
     assert found_in(neighboured(0.4, sync=20.0)).kind == "noisy-neighbour"
     late = neighboured(0.4, sync=60.0)
     change(late.records[0], lambda trace: {"phases_ms": {**trace.phases_ms, "sync": [0.0, 120.0][:: 1 - 2 * trace.rank] * 10}})
-    judge(late.records[0], (), late.command, experiments_of(late))
+    judge(late.records[0], around=experiments_of(late))
     assert found_in(late).kind == "noisy-neighbour", "by turns they wait for the other, which is kept from its core"
     assert found_in(neighboured(0.4, sync=60.0)).kind == "sync-bound"
 
@@ -207,7 +207,7 @@ def test_rounds_that_disagree_on_why_name_no_cause() -> None:
     decode = diagnosis(800.0, cpu_ms={"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}, busy=0.96, longer=longer)
     mixed = storage.records[0]
     mixed.rounds[:2] = decode.records[0].rounds[:2]
-    judge(mixed, (), storage.command, experiments_of(storage))
+    judge(mixed, around=experiments_of(storage))
     found = found_in(storage)
     assert (found.kind, found.cause) == ("data-bound", "")
     assert re.search(r"the cause is open: storage in \d+%, [a-z -]+ in \d+% of resamples$", found.why)
@@ -231,7 +231,7 @@ def test_from_within_a_run_a_loader_on_the_device_is_not_told_from_one_that_is_s
     slowed = {"forward": 19.0, "backward": 36.0}
     job = diagnosis(3300.0, config=replace(TORCH, loader="dali-gpu", workers=8), work={**WORK, **slowed}, cpu_ms={})
     alone = job.records[0]
-    judge(alone, (), job.command)
+    judge(alone)
     assert alone.verdict is not None
     assert alone.verdict.kind == "inconclusive"
     assert "look alike from within a run" in alone.verdict.why

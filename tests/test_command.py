@@ -1,8 +1,9 @@
-"""A command that a verdict offers: what was typed, with other values, to be copied as it stands."""
+"""A command that ddpbench offers: the run of a record, with other values, to be copied as it stands."""
 
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 import records
@@ -11,146 +12,146 @@ from msgspec.structs import replace
 from ddpbench.analysis.command import Rerun, launcher, threads
 from ddpbench.analysis.cures import rounds_to_ask_for
 from ddpbench.analysis.judge import judge
+from ddpbench.cli.program import program
+from ddpbench.cli.words import request
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
+from ddpbench.record.request import Request
 
-TORCHRUN = "torchrun --standalone --nproc_per_node=4 -m ddpbench"
+ASKED = Config(workload="resnet50", precision="amp-fp16")
 
 
-def asked(record: Record, **changes: object) -> Record:
+def asked(record: Record | None = None, **changes: object) -> Record:
     """``record`` of a run of which little was asked."""
-    record.asked = replace(Config(workload="resnet50", precision="amp-fp16"), **changes)
+    record = record or records.record()
+    record.asked = replace(ASKED, **changes)
     return record
 
 
-def again(typed: str, record: Record | None = None, **values: tuple[object, ...]) -> str:
-    return Rerun(record or asked(records.record()), shlex.split(typed)).command(**values)
+def parsed(line: str) -> tuple[str, Request]:
+    """The command of ddpbench and the request that the last shell command of ``line`` stands for, read by what would carry it out."""
+    words = shlex.split(line.split("&& ")[-1])
+    words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
+    name = words.pop(0) if words[0] in program.commands else "run"
+    context = program.commands[name].make_context(name, words, parent=program.make_context("ddpbench", [name]))
+    return name, request(context.params.pop("workload"), context.params, words)
 
 
-def test_without_its_words_a_run_is_started_by_its_config() -> None:
-    record = records.data_bound()
-    assert shlex.split(Rerun(record).command()) == [*TORCHRUN.split(), *record.config.to_argv()]
+def test_the_simplest_command_is_offered() -> None:
+    assert Rerun(asked()).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
+    assert Rerun(asked()).diagnose() == "ddpbench diagnose resnet50 --precision amp-fp16 --gpus 4"
 
 
 @pytest.mark.parametrize(
     ("name", "nodes", "words"),
     [
         ("python", 1, "ddpbench"),
-        ("torchrun", 1, TORCHRUN),
+        ("torchrun", 1, "ddpbench"),
+        ("accelerate", 1, "ddpbench"),
         ("torchrun", 2, "torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=node-01:29500 --nproc_per_node=2 -m ddpbench"),
         ("slurm", 1, "sbatch launch/slurm_single_node.sbatch"),
         ("slurm", 2, "sbatch --nodes=2 launch/slurm_multi_node.sbatch"),
     ],
 )
-def test_a_command_starts_as_the_run_was_started(name: str, nodes: int, words: str) -> None:
-    assert " ".join(launcher(records.environment(4, nodes=nodes, launcher=name))) == words
+def test_a_command_starts_where_and_how_the_run_was_started(name: str, nodes: int, words: str) -> None:
+    place = records.environment(4, nodes=nodes, launcher=name)
+    assert " ".join(launcher(place)) == words
+    counted = " --gpus 4" if name in ("torchrun", "accelerate") and nodes == 1 else ""
+    assert Rerun(asked(records.record(environment=place))).command() == f"{words} resnet50 --precision amp-fp16{counted}"
+
+
+EVERY_FLAG: dict[str, Any] = {
+    "batch_size": 64,
+    "lr": 1e-05,
+    "weight_decay": 0.0,
+    "channels_last": False,
+    "log_loss": True,
+    "loader": "torch",
+    "data_dir": "/my data/it's",
+    "workers": 15,
+    "pin_memory": False,
+    "hw_decoder_load": 0.65,
+    "bucket_cap_mb": 25.0,
+    "share_gpu": True,
+    "steps": 20,
+    "rounds": 9,
+    "launches": 3,
+    "time_limit": 90.0,
+    "fail_if_data_wait": 5.0,
+}
+
+
+@pytest.mark.parametrize("config", [ASKED, replace(ASKED, **EVERY_FLAG)])
+def test_a_command_stands_for_the_same_run(config: Config) -> None:
+    record = records.record()
+    record.asked = config
+    name, again = parsed(Rerun(record).command())
+    assert (name, again.arms, again.output.gpus) == ("run", [config], 4)
+    name, again = parsed(Rerun(record).diagnose())
+    assert (name, again.arms, again.output.gpus) == ("diagnose", [replace(config, steps=None, rounds=5, launches=1)], 4)
+
+
+def test_a_record_without_what_was_asked_is_run_again_with_what_it_had() -> None:
+    record = records.data_bound()
+    (arm,) = parsed(Rerun(record).command())[1].arms
+    assert arm.to_argv() == record.config.to_argv()
+
+
+def test_other_values_come_last_and_make_arms() -> None:
+    run = Rerun(asked(workers=15, weight_decay=0.1, channels_last=False))
+    start = "ddpbench resnet50 --precision amp-fp16"
+    assert run.command(workers=(15, 31)) == f"{start} --weight-decay 0.1 --no-channels-last --gpus 4 --workers 15,31"
+    assert run.command(weight_decay=()) == f"{start} --no-channels-last --workers 15 --gpus 4", "no value leaves the flag out"
+    (_, both), (_, swept) = map(parsed, (run.command(channels_last=(False, True)), run.command(precision=("fp32", "o2"))))
+    assert [arm.channels_last for arm in both.arms] == [False, True]
+    assert [arm.precision for arm in swept.arms] == ["fp32", "o2"]
+
+
+def test_a_batch_on_the_device_takes_no_files() -> None:
+    run = Rerun(asked(loader="torch", data_dir="/data", download=True))
+    (resident,) = parsed(run.command(loader=("synthetic",)))[1].arms
+    assert (resident.loader, resident.data_dir, resident.download) == ("synthetic", None, False)
+    assert {arm.data_dir for arm in parsed(run.command(loader=("torch", "synthetic")))[1].arms} == {"/data"}
+    arm = Rerun(asked(loader="synthetic", data_dir="/data"))  # of a comparison with a loader that reads
+    assert parsed(arm.command())[1].arms == [replace(ASKED, loader="synthetic")]
+
+
+def test_ranks_on_processors_are_no_gpus() -> None:
+    run = Rerun(asked(records.cpu_run()))
+    assert run.command() == "ddpbench resnet50 --precision amp-fp16 --device cpu --gpus 2"
+    lone = records.cpu_run(environment=records.environment(1, device="Xeon CPU"))
+    assert Rerun(asked(lone)).command() == "ddpbench resnet50 --precision amp-fp16"
+
+
+def test_the_same_on_fewer_ranks() -> None:
+    assert Rerun(asked(), ranks=2).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 2"
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("ranks", "changes", "prefix"),
     [
-        "torchrun --standalone --nproc_per_node=4",
-        "torchrun --nproc_per_node=4 --master_port=29511",
-        "torchrun --nproc_per_node=4 --master-addr localhost",
-        "torchrun --nnodes=1 --nproc_per_node=4",
-        "torchrun --rdzv-endpoint=localhost:0 --nproc_per_node=4",
-        "accelerate launch --num_processes=4",
-    ],
-)
-def test_where_ranks_meet_is_kept(words: str) -> None:
-    assert again(f"{words} -m ddpbench resnet50 --amp") == f"{words} -m ddpbench resnet50 --amp"
-
-
-def test_torchrun_on_one_node_gets_a_port_of_its_own() -> None:
-    assert again("torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp") == f"{TORCHRUN} resnet50 --amp"
-
-
-def test_words_stay_as_they_were_typed_and_what_changes_comes_last() -> None:
-    typed = f"{TORCHRUN} run resnet50 --amp -b256 --data_dir '/my data' -j 15 --weight-decay=0.0 --no-channels-last -o out -v"
-    assert again(typed, workers=(15, 31)) == typed.replace(" -j 15", "") + " --workers 15,31"
-    assert again(typed, batch_size=(64,)) == typed.replace(" -b256", "") + " --batch-size 64"
-    assert again(typed, weight_decay=()) == typed.replace(" --weight-decay=0.0", "")
-    assert again(typed, precision=("amp-fp16", "fp32")) == typed.replace(" --amp", "") + " --precision amp-fp16,fp32"
-
-
-def test_flags_that_are_for_one_run_alone_are_left_out() -> None:
-    typed = f"{TORCHRUN} resnet50 --amp --json here.json --force -q"
-    assert again(typed) == f"{TORCHRUN} resnet50 --amp"
-
-
-@pytest.mark.parametrize("typed", ["ddpbench resnet50 --amp --gpus 4", "python -m ddpbench run resnet50 --amp --gpus=4 --launches 3"])
-def test_ranks_that_were_counted_are_counted_again(typed: str) -> None:
-    assert again(typed) == typed
-    assert again(typed, rounds=(9,)) == f"{typed} --rounds 9"
-
-
-def test_in_a_job_of_slurms_the_script_counts_the_gpus() -> None:
-    place = records.environment(4, launcher="slurm")
-    submitted = "sbatch launch/slurm_single_node.sbatch resnet50 --amp"
-    assert again("ddpbench resnet50 --amp --gpus 4", asked(records.record(environment=place))) == submitted
-
-
-@pytest.mark.parametrize(("short", "kept"), [("-qb 4", "-b 4"), ("-qj4", "-j4"), ("-vqj 4", "-v -j 4"), ("-b4", "-b4")])
-def test_short_flags_that_were_typed_in_one_word_stand_alone(short: str, kept: str) -> None:
-    assert again(f"{TORCHRUN} resnet50 {short} --amp") == f"{TORCHRUN} resnet50 {kept} --amp"
-
-
-@pytest.mark.parametrize(
-    ("typed", "fewer"),
-    [
-        (f"{TORCHRUN} resnet50 --amp", "torchrun --standalone --nproc_per_node=2 -m ddpbench resnet50 --amp"),
-        ("ddpbench resnet50 --gpus 4 --amp", "ddpbench resnet50 --gpus 2 --amp"),
-        ("", "torchrun --standalone --nproc_per_node=2 -m ddpbench resnet50 --precision amp-fp16"),
-    ],
-)
-def test_the_same_on_fewer_ranks(typed: str, fewer: str) -> None:
-    assert Rerun(asked(records.record()), shlex.split(typed)).with_ranks(2).command() == fewer
-
-
-def test_an_arm_has_the_value_it_had_among_several() -> None:
-    typed = f"{TORCHRUN} resnet50 --precision fp32,amp-fp16 --channels-last --no-channels-last --loader torch"
-    arm = asked(records.record(), channels_last=False)
-    assert again(typed, arm) == f"{TORCHRUN} resnet50 --loader torch --precision amp-fp16 --no-channels-last"
-
-
-def test_an_arm_on_a_resident_batch_takes_no_files() -> None:
-    arm = asked(records.record(), loader="synthetic", data_dir="/data")
-    typed = f"{TORCHRUN} resnet50 --data-dir /data --loader torch,synthetic"
-    assert again(typed, arm) == f"{TORCHRUN} resnet50 --loader synthetic"
-    assert again(typed, arm, loader=("torch", "synthetic")) == typed
-    of_an_experiment = Rerun(arm)  # whose folder is for those of its trainings that read
-    assert of_an_experiment.command() == f"{TORCHRUN} resnet50 --precision amp-fp16 --loader synthetic"
-
-
-@pytest.mark.parametrize("typed", ["", "mpirun -n 4 something", f"{TORCHRUN} resnet50 --unheard-of 3", f"{TORCHRUN} resnet50 -b"])
-def test_words_that_are_not_understood_are_not_repeated(typed: str) -> None:
-    assert again(typed) == f"{TORCHRUN} resnet50 --precision amp-fp16"
-
-
-def test_ranks_that_other_words_started_are_started_by_torchrun() -> None:
-    assert again("ddpbench resnet50 --amp") == f"{TORCHRUN} resnet50 --amp"
-
-
-@pytest.mark.parametrize(
-    ("ranks", "given", "prefix"),
-    [
-        (2, {"OMP_NUM_THREADS": "1"}, []),
-        (2, {"OMP_NUM_THREADS": "8"}, ["OMP_NUM_THREADS=8"]),
+        (2, {"variables": {"OMP_NUM_THREADS": "1"}}, []),
+        (2, {"variables": {"OMP_NUM_THREADS": "8"}}, ["OMP_NUM_THREADS=8"]),
         (2, {}, []),
-        (1, {"OMP_NUM_THREADS": "1"}, ["OMP_NUM_THREADS=1"]),
+        (1, {"variables": {"OMP_NUM_THREADS": "1"}}, ["OMP_NUM_THREADS=1"]),
         (1, {}, []),
+        (1, {"launcher": "torchrun", "variables": {"OMP_NUM_THREADS": "1"}}, []),
+        (1, {"launcher": "torchrun"}, ["OMP_NUM_THREADS=6"]),
+        (2, {"nodes": 2}, []),
+        (2, {"nodes": 2, "variables": {"OMP_NUM_THREADS": "1"}}, ["OMP_NUM_THREADS=1"]),
+        (2, {"launcher": "slurm", "variables": {"OMP_NUM_THREADS": "8"}}, []),
     ],
 )
-def test_threads_are_told_where_they_would_be_others_by_themselves(ranks: int, given: dict[str, str], prefix: list[str]) -> None:
-    assert threads(records.environment(ranks, device="Xeon CPU", variables=given)) == prefix
-    assert threads(records.environment(ranks, variables=given)) == []
+def test_threads_are_told_where_they_would_be_others_by_themselves(ranks: int, changes: dict[str, Any], prefix: list[str]) -> None:
+    assert threads(records.environment(ranks, device="Xeon CPU", usable_cores=6.0, **changes)) == prefix
+    assert threads(records.environment(ranks, **changes)) == []
 
 
-def test_the_threads_stand_before_the_launcher() -> None:
+def test_the_threads_stand_first_unless_they_are_what_changes() -> None:
     place = records.environment(2, device="Xeon CPU", variables={"OMP_NUM_THREADS": "4"})
-    run = asked(records.cpu_run(environment=place))
-    typed = "torchrun --nproc_per_node=2 -m ddpbench resnet50 --amp"
-    assert again(typed, run) == "OMP_NUM_THREADS=4 torchrun --standalone --nproc_per_node=2 -m ddpbench resnet50 --amp"
+    run = Rerun(asked(records.cpu_run(environment=place)))
+    assert run.command().startswith("OMP_NUM_THREADS=4 ddpbench resnet50 ")
+    assert run.command(threads=(4, 2)).startswith("ddpbench resnet50 ")
 
 
 def more_rounds(run: Rerun) -> str:
@@ -168,7 +169,7 @@ def more_rounds(run: Rerun) -> str:
 )
 def test_more_rounds_are_those_requested_and_of_a_whole_run_twice_as_many_once(rounds: int, done: int, status: str, flags: str) -> None:
     run = asked(records.record(longer=[1.0] * done, status=status, config=replace(records.RESNET50, rounds=rounds)), rounds=rounds)
-    assert more_rounds(Rerun(run)).endswith(flags)
+    assert f"{flags} " in f"{more_rounds(Rerun(run))} "
 
 
 def test_a_whole_run_of_many_rounds_is_given_no_more() -> None:
@@ -176,26 +177,42 @@ def test_a_whole_run_of_many_rounds_is_given_no_more() -> None:
     assert not rounds_to_ask_for(run)
 
 
-@pytest.mark.parametrize(("steps", "flags"), [(2, "--rounds 5 --steps 6"), (50, "--steps 50 --rounds 5")])
+@pytest.mark.parametrize(("steps", "flags"), [(2, "--gpus 4 --rounds 5 --steps 6"), (50, "--steps 50 --gpus 4 --rounds 5")])
 def test_more_rounds_keep_steps_only_where_they_are_enough_for_a_figure(steps: int, flags: str) -> None:
     run = asked(records.record(longer=[1.0, 1.1], steps=steps, config=replace(records.RESNET50, rounds=2)), rounds=2, steps=steps)
-    typed = f"{TORCHRUN} resnet50 --amp --steps {steps} --rounds 2".split()
-    assert more_rounds(Rerun(run, typed)) == f"{TORCHRUN} resnet50 --amp {flags}"
+    assert more_rounds(Rerun(run)) == f"ddpbench resnet50 --precision amp-fp16 {flags}"
 
 
 def test_a_run_that_its_time_limit_ended_is_given_the_time() -> None:
     run = asked(records.record(longer=[1.0, 1.1]), time_limit=9.0)
-    typed = f"{TORCHRUN} resnet50 --amp --time-limit 9".split()
-    assert more_rounds(Rerun(run, typed)) == f"{TORCHRUN} resnet50 --amp"
+    assert more_rounds(Rerun(run)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
 
 
-def test_a_judged_record_offers_its_command_in_the_words_it_was_given() -> None:
-    run = asked(records.record())
-    judge(run, typed=shlex.split("torchrun --nproc_per_node=4 -m ddpbench resnet50 --amp"))
+def test_a_judged_record_offers_its_command() -> None:
+    run = asked()
+    judge(run)
     assert run.verdict is not None
-    assert run.verdict.next == f"{TORCHRUN} resnet50 --amp --compile off,default"
+    assert run.verdict.next == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --compile off,default"
 
 
-def test_the_time_that_a_diagnosis_had_is_no_limit_of_a_run() -> None:
-    run = Rerun(asked(records.record(), time_limit=85.0), f"{TORCHRUN} diagnose resnet50 --amp --no-verify --time-limit 85".split())
-    assert run.command(workers=(8, 14)) == f"{TORCHRUN} resnet50 --amp --workers 8,14"
+@pytest.mark.parametrize("chosen", [{"compile": "default"}, {}])
+def test_what_was_chosen_or_compared_is_not_offered_again(chosen: dict[str, str]) -> None:
+    run = asked(**chosen)
+    judge(run, swept=[] if chosen else ["compile"])
+    assert run.verdict is not None
+    assert "--batch-size 256,512" in run.verdict.next
+    run = asked(**chosen, batch_size=256)
+    judge(run, swept=["compile"])
+    assert run.verdict is not None
+    assert run.verdict.next == ""
+
+
+@pytest.mark.parametrize("kind", ["diagnose", "scale"])
+def test_the_time_of_a_diagnosis_or_a_ladder_is_no_limit_of_a_run(kind: str) -> None:
+    run = Rerun(asked(time_limit=85.0), kind)
+    assert run.command(workers=(8, 14)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --workers 8,14"
+
+
+def test_the_warm_up_of_a_diagnosis_is_its_own() -> None:
+    assert "--warmup" not in Rerun(asked(warmup=2), "diagnose").command()
+    assert Rerun(asked(warmup=2)).command().endswith("--warmup 2 --gpus 4")

@@ -67,7 +67,8 @@ def test_an_arm_that_did_not_end_well_once_has_no_figure_of_all() -> None:
 def test_the_next_command_starts_as_many_launches() -> None:
     launched = [records.record() for _ in range(2)]
     for record in launched:
-        judge(record, typed=["torchrun", "--nproc_per_node=4", "-m", "ddpbench", "resnet50", "--amp"])
+        record.asked = Config(workload="resnet50")
+        judge(record)
     merged = merge(asked(2), [records.job(record) for record in launched])
     (record,) = merged.records
     assert merged.command == asked(2).command

@@ -24,7 +24,7 @@ HERE = {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.paths
 def next_of(job: Job) -> str:
     """What its page offers to run next; empty if nothing."""
     if found := fastest(job.records):
-        return command_after(found, job.records, job.swept, job.command)
+        return command_after(found, job)
     real = diagnosed(job) or job.records[0]
     return real.verdict.next if real.verdict else ""
 
@@ -35,7 +35,7 @@ def next_of(job: Job) -> str:
     ids=["synthetic, quiet", "synthetic, busy", "loader, busy"],
 )
 def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, tmp_path: Path) -> None:
-    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 15 -o {tmp_path}", []
+    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 15", []
     with ExitStack() as stack:
         for core in os.sched_getaffinity(0) if busy else ():
             stack.enter_context(busy_process(core))
@@ -48,10 +48,11 @@ def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, t
                 text=True,
                 timeout=200,
                 env={**os.environ, **HERE},
+                cwd=tmp_path,
                 start_new_session=True,
                 check=False,
             )
-            records = sorted(tmp_path.glob("*.json"), key=lambda path: path.stat().st_mtime)
+            records = sorted((tmp_path / "results" / "runs").glob("*.json"), key=lambda path: path.stat().st_mtime)
             assert (done.returncode, len(records)) == (0, number + 1), done.stderr
             command = next_of(load(records[-1]))
             assert command not in offered, "the same advice once more"

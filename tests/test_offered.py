@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from test_command import parsed
 
-from ddpbench.analysis.command import units
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.cures import offered
 from ddpbench.analysis.fastest import command_after, fastest
-from ddpbench.analysis.judge import judge
-from ddpbench.cli.measuring import diagnose, run
-from ddpbench.cli.program import program
-from ddpbench.cli.words import request
-from ddpbench.record.record import load
+from ddpbench.analysis.judge import judge_all
+from ddpbench.analysis.whatif.answer import asked_of
+from ddpbench.record.record import Record, load
 
 ROOT = Path(__file__).parent.parent
 RESULTS = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"records":' in path.read_bytes()]
@@ -24,19 +23,33 @@ RESULTS = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"rec
 def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> None:
     """What its page shows, and what judging it anew would give."""
     job = load(path)
-    offered = [record.verdict.next for record in job.records if record.verdict and len(job.records) == 1]
-    for record in job.records:
-        judge(record, typed=job.as_a_run)
-    offered += [record.verdict.next for record in job.records if record.verdict]
-    found = fastest(job.records)
-    offered += [command_after(found, job.records, job.swept, job.command)] if found and job.kind == "run" else []
-    runs = [line.split("&& ")[-1] for line in offered if re.search(r"\bddpbench |\.sbatch ", line)]
-    assert runs
-    for line in runs:
-        words = shlex.split(line)
-        words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
-        assert "".join(word for _, unit in units(words) for word in unit) == "".join(words)
-        command = diagnose if words[0] == "diagnose" else run
-        words = words[words[0] in ("run", "diagnose") :]
-        context = command.make_context(command.name, words, parent=program.make_context("ddpbench", [str(command.name)]))
-        assert request(given=context.params, words=words, workload=context.params.pop("workload")).arms
+    lines = [record.verdict.next for record in job.records if record.verdict and len(job.records) == 1]
+    judge_all(job)
+    lines += [record.verdict.next for record in job.records if record.verdict]
+    if job.scaling and job.scaling.verdict:
+        lines.append(job.scaling.verdict.next)
+    if job.diagnosis:
+        case, run = asked_of(job)
+        lines += [cure.command for cure in offered(run, case, case.record.verdict)] if case.record.verdict else []
+    if found := fastest(job.records):
+        lines.append(command_after(found, job))
+    for line in filter(re.compile(r"\bddpbench |\.sbatch ").search, lines):
+        name, again = parsed(line)
+        assert name in ("run", "diagnose")
+        assert {arm.workload for arm in again.arms} <= {record.config.workload for record in job.records}
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_kept_record_is_run_again_as_it_was_asked_for(path: Path) -> None:
+    for record in load(path).records:
+        assert [arm.to_argv() for arm in parsed(Rerun(record).command())[1].arms] == [of_a_run(record)]
+
+
+def of_a_run(record: Record) -> list[str]:
+    """The flags without what a batch on the device does not take; on processors these are named."""
+    config = record.asked or record.config
+    words = config.to_argv()
+    if config.loader == "synthetic" and config.data_dir:
+        place = words.index("--data-dir")
+        del words[place : place + 2]
+    return words

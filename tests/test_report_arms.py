@@ -91,7 +91,15 @@ def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered
     stream = io.StringIO()
     render_run(tied, make_console(stream, 100), None)
     assert re.search(r"FASTEST   fp32, tf32, too close to tell apart; tf32: \d\.\d+ times o2 \(", stream.getvalue())
-    assert re.search(r"  next  torchrun .* resnet50 --precision fp32\n", stream.getvalue())
+    assert re.search(r"  next  ddpbench resnet50 --precision fp32 --gpus 4\n", stream.getvalue())
+
+
+def test_where_the_fastest_is_what_went_before_something_else_is_offered() -> None:
+    slower = several([arm(1.0, UNEVEN, compile="off"), arm(2.0, UNEVEN, compile="default")], "compile")
+    stream = io.StringIO()
+    render_run(slower, make_console(stream, 100), None)
+    assert "FASTEST   compile off: " in stream.getvalue()
+    assert "  next  ddpbench resnet50 --precision amp-fp16 --gpus 4 --batch-size 256,512\n" in stream.getvalue()
 
 
 def test_one_that_is_far_behind_in_few_rounds_is_not_among_the_fastest() -> None:
@@ -99,7 +107,7 @@ def test_one_that_is_far_behind_in_few_rounds_is_not_among_the_fastest() -> None
     stream = io.StringIO()
     render_run(few, make_console(stream, 100), None)
     assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", stream.getvalue())
-    assert re.search(r"  next  torchrun .* resnet50 --precision o2\n", stream.getvalue())
+    assert re.search(r"  next  ddpbench resnet50 --precision o2 --gpus 4\n", stream.getvalue())
 
 
 def test_a_lone_arm_with_a_figure_is_compared_with_nothing() -> None:

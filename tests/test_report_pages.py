@@ -149,7 +149,7 @@ def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
 def test_a_next_command_can_be_copied_from_the_page(name: str) -> None:
     job = SCENES[name]()
     verdict, found = job.records[0].verdict, fastest(job.records)
-    offered = command_after(found, job.records, job.swept, job.command) if found else verdict.next if verdict else ""
+    offered = command_after(found, job) if found else verdict.next if verdict else ""
     shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, 80), re.MULTILINE)
     said = shown[1].replace("\\\n", " ") if shown else ""
     assert shlex.split("" if said == NOTHING_TO_GAIN else said) == shlex.split(offered)

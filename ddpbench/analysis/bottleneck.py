@@ -34,12 +34,12 @@ DECIDES = {
 """The measurement that decides on a limit; compute-bound is what remains if none of them holds."""
 
 
-def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
-    """The limit that ``record`` hit, why, how often it repeats, and a command to try next, in the words of ``typed``.
+def verdict(record: Record, summary: Summary, swept: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
+    """The limit that ``record`` hit, why, how often it repeats, and a command to try next.
 
-    None without rounds. ``around`` holds the control runs. Too few rounds or steps, and two limits of which no one is named by
-    ``PROBABLE`` of the resamples, make it inconclusive. How much the rounds vary is no reason by itself: if they vary by 5% and all of
-    them show the same limit, every resample does, too.
+    None without rounds. ``swept`` are the fields that its job compares, and ``around`` holds the control runs. Too few rounds or steps,
+    and two limits of which no one is named by ``PROBABLE`` of the resamples, make it inconclusive. How much the rounds vary is no reason
+    by itself: if they vary by 5% and all of them show the same limit, every resample does, too.
     """
     if summary.step_ms is None:
         return None
@@ -51,7 +51,8 @@ def verdict(record: Record, summary: Summary, typed: Sequence[str] = (), around:
     elif found.kind != "inconclusive":
         resampled = resampled_limits(case, found)
         found = repeated(found, resampled, has_controls=case.around.device is not None, without_cause=rates(case))
-    return msgspec.structs.replace(found, next=next_step(Rerun(record, typed), Case(record, summary, around), found))
+    run = Rerun(record, "diagnose" if around.diagnosis else "run", swept)
+    return msgspec.structs.replace(found, next=next_step(run, Case(record, summary, around), found))
 
 
 def resampled_limits(case: Case, found: Verdict) -> list[Verdict]:

@@ -1,221 +1,111 @@
-"""The command of a run, once more or with other values: what a verdict offers must run as it stands."""
+"""Shell commands that follow from a run: the same again, with other values, or a diagnosis. They are built from its record alone."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
 
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
-from ddpbench.record.flags import Field, flags
+from ddpbench.record.flags import Field, flags, spelled
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Record
-from ddpbench.record.request import Laddering, Output, Proving
+from ddpbench.record.record import Job, Record
 
 PROGRAM = "ddpbench"
-RUN, DIAGNOSE, SCALE = "run", "diagnose", "scale"
 PORT = 29500
 
 CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
-OUTPUT: Mapping[str, Field] = {field.name: field for field in (*flags(Output), *flags(Proving), *flags(Laddering))}
-FIELDS: Mapping[str, Field] = {
-    spelling: field
-    for field in (*CONFIG.values(), *OUTPUT.values())
-    for spelling in (field.spelling, *([field.negative] if field.boolean else []), *([field.flag.short] if field.flag.short else []))
-}
+PLAIN = Config(workload=PROGRAM)  # without any flag
 
-ONCE = frozenset({"json", "force", "quiet", "apply"})
-"""Flags that are not for another run: the record that this one wrote is in the way, and a report is wanted."""
+OF_THE_JOB = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
+"""Fields that apply to a whole job of that kind: a run that follows from it leaves them out."""
 
-OF_A_DIAGNOSIS, OF_A_LADDER = frozenset({"verify"}), frozenset({"strong"})
-"""Flags that a run does not have."""
-
-UNDIAGNOSED = frozenset({"rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile"})
-"""Flags that say how long a run is measured, which a diagnosis decides by itself."""
-
-RENDEZVOUS = ("--standalone", "--nnodes", "--node-rank", "--rdzv", "--master-")
-"""How flags of torchrun begin that say where ranks meet."""
-
-SCRIPTS = {False: "launch/slurm_single_node.sbatch", True: "launch/slurm_multi_node.sbatch"}
-"""By whether there are several nodes."""
-
-Unit = tuple[str, list[str]]
-"""A flag with its value: the name of its field, empty for what is no flag, and its words."""
+UNDIAGNOSED = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile")
+"""Fields that set how long a run is measured: a diagnosis decides that itself."""
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """A run that is to be started again: its record, and the whole command as it was typed, where that is known."""
+    """Builds commands from a record, the kind of its job, and the fields in which the arms of the job differ."""
 
     record: Record
-    typed: Sequence[str] = ()
-    ranks: int | None = None  # other than it had, on one node
+    kind: str = "run"
+    swept: Sequence[str] = ()
+    ranks: int | None = None  # None: as many as it had; else so many on one node
 
-    def with_ranks(self, ranks: int) -> Rerun:
-        """The same on so many ranks of one node."""
-        return replace(self, ranks=ranks)
+    @classmethod
+    def of(cls, record: Record, job: Job) -> Rerun:
+        """The same for ``record`` of ``job``."""
+        return cls(record, job.kind, job.swept)
+
+    @property
+    def asked(self) -> Config:
+        """The requested Config; of an old record, which has none, the resolved one."""
+        return self.record.asked or self.record.config
 
     def command(self, **values: Sequence[object]) -> str:
-        """A shell command that runs it again, in the words it was given, with other ``values`` for some fields of its Config.
+        """The command that runs it again, with ``values`` in place of those of some fields of its Config.
 
-        Several values of one field make arms, which one job interleaves and one table compares; none leaves the flag out.
+        Several values of a field make arms, which one job interleaves and compares; an empty sequence leaves the flag out.
         """
-        asked, environment = self.record.asked or self.record.config, self.record.environment
-        start, own, given = self._words()
-        if self.ranks is not None:
-            start, given = _on_ranks(self.ranks, start, given)
-        values = {**_single(given, asked), **values}
-        if own in (DIAGNOSE, SCALE):
-            values = {"time_limit": (), **values}  # it bounds more than a run
-        if own == DIAGNOSE:
-            values = {**_default_loader(given, asked), **values}
-        if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
-            values["data_dir"] = ()
-        changed = _changed(given, values, ONCE | OF_A_DIAGNOSIS | OF_A_LADDER)
-        return shlex.join([*([] if "threads" in values else threads(environment)), *start, *([RUN] if own == RUN else []), *changed])
+        return self._line([], values, OF_THE_JOB.get(self.kind, ()))
 
     def diagnose(self, **values: Sequence[object]) -> str:
-        """A shell command that finds out what holds this run back, with other ``values`` for some fields of its Config."""
-        asked, environment = self.record.asked or self.record.config, self.record.environment
-        start, own, given = self._words()
-        values = {**_single(given, asked), **values}
-        if own == SCALE:
-            values = {"time_limit": (), **values}
-        return shlex.join([*threads(environment), *start, DIAGNOSE, *_changed(given, values, ONCE | UNDIAGNOSED | OF_A_LADDER)])
+        """The command that diagnoses it, with ``values`` in place of those of some fields of its Config."""
+        return self._line(["diagnose"], values, (*UNDIAGNOSED, *(OF_THE_JOB["scale"] if self.kind == "scale" else ())))
 
     def has_flag(self, name: str) -> bool:
-        """Whether the field ``name`` of its Config was typed: such a value was chosen, perhaps after a comparison."""
-        understood = _understood(self.typed, self.record.environment)
-        return understood is not None and any(name == field for field, _ in understood[1])
+        """Whether the user chose the field ``name``: its value is not the default, or the job compares several."""
+        return name in self.swept or getattr(self.asked, name) != getattr(PLAIN, name)
 
-    def _words(self) -> tuple[list[str], str, list[Unit]]:
-        """Those up to the program's name, its command if one is named, and the rest.
-
-        As they were typed or, where that is not understood, those of the Config.
-        """
-        asked, environment = self.record.asked or self.record.config, self.record.environment
-        start, given = _understood(self.typed, environment) or (launcher(environment), units(asked.to_argv()))
-        _, (first, *_) = given[0]
-        return (start, first, given[1:]) if first in (RUN, DIAGNOSE, SCALE) else (start, "", given)
-
-
-def spelled(name: str, arms: Sequence[object]) -> list[str]:
-    """The words that give the field ``name`` the values ``arms``."""
-    field = CONFIG[name]
-    if field.boolean:
-        return [field.spelling if value else field.negative for value in arms]
-    return [field.spelling, ",".join(map(str, arms))] if arms else []
+    def _line(self, command: Sequence[str], values: Mapping[str, Sequence[object]], dropped: Sequence[str]) -> str:
+        """The launcher, ``command``, the flags of the Config without those in ``dropped`` and ``values``, and then ``values``."""
+        asked, environment = self.asked, self.record.environment
+        ranks = ["--gpus", str(self.ranks or environment.world_size)] if uses_gpus_flag(environment) else []
+        if ranks and environment.device_type == "cpu":
+            asked = msgspec.structs.replace(asked, device="cpu")  # or --gpus would ask for as many GPUs
+        if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
+            dropped = (*dropped, "data_dir", "download")
+        kept = msgspec.structs.replace(asked, **{name: getattr(PLAIN, name) for name in (*dropped, *values)})
+        changed = [word for name, arms in values.items() for word in spelled(CONFIG[name], arms)]
+        start = [*([] if "threads" in values else threads(environment)), *launcher(environment)]
+        return shlex.join([*start, *command, *kept.to_argv(), *ranks, *changed])
 
 
-def units(words: Sequence[str]) -> list[Unit]:
-    """``words`` behind the program's name, each flag with its value; short flags that were typed in one word each get their own.
+def uses_gpus_flag(environment: Environment) -> bool:
+    """Whether ``--gpus N`` starts the ranks: those of one node outside SLURM, whichever launcher started them before.
 
-    Raises LookupError where a flag is not known or has no value.
+    An Environment does not record whether ``--gpus`` or torchrun did, and torchrun does not work with ``--launches`` and ``--apply``.
     """
-    rest, found = list(words), []
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-"):
-            found.append(("", [word]))
-            continue
-        spelling, _, value = word.replace("_", "-").partition("=") if word.startswith("--") else (word[:2], "", word[2:])
-        if spelling == "--amp":
-            found.append(("precision", [word]))
-            continue
-        field = FIELDS[spelling]
-        if field.boolean and value:
-            word, rest = spelling, [f"-{value}", *rest]
-        found.append((field.name, [word] if field.boolean or value else [word, rest.pop(0)]))
-    return found
+    return environment.nodes == 1 and environment.launcher not in ("python", "slurm")
 
 
 def launcher(environment: Environment) -> list[str]:
-    """The words before the workload. On several nodes the command is for each of them, and they meet on the first.
+    """The words before the workload.
 
-    A job of SLURM's is submitted again, from the root of a clone.
+    A SLURM job is submitted again, from the root of a clone. On several nodes the command is run on each, with a rendezvous on the first.
     """
-    if environment.launcher == "python":
-        return [PROGRAM]
+    nodes = environment.nodes
     if environment.launcher == "slurm":
-        several = environment.nodes > 1
-        return ["sbatch", *([f"--nodes={environment.nodes}"] if several else []), SCRIPTS[several]]
-    ranks, meeting = f"--nproc_per_node={environment.world_size // environment.nodes}", ["--standalone"]
-    if environment.nodes > 1:
-        first = environment.places[0].host.partition("#")[0]  # the name by which it can be reached
-        meeting = [f"--nnodes={environment.nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}"]
-    return ["torchrun", *meeting, ranks, "-m", PROGRAM]
+        return ["sbatch", *([f"--nodes={nodes}", "launch/slurm_multi_node.sbatch"] if nodes > 1 else ["launch/slurm_single_node.sbatch"])]
+    if nodes == 1:
+        return [PROGRAM]
+    first = environment.places[0].host.partition("#")[0]  # the name by which it can be reached
+    meeting = [f"--nnodes={nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}"]
+    return ["torchrun", *meeting, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
 
 
 def threads(environment: Environment) -> list[str]:
-    """OMP_NUM_THREADS as ranks on processors had it, where it would not be so by itself: torchrun gives each of several ranks 1."""
-    given = environment.variables.get("OMP_NUM_THREADS")
-    if environment.launcher == "slurm":
-        return []  # the script's own
-    alone = environment.launcher == "python" or environment.world_size == environment.nodes
-    by_itself = None if alone else "1"
-    return [f"OMP_NUM_THREADS={given}"] if given and given != by_itself and environment.device_type == "cpu" else []
+    """OMP_NUM_THREADS of CPU ranks, unless the launcher sets the same by itself.
 
-
-def _understood(typed: Sequence[str], environment: Environment) -> tuple[list[str], list[Unit]] | None:
-    """The words up to the program's name, and the flags behind it; ``None`` where they cannot be told apart."""
-    place = next((at for at, word in enumerate(typed) if Path(word).name == PROGRAM), None)
-    if place is None:
-        return None
-    start = list(typed[: place + 1])
-    try:
-        given = units(typed[place + 1 :])
-    except LookupError:
-        return None
-    if environment.launcher != "slurm" and _counts_gpus(given):
-        return start, given
-    given = [unit for unit in given if unit[0] != "gpus"]
-    if environment.launcher == "slurm" or (environment.launcher == "python") == (start[0] in ("torchrun", "accelerate")):
-        return launcher(environment), given  # ranks were started by something that is not in these words
-    return _on_a_port_of_its_own(start, environment), given
-
-
-def _on_ranks(ranks: int, start: list[str], given: list[Unit]) -> tuple[list[str], list[Unit]]:
-    """The same words for so many ranks of one node: ``--gpus`` counts them where it was typed, torchrun where it was not."""
-    if _counts_gpus(given):
-        return start, [("gpus", ["--gpus", str(ranks)]) if name == "gpus" else (name, words) for name, words in given]
-    return ["torchrun", "--standalone", f"--nproc_per_node={ranks}", "-m", PROGRAM], given
-
-
-def _counts_gpus(given: Sequence[Unit]) -> bool:
-    return any(name == "gpus" for name, _ in given)
-
-
-def _on_a_port_of_its_own(start: list[str], environment: Environment) -> list[str]:
-    """torchrun on one node with ``--standalone``, or two jobs on it would meet at one port; what says where to meet is kept."""
-    meets = any(word.replace("_", "-").startswith(RENDEZVOUS) for word in start)
-    if start[0] != "torchrun" or environment.nodes > 1 or meets:
-        return start
-    return ["torchrun", "--standalone", *start[1:]]
-
-
-def _default_loader(given: Sequence[Unit], asked: Config) -> dict[str, Sequence[object]]:
-    """The loader that a diagnosis took where nobody named one: a run would take none."""
-    named = {name for name, _ in given}
-    return {} if named & {"loader", "data_dir"} or asked.loader is None else {"loader": (asked.loader,)}
-
-
-def _changed(given: Sequence[Unit], values: Mapping[str, Sequence[object]], dropped: Collection[str]) -> list[str]:
-    """The words of ``given`` less those of the fields that are ``dropped`` or get other ``values``, and then those values."""
-    kept = [word for name, words in given if name not in values and name not in dropped for word in words]
-    return [*kept, *(word for name, arms in values.items() for word in spelled(name, arms))]
-
-
-def _single(given: Sequence[Unit], asked: Config) -> dict[str, Sequence[object]]:
-    """The one value that this arm has of each field that was given several."""
-    return {name: (getattr(asked, name),) for name in _listed(given)}
-
-
-def _listed(given: Sequence[Unit]) -> list[str]:
-    """The fields that were given several values, of which this arm had one."""
-    ways: dict[str, set[str]] = {}
-    for name, words in given:
-        if name in CONFIG and CONFIG[name].flag.sweep:
-            ways.setdefault(name, set()).update(words if CONFIG[name].boolean else words[-1].split(","))
-    return [name for name, values in ways.items() if len(values) > 1]
+    ``--gpus`` sets 1. So does torchrun for several ranks on a node, but one rank keeps all cores.
+    """
+    if environment.device_type != "cpu" or environment.launcher == "slurm":  # a SLURM script sets its own
+        return []
+    by_itself = "1" if uses_gpus_flag(environment) or environment.world_size > environment.nodes else ""
+    unset = str(max(1, int(environment.places[0].usable_cores))) if environment.world_size == 1 and by_itself else by_itself
+    given = environment.variables.get("OMP_NUM_THREADS", unset)
+    return [] if given == by_itself else [f"OMP_NUM_THREADS={given}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import ceil
 
 from ddpbench.analysis.case import Case
@@ -96,7 +97,7 @@ def more_evidence(run: Rerun, case: Case) -> str:
     """
     record, few = run.record, too_few_for_a_verdict(run.record)
     if case.around.diagnosis is not None:
-        usual_s = DIAGNOSIS_S if "--no-verify" in run.typed else DIAGNOSIS_S + PROOF_S
+        usual_s = DIAGNOSIS_S + PROOF_S
         has_more = (record.config.time_limit or 0.0) > usual_s
         return "" if has_more else run.diagnose(time_limit=(ceil(2 * usual_s),))
     if few:
@@ -116,7 +117,7 @@ def fewer_at_once(run: Rerun) -> str:
         return run.command(threads=(node.threads, threads)) if threads < node.threads else ""
     if environment.nodes > 1 or environment.launcher == "slurm":
         return f"at most {ranks} ranks a node"
-    return run.with_ranks(ranks).command(**({"threads": (threads,)} if threads < node.threads else {}))
+    return replace(run, ranks=ranks).command(**({"threads": (threads,)} if threads < node.threads else {}))
 
 
 def rounds_to_ask_for(record: Record) -> Mapping[str, tuple[object, ...]]:

@@ -13,7 +13,7 @@ from ddpbench.analysis.cures import rounds_to_ask_for
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.stats import log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Record
+from ddpbench.record.record import Job, Record
 
 NO_DIFFERENCE = 1.02
 """Arms whose ratio is below this, by the whole of its interval, do not differ in what anybody would care about."""
@@ -87,29 +87,32 @@ def fastest(records: Sequence[Record]) -> Fastest | None:
     return Fastest(best, close, than, behind, compared)
 
 
-def command_after(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:
+def command_after(found: Fastest, job: Job) -> str:
     """What to run from now on: the fastest arm alone, the whole comparison with more rounds where it is not clear which that is.
 
-    ``records`` are all arms of the job, which differ in the fields ``swept``, and ``typed`` is its command. A resident batch is
-    nothing to go on with: where it is faster than the only loader, the next is what that one's verdict offers.
+    An arm without any of the flags that were compared is the run that went before, and a resident batch is nothing to go on with: in
+    their place stands what the verdict on that arm, or on the only loader, offers.
     """
     if not (found.clear or found.alike):
-        return _more_rounds(found, records, swept, typed)
+        return _more_rounds(found, job)
     usable = [record for record in found.close if record.config.loader != SYNTHETIC or not found.loaded]
     if usable:
-        return Rerun(usable[0], typed).command()
+        alone = Rerun(usable[0], job.kind)
+        if any(map(alone.has_flag, job.swept)):
+            return alone.command()
+        return usable[0].verdict.next if usable[0].verdict else ""
     held_up = found.loaded[0].verdict
     return held_up.next if held_up and held_up.kind not in COMPARED_WITH_SYNTHETIC else ""
 
 
-def _more_rounds(found: Fastest, records: Sequence[Record], swept: Sequence[str], typed: Sequence[str]) -> str:
-    if "workload" in swept:  # a run has one
+def _more_rounds(found: Fastest, job: Job) -> str:
+    if "workload" in job.swept:  # a run has one
         return ""
-    asked = [record.asked or record.config for record in records]
-    arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in swept}
+    asked = [record.asked or record.config for record in job.records]
+    arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in job.swept}
     shortest = min(found.compared, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
     more = rounds_to_ask_for(shortest)
-    return Rerun(records[0], typed).command(**arms, **more) if more else ""
+    return Rerun.of(job.records[0], job).command(**arms, **more) if more else ""
 
 
 def _reach(pair: tuple[Record, Ratio]) -> float:

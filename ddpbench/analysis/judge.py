@@ -37,9 +37,9 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
     real = diagnosed(job)
     for record in job.records:
         if record is real:
-            judge(record, history(record), job.command, experiments_of(job))
+            judge(record, history(record), around=experiments_of(job))
         elif real is None and job.scaling is None:
-            judge(record, history(record), job.as_a_run)
+            judge(record, history(record), job.swept)
         else:
             judge_figure(record, history(record))
             record.verdict = None
@@ -47,14 +47,14 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
         judge_scaling(job, arms)
 
 
-def judge(record: Record, history: Sequence[float] = (), typed: Sequence[str] = (), around: Experiments = NONE) -> None:
+def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), around: Experiments = NONE) -> None:
     """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
 
-    ``typed`` is the command of the job, in whose words the next one is offered, and ``around`` holds the control runs.
+    ``swept`` are the fields that its job compares, and ``around`` holds the control runs.
     """
     judge_figure(record, history)
     blocked = any(check.effect == "blocks" for check in record.checks)
-    record.verdict = None if blocked or record.label == COMMUNICATION else verdict(record, summarise(record), typed, around)
+    record.verdict = None if blocked or record.label == COMMUNICATION else verdict(record, summarise(record), swept, around)
 
 
 def judge_figure(record: Record, history: Sequence[float] = ()) -> None:

@@ -21,10 +21,10 @@ from ddpbench.report.terminal import render_run
 
 def merge(request: Request, jobs: Sequence[Job]) -> Job:
     """The job of all launches of ``request``, newer than any of theirs."""
-    return new_job(request, [_merged(launches, request.command) for launches in zip(*(job.records for job in jobs), strict=True)])
+    return new_job(request, [_merged(launches, request.swept) for launches in zip(*(job.records for job in jobs), strict=True)])
 
 
-def _merged(launches: Sequence[Record], command: Sequence[str]) -> Record:
+def _merged(launches: Sequence[Record], swept: Sequence[str]) -> Record:
     """One arm: the record of its last launch, whose rounds stand for all, or of the first one that did not end well."""
     record = next((record for record in launches if record.status != "ok"), launches[-1])
     times = len(launches)
@@ -36,7 +36,7 @@ def _merged(launches: Sequence[Record], command: Sequence[str]) -> Record:
     if record.status == "ok" and record.headline and len(figures) == times:
         record.headline = across_launches(record.headline, figures)
     if record.verdict:
-        record.verdict = verdict(record, summarise(record), command)
+        record.verdict = verdict(record, summarise(record), swept)
     return record
 
 

@@ -221,11 +221,6 @@ class Job(msgspec.Struct, kw_only=True):
     scaling: Scaling | None = None
     share: Share | None = None  # of a sweep that several jobs share out
 
-    @property
-    def as_a_run(self) -> list[str]:
-        """The words in which one arm can be run again; none where the command laid out its arms by itself."""
-        return self.command if self.kind == "run" else []
-
 
 def slug(text: str) -> str:
     """``text`` in lower case with anything but letters and digits as single hyphens, for file names."""

@@ -21,7 +21,7 @@ def conclusion(job: Job, page: Page) -> Iterator[Text]:
         return
     kind, says = _concluded(found, job.swept)
     yield from inked(sentence(f"{kind}   ", says, page), GOOD if found.clear else CAUTION, len(kind))
-    if line := command_after(found, job.records, job.swept, job.command):
+    if line := command_after(found, job):
         yield from inked(command("  next  ", line, page), LABEL, len("  next"))
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.cures import offered
+from ddpbench.analysis.cures import next_step, offered
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.stats import Interval
@@ -35,10 +35,10 @@ def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[T
     ``verbose`` says what each is good for, which is said anyway of one that has no command. Then come the predictions on record that
     could be tried and that the verdict does not offer.
     """
-    run, verdict = Rerun(case.record, job.command), case.record.verdict
+    run, verdict = Rerun.of(case.record, job), case.record.verdict
     found = sorted(offered(run, case, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
     on_record = {each.prediction.change.words: each for each in outcomes(job) if each.prediction.gain is not None}
-    following = verdict.next if verdict else ""
+    following = next_step(run, case, verdict) if verdict and verdict.next else ""
     if not on_record and all(cure.command == following and not cure.why for cure in found):
         return
     tried = any(each.measured for each in on_record.values())

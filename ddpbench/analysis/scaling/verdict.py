@@ -49,7 +49,6 @@ class Found:
     way: Waterfall
     rungs: list[Rung]
     traffic: Traffic | None
-    typed: list[str]
 
     @property
     def last(self) -> Record:
@@ -61,9 +60,9 @@ class Found:
         return list(dict.fromkeys(place.host for place in self.last.environment.places))
 
     @property
-    def as_a_run(self) -> dict[str, Sequence[object]]:
-        """What a run of the last rung is given: of a batch that was shared a rank's share."""
-        return {"batch_size": (self.last.config.batch_size,)} if self.arms.scaling.strong else {}
+    def run(self) -> Rerun:
+        """Of the last rung: of a batch that was shared it has a rank's share."""
+        return Rerun(self.last, "scale")
 
 
 def found_of(job: Job, arms: Arms) -> Found | None:
@@ -71,7 +70,7 @@ def found_of(job: Job, arms: Arms) -> Found | None:
     way = waterfall(arms)
     if way is None:
         return None
-    return Found(arms, way, ladder(arms, way), traffic(arms), job.command)
+    return Found(arms, way, ladder(arms, way), traffic(arms))
 
 
 def verdict(found: Found) -> Verdict:
@@ -202,7 +201,7 @@ def _of_data(found: Found, term: Term) -> Verdict:
         kind="data-bound",
         says=f"the ranks wait for data: {term.lost:.0%} of the ideal is lost to it",
         why=f"{trimmed(term.ms)} ms of every step, which batches on the device do not cost",
-        next=Rerun(found.last, found.typed).diagnose(**found.as_a_run),
+        next=found.run.diagnose(),
     )
 
 
@@ -272,7 +271,7 @@ def _fewer_bytes(found: Found) -> str:
     if config.comm_hook != "none" or config.precision not in ("torch-default", "fp32", "tf32", "amp-fp16", "amp-bf16"):
         return ""
     half = "bf16" if found.last.environment.device_type == "cpu" else "fp16"
-    return Rerun(found.last, found.typed).command(**found.as_a_run, comm_hook=("none", half))
+    return found.run.command(comm_hook=("none", half))
 
 
 def _named(hosts: list[str]) -> str:

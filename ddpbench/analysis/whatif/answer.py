@@ -19,7 +19,7 @@ from ddpbench.analysis.whatif.price import Price, gain, price
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change, Prediction
-from ddpbench.record.record import Job, Record
+from ddpbench.record.record import Job
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def asked_of(job: Job) -> tuple[Case, Rerun]:
     summary = summarise(record)
     if summary.step_ms is None:
         raise UsageError("the diagnosed run has no round", f"'{_diagnose(job)}' once more, with a longer --time-limit")
-    return Case(record, summary, experiments_of(job)), Rerun(record, job.command)
+    return Case(record, summary, experiments_of(job)), Rerun.of(record, job)
 
 
 def ask(job: Job, change: Change, others: Sequence[Job] = ()) -> Answer:
@@ -109,5 +109,4 @@ def _measure(lacking: Unmeasured) -> str:
 
 
 def _diagnose(job: Job) -> str:
-    record: Record = job.records[0]
-    return Rerun(record, job.as_a_run).diagnose()
+    return Rerun.of(job.records[0], job).diagnose()

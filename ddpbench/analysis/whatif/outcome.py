@@ -88,4 +88,4 @@ def command_for(job: Job, change: Change) -> str:
     """The run with that change."""
     record = diagnosed(job)
     assert record is not None, "a diagnosis"
-    return Rerun(record, job.command).command(**{name: (value,) for name, value in fields_of(change).items()})
+    return Rerun.of(record, job).command(**{name: (value,) for name, value in fields_of(change).items()})

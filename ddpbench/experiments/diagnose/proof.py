@@ -8,7 +8,6 @@ from itertools import product
 
 import msgspec
 
-from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cures import offered
 from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.judge import judge_all
@@ -130,7 +129,7 @@ def predictions_of(job: Job) -> list[Prediction]:
         return []
     cures = offered(run, case, found)
     if found.kind == "inconclusive" and case.data_wait_ms >= BINDING * case.step_ms:
-        cures = loader_cures(Rerun(case.record, job.command), case, Verdict(kind="data-bound", says="", why=""))
+        cures = loader_cures(run, case, Verdict(kind="data-bound", says="", why=""))
     return [predicted(case, run, cure.change) for cure in cures if cure.change is not None]
 
 
