@@ -82,6 +82,10 @@ class Running:
             raise AssertionError(f"{late}\n{self._printed()}") from late
         return Finished(self._process.returncode, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
 
+    def errors(self) -> str:
+        """What it has printed on stderr so far."""
+        return self._err.read_text(errors="replace")
+
     def left_behind(self, within: float = LEAVE_S) -> list[str]:
         """What still lives after ``within`` seconds, a command line each; empty, and sooner, when nothing does."""
         deadline = time.monotonic() + within

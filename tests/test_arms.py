@@ -127,16 +127,3 @@ def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(clock: list[
     clock[0] = 40.0
     pace.round_ended(2)
     assert pace.takes_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)
-
-
-def test_a_round_in_legs_is_begun_where_there_is_time_for_one_of_them(clock: list[float]) -> None:
-    pace = Pace()
-    pace.rounds_begin()
-    clock[0] = 60.0
-    pace.leg_ended(0, next_s=50.0)
-    assert pace.end_of_next_s(0) == 110.0, "also before the first round has ended"
-    assert pace.end_of_next_s(1) == 110.0, "nobody knows what another arm will take, so it counts as this one does"
-    clock[0] = 530.0
-    pace.round_ended(0)
-    assert pace.end_of_next_s(0) == 580.0
-    assert pace.seconds_left([0]) == 530.0, "of the whole round"

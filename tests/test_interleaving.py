@@ -56,9 +56,6 @@ class Turns:
         self.clock[0] += self.costs_s
         self.had.append(index)
 
-    def round_is_kept(self, index: int) -> None:
-        pass
-
 
 def take_turns(
     monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[Brief | None], even: bool = False

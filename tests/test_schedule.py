@@ -70,3 +70,14 @@ def test_a_round_that_is_measured_again_takes_no_updates_of_the_next_ones(monkey
     assert arm._session is not None
     assert arm._session.update == 6, "where the schedule ends, and not three updates behind it, at a rate of 0"
     arm.leave()
+
+
+def test_a_throttled_training_of_whole_epochs_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arms_module, "pulled_down", lambda _: True)
+    asked = Config(workload="disc-mlp-2", device="cpu", loader="tensor", batch_size=250, epochs=2, rounds=1, fresh=True)
+    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0))
+    arm.enter()
+    timed = arm.round(0)
+    arm.leave()
+    assert timed is not None
+    assert timed.traces[0].retried_for == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -113,6 +114,28 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
     walls = [[timed.wall_s for timed in record.rounds] for record in job.records]
     assert launch([*PLAIN, *longer, "-o", str(broken)]).returncode == 0
     assert [[timed.wall_s for timed in record.rounds] for record in load(broken / FILE).records] == walls, "nothing was left to do"
+
+
+@pytest.mark.slow
+def test_a_time_limit_ends_a_sweep_between_rounds_and_the_same_command_goes_on(launch: Callable[..., Any], results: Path) -> None:
+    """The first round of a call is always measured, and here no other."""
+    for measured in ([1, 0], [1, 1]):
+        done = launch([*PLAIN, *DISC, "--time-limit", "0.001", "-o", str(results)])
+        assert done.returncode == 0, done.stderr
+        assert [len(record.rounds) for record in load(results / FILE).records] == measured
+
+
+@pytest.mark.slow
+def test_a_signal_in_a_round_of_many_epochs_leaves_no_part_of_it(start: Callable[..., Any], results: Path) -> None:
+    longest = [*DISC[: DISC.index("--epochs") + 1], "100000", *DISC[DISC.index("--rounds") :]]
+    running = start([*PLAIN, *longest, "-o", str(results)])
+    running.until(lambda: "lr 0.05: epoch " in running.errors())
+    os.kill(running.pid, signal.SIGTERM)
+    done = running.wait(20)
+    assert done.returncode == 143
+    assert re.search(r"^ddpbench: lr 0.05: epoch \d+ of 100000$", done.stderr, re.MULTILINE)
+    assert {(record.status, len(record.rounds)) for record in load(results / FILE).records} == {("interrupted", 0)}
+    assert sorted(path.name for path in (results / "cpu").iterdir()) == [".sweep-disc-mlp-3-lr.lock", "sweep-disc-mlp-3-lr.json"]
 
 
 @pytest.mark.slow

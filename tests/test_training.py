@@ -68,7 +68,7 @@ def test_what_is_trained_away_before_a_round_is_no_part_of_the_schedule() -> Non
     for _ in range(2):
         numerics = live.round(2).numerics  # and one step before it, for the batch in flight
         assert numerics.parameters_before != numerics.parameters_after
-    assert live.parked().update == 4
+    assert live.update == 4
 
 
 def torchs_own(model: nn.Module, settled: Settled) -> torch.optim.Optimizer:

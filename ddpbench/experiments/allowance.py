@@ -16,7 +16,7 @@ class Allowance:
     """
 
     def __init__(self, end_s: float | None, pace: Pace, world: World, briefs: Sequence[Brief | None]) -> None:
-        self._end_s, self.pace, self._world = end_s, pace, world
+        self._end_s, self._pace, self._world = end_s, pace, world
         self._needed = [brief.needed if brief else 0 for brief in briefs]
         self._leaving_s = [brief.leaving_s if brief else 0.0 for brief in briefs]
 
@@ -27,18 +27,18 @@ class Allowance:
         """
         if self._end_s is None:
             return True
-        if not (end_s := self.pace.end_of_next_s(arm)):
+        if not (end_s := self._pace.end_of_next_s(arm)):
             return True
         return self._world.most(end_s + self._leaving_of_s(arm) + self._reserved_s(arm) - self._end_s) <= 0
 
     def _leaving_of_s(self, arm: int) -> float:
         """Seconds for ``arm`` to leave the device at last, and before it for the arm that is there now."""
-        last = self.pace.last_arm
+        last = self._pace.last_arm
         return 0.0 if last is None else sum(self._leaving_s[each] for each in {arm, last})
 
     def _lacking(self, arm: int) -> int:
         """How many of the rounds that ``arm`` needs it has not had."""
-        return self._needed[arm] - self.pace.rounds_of(arm)
+        return self._needed[arm] - self._pace.rounds_of(arm)
 
     def _reserved_s(self, arm: int) -> float:
         """Seconds that a round of ``arm`` must leave for rounds that other arms need.
@@ -48,11 +48,11 @@ class Allowance:
         """
         reserved_s = 0.0
         for other in range(len(self._needed)):
-            lacking, takes_s = self._lacking(other), self.pace.takes_s(other)
-            if other == arm or lacking <= 0 or self.pace.spent_s + takes_s > (self._end_s or 0.0):
+            lacking, takes_s = self._lacking(other), self._pace.takes_s(other)
+            if other == arm or lacking <= 0 or self._pace.spent_s + takes_s > (self._end_s or 0.0):
                 continue
             if self._lacking(arm) <= 0:
                 reserved_s += lacking * takes_s
-            elif not self.pace.rounds_of(other):
+            elif not self._pace.rounds_of(other):
                 reserved_s += takes_s
         return reserved_s

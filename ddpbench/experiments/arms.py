@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
 import msgspec
@@ -16,9 +16,9 @@ from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out
 from ddpbench.experiments.earlier import ELSEWHERE
+from ddpbench.experiments.epoch_progress import epoch_progress
 from ddpbench.experiments.gathering import collect, pulled_down
 from ddpbench.experiments.lengths import steps_an_epoch, steps_asked_for, steps_on_cpu, steps_on_gpu, warm_up_limit_s
-from ddpbench.experiments.shelf import BEGINNING
 from ddpbench.experiments.terms import ALONE, Terms
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
 from ddpbench.machine.agreement import Found
@@ -63,7 +63,7 @@ class Arm:
         self.data: Data | None = None
         self._world, self._pulse = world, pulse
         self._arms, self._trace_file = terms.arms, terms.trace_file
-        self._opener, self._brief, self._legs, self._beside = terms.opener, terms.brief, terms.legs, terms.beside
+        self._opener, self._brief, self._beside, self._report = terms.opener, terms.brief, terms.beside, terms.report
         self._spec = workloads.find(config.workload)
         self._shard = Shard.of(self._spec.dataset, self._spec.classes, world)
         self._left_over: object = None
@@ -103,7 +103,7 @@ class Arm:
             loss_of.register_forward_hook(self._clear_away)
         self.data, self._in_flight = self.data or loader.data, loader.in_flight
         try:
-            self._refuse_other_data("images", self._images_before, self.data.images)
+            self._refuse_other_data(self.data.images)
             own = copied(model, self._world.device.torch) if self._shares_weights else model
             self._session = Session(self.config, own, loss_of, loader, self._world, self._pulse, self._parked)
         except BaseException:
@@ -142,10 +142,8 @@ class Arm:
         """Not on a processor, where the memory that they lie in would be charged to whichever arm trains."""
         return bool(self.config.fresh) and self._world.device.cuda
 
-    def _open_loader(self, seed: int, first_batch: int = 0) -> Loader:
-        passed = partial(self._pulse.enter, OPENING)
-        opener = partial(open_loader, first_batch=first_batch, passed=passed) if first_batch else self._opener
-        return self._opened(opener, msgspec.structs.replace(self.config, seed=seed))
+    def _open_loader(self, seed: int) -> Loader:
+        return self._opened(self._opener, msgspec.structs.replace(self.config, seed=seed))
 
     def _resident(self) -> Loader:
         """A batch that lies on the device: enough to settle on where each round opens a loader anyway, whose workers start slowly."""
@@ -166,7 +164,7 @@ class Arm:
     def round(self, index: int) -> Round | None:
         """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0.
 
-        A throttled round is tried once more, unless it is in legs, and long.
+        A throttled round is tried once more, unless it is a training of whole epochs, which takes long.
         """
         return self._with_room(f" in round {index + 1}", lambda: self._round(index))
 
@@ -174,7 +172,7 @@ class Arm:
         assert self._session is not None, "a round between enter and leave"
         began_at = self._session.update
         trace = self._measured(index)
-        if self._legs is None and self._world.any(pulled_down(trace)):
+        if not (self.config.fresh and self.config.epochs) and self._world.any(pulled_down(trace)):
             self._plan(self._session, began_at)  # or the schedule would have run out before the last round
             trace = msgspec.structs.replace(self._measured(index), retried_for="throttle")
         self._note_rereading()
@@ -196,34 +194,31 @@ class Arm:
         return msgspec.structs.replace(trace, numerics=msgspec.structs.replace(trace.numerics, accuracy=named_right))
 
     def _next_round(self, session: Session) -> Trace:
-        return session.round(self._steps, self._brief.warm_up_s) if self._brief else session.round(self._steps)
+        if self._brief:
+            return session.round(self._steps, self._brief.warm_up_s)
+        return session.round(self._steps, during=self._epoch_progress())
 
     def _trained_anew(self, session: Session, index: int) -> Trace:
-        """A training whose weights and shuffling follow from its number, or what is left of it."""
-        seed, an_epoch = self.config.seed + index, self._steps_an_epoch()
-        stand = self._legs.stand(index) if self._legs else BEGINNING
-        session.start_over(self._model(seed).state_dict(), lambda: self._open_loader(seed, stand.epochs * an_epoch))
-        session.plan(self._steps, an_epoch, stand.parked.update)
+        """A training whose weights and shuffling follow from its number."""
+        seed = self.config.seed + index
+        session.start_over(self._model(seed).state_dict(), lambda: self._open_loader(seed))
+        session.plan(self._steps, self._steps_an_epoch())
         torch.manual_seed(seed)
-        if stand.epochs:
-            self._refuse_other_data("steps an epoch", sum(trace.steps for trace in stand.traces) // stand.epochs, an_epoch)
-            session.go_on_from(stand.parked)
-            self._world.device.set_random_state(stand.random)
-        elif self._beside:
+        if self._beside:
             self._left_over = self._beside(self._world.device)
-        if self._legs:
-            return self._legs.train(session, index, stand, an_epoch)
-        return session.round(self._steps, drain_s=0.0)
+        return session.round(self._steps, drain_s=0.0, during=self._epoch_progress())
 
-    def _refuse_other_data(self, what: str, before: int | None, now: int | None) -> None:
-        """Rounds on other data are not of one figure."""
-        if before and before != now:
-            raise UsageError(f"the data have {now or 0:,} {what}, and had {before:,} when these trainings began", ELSEWHERE)
+    def _epoch_progress(self) -> AbstractContextManager[None]:
+        """Reports the epoch that a round of several is in; does nothing on ranks other than 0."""
+        epochs = self.config.epochs or 1
+        if self._report is None or epochs == 1:
+            return nullcontext()
+        return epoch_progress(self._pulse, self._steps_an_epoch(), epochs, self._report)
 
-    def round_is_kept(self, index: int) -> None:
-        """Nobody needs any more what was laid down of it."""
-        if self._legs:
-            self._legs.clear(index)
+    def _refuse_other_data(self, images: int | None) -> None:
+        """Raises UsageError if there are not as many images as in earlier rounds: these would not be of one figure."""
+        if (before := self._images_before) and before != images:
+            raise UsageError(f"the data have {images or 0:,} images, and had {before:,} when these trainings began", ELSEWHERE)
 
     def _note_rereading(self) -> None:
         """Files that were read before come from the page cache: the figure says nothing of the storage."""

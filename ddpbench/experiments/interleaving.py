@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 
 from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.legs import OutOfTime
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Round
 
@@ -39,8 +38,7 @@ def interleave(
       asked for again in the next turn, when time that was kept for others may be free. Rounds of others may be shorter;
     - with ``even``, an arm that had begun has missed an earlier round for want of time: no other gets ahead of it.
 
-    A round in legs asks for the time before each further leg, and is not yielded where there is none. The arm of the last round stays on
-    the device.
+    The arm of the last round stays on the device.
     """
     last_turn: float = inf
     begun: set[int] = set()
@@ -57,8 +55,6 @@ def interleave(
         try:
             enter_alone(arm, arms)
             measured = arm.round(turn)
-        except OutOfTime:
-            continue
         except ArmOver as problem:
             arm.over = True
             arm.leave()
@@ -66,7 +62,6 @@ def interleave(
         else:
             begun.add(index)
             yield index, measured
-        arm.round_is_kept(turn)
 
 
 def enter_alone(arm: Arm, arms: Sequence[Arm]) -> None:

@@ -15,13 +15,12 @@ from ddpbench.experiments.early import early_words
 from ddpbench.experiments.ending import Ending
 from ddpbench.experiments.gate import past_the_gate
 from ddpbench.experiments.ground import Ground
-from ddpbench.experiments.interleaving import interleave, schedule
+from ddpbench.experiments.interleaving import interleave
 from ddpbench.experiments.journal import Journal, print_and_write
-from ddpbench.experiments.lineup import line_up, shelf_of
+from ddpbench.experiments.lineup import line_up
 from ddpbench.experiments.pace import Pace
 from ddpbench.experiments.prepare import MEETING_PATIENCE, new_record, prepare
 from ddpbench.experiments.recipe import Recipe
-from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.since import began
 from ddpbench.experiments.telling import labels_of, named, note
 from ddpbench.experiments.to_do import ToDo
@@ -37,7 +36,6 @@ from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Fault, Job, Record
 from ddpbench.record.request import Request
-from ddpbench.record.settled import Settled
 from ddpbench.report.arms import arm_name
 from ddpbench.report.progress import listener
 
@@ -93,8 +91,6 @@ def journal_of(request: Request, recipe: Recipe, world: World, records: list[Rec
 def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
     travel, earlier = meet(ground)
-    if recipe.continued:
-        clear_what_is_on_record(shelf_of(ground.world), ground.configs, earlier)
     to_do = ToDo(ground.configs, earlier)
     if not to_do.arms:
         return
@@ -106,7 +102,7 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
     ground.progress.stage("warming up")
     briefs = [recipe.brief(label) for label in labels_of(request)]
     allowance = Allowance(end_s, pace, ground.world, briefs)
-    arms = line_up(request, recipe, ground, earlier, briefs, allowance)
+    arms = line_up(request, recipe, ground, earlier, briefs)
     if len(arms) > 1:
         pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
     at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
@@ -123,19 +119,11 @@ def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
         arm.leave()
 
 
-def clear_what_is_on_record(shelf: Shelf, configs: Sequence[Settled], earlier: Sequence[Earlier]) -> None:
-    """Whoever put a round on record may have been killed before this."""
-    for index, turn in schedule([config.rounds for config in configs]):
-        if not earlier[index].lacks(turn):
-            shelf.clear(index, turn)
-
-
 def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
     """Joins the process group; returns what is heard of its transport, and what rank 0 knows of each arm from before."""
     world, pulse, journal = ground.world, ground.pulse, ground.journal
     if journal:
         world.board.pin("earlier", msgspec.json.encode([Earlier.of(record) for record in journal.job.records]).decode())
-        world.board.pin("job", journal.job.started)
     travel = Travel(world, pulse, journal)
     pulse.enter("joining the process group")
     with travel.listening():

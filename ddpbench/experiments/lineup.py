@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.ground import Ground
-from ddpbench.experiments.legs import LegHooks, Legs
 from ddpbench.experiments.recipe import Recipe
-from ddpbench.experiments.shelf import Shelf
 from ddpbench.experiments.telling import labels_of, named
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.world import World
 from ddpbench.record.request import Request
 
 
-def line_up(
-    request: Request, recipe: Recipe, ground: Ground, earlier: Sequence[Earlier], briefs: Sequence[Brief | None], allowance: Allowance
-) -> list[Arm]:
+def line_up(request: Request, recipe: Recipe, ground: Ground, earlier: Sequence[Earlier], briefs: Sequence[Brief | None]) -> list[Arm]:
     """Every arm of the request, in its order."""
-    shelf, arms = shelf_of(ground.world), list[Arm]()
+    arms = []
     for index, (config, label) in enumerate(zip(ground.configs, labels_of(request), strict=True)):
         terms = Terms(
             arms=request.cells,
@@ -33,7 +28,7 @@ def line_up(
             opener=recipe.opener(label),
             brief=briefs[index],
             beside=recipe.beside(label),
-            legs=legs_of(request, ground, shelf, allowance, index) if recipe.continued else None,
+            report=partial(report_stage, request, ground, index) if ground.journal else None,
             trace_file=trace_file(request, ground.world, index),
         )
         world = recipe.among(label, ground.world.on(config.device))
@@ -41,22 +36,9 @@ def line_up(
     return arms
 
 
-def shelf_of(world: World) -> Shelf:
-    """Where this rank lays its trainings down."""
-    return Shelf(Path(world.board.read("record") or ""), world.board.read("job") or "", world.rank)
-
-
-def legs_of(request: Request, ground: Ground, shelf: Shelf, allowance: Allowance, index: int) -> Legs | None:
-    """What the rounds of that arm are measured in, where each is a training of many epochs that ``shelf`` keeps on the way."""
-    config = ground.configs[index]
-    if not (config.fresh and config.epochs):
-        return None
-    hooks = LegHooks(
-        in_time=partial(allowance.has_time_for, index),
-        ended=partial(allowance.pace.leg_ended, index),
-        tell=lambda text: ground.progress.stage(named(request, ground.configs, index, text)),
-    )
-    return Legs(index, config.epochs, shelf, ground.world.on(config.device), ground.pulse, hooks)
+def report_stage(request: Request, ground: Ground, index: int, text: str) -> None:
+    """Reports where arm ``index`` is within a round."""
+    ground.progress.stage(named(request, ground.configs, index, text))
 
 
 def trace_file(request: Request, world: World, index: int) -> Path | None:

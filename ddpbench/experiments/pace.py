@@ -13,7 +13,7 @@ class Pace:
 
     The very first round has none before it. Of one arm it is left out, for it holds the warm-up, which comes once. Of several arms each
     warms up when its turn begins: there ``rounds_begin`` says from when the first counts, and a round that begins a turn is kept apart
-    from one that goes on with it. Of a round in legs the next leg counts, since it may be stopped after any.
+    from one that goes on with it.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,6 @@ class Pace:
         self._took_s: dict[int, float] = {}
         self._entering_took_s: dict[int, float] = {}
         self._first_took_s: dict[int, float] = {}
-        self._leg_s: dict[int, float] = {}
         self._expected_s: Mapping[int, float] = {}
         self._rounds: Counter[int] = Counter()
         self._turns: Counter[int] = Counter()
@@ -52,10 +51,6 @@ class Pace:
         self._last_end, self.last_arm = now, arm
         self._rounds[arm] += 1
 
-    def leg_ended(self, arm: int, next_s: float) -> None:
-        """The next leg of ``arm`` will take ``next_s`` seconds, if it takes its time as the last one did."""
-        self._leg_s[arm] = next_s
-
     def seconds_left(self, arms: Sequence[int]) -> float | None:
         """Seconds that one more round of each of ``arms`` takes together; ``None`` before two rounds have ended."""
         if not self._took_s:
@@ -69,13 +64,13 @@ class Pace:
         return left_s if left_s is None or end_s is None else min(left_s, max(0.0, end_s - self.spent_s))
 
     def takes_s(self, arm: int) -> float:
-        """Seconds that a next round, or leg, of ``arm`` takes: as its last, else as expected, else as those of the others.
+        """Seconds that a next round of ``arm`` takes: as its last, else as expected, else as those of the others.
 
         Where the others took longer than was expected of them, so will this one. The first arm of a job tells that only while there is no
         other, and of itself only that it will not take longer: drivers that load and cuDNN's trials of every algorithm come once.
         """
-        took_s = self._took_s if arm == self.last_arm else self._took_s | self._entering_took_s
-        known_s, expected_s = took_s | self._leg_s, self._as_expected_s(arm)
+        known_s = self._took_s if arm == self.last_arm else self._took_s | self._entering_took_s
+        expected_s = self._as_expected_s(arm)
         if arm in known_s:
             return min(known_s[arm], expected_s) if expected_s and self._holds_what_comes_once(arm) else known_s[arm]
         return expected_s or (fmean(known_s.values()) if known_s else self.spent_s)
@@ -90,5 +85,5 @@ class Pace:
         return arm != self.last_arm and self._turns[arm] == 1 and arm == next(iter(self._first_took_s))
 
     def end_of_next_s(self, arm: int) -> float:
-        """Seconds from the beginning to the end of a next round, or leg, of ``arm``; 0 before the first, which nobody can foretell."""
-        return self.spent_s + self.takes_s(arm) if self._rounds or self._leg_s else 0.0
+        """Seconds from the beginning to the end of a next round of ``arm``; 0 before the first, which nobody can foretell."""
+        return self.spent_s + self.takes_s(arm) if self._rounds else 0.0

@@ -29,7 +29,7 @@ class Recipe:
     """Every arm has as many rounds as any other, or one less."""
 
     continued = False
-    """A second call goes on with the journal, and in the midst of a round that is a training of many epochs."""
+    """A second call goes on with the journal."""
 
     def __init__(self, open_journal: OpenJournal, render: Render) -> None:
         self.open_journal, self.render = open_journal, render

@@ -10,7 +10,6 @@ from ddpbench.data.loader import Opener
 from ddpbench.data.open import open_loader
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.earlier import NOTHING, Earlier
-from ddpbench.experiments.legs import Legs
 from ddpbench.machine.device import Device
 
 
@@ -19,7 +18,8 @@ class Terms:
     """On what terms an arm takes its turns.
 
     ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
-    device when one begins that is fresh, and what its first loss takes the place of. With ``legs`` its rounds are measured in them.
+    device when one begins that is fresh, and what its first loss takes the place of. ``report`` takes the epoch that a long round is in,
+    on rank 0.
     """
 
     arms: int = 1  # of the job
@@ -28,7 +28,7 @@ class Terms:
     opener: Opener = open_loader
     brief: Brief | None = None
     beside: Callable[[Device], object] | None = None
-    legs: Legs | None = None
+    report: Callable[[str], None] | None = None
     trace_file: Path | None = None
 
 

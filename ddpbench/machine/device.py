@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ddpbench.machine.host import cpu_name, host_memory_bytes, peak_resident_bytes, resident_bytes
 from ddpbench.machine.nvml import Gpu
@@ -63,15 +61,6 @@ class Device:
         before = torch.cuda.memory_allocated(self.torch)
         torch._C._cuda_clearCublasWorkspaces()  # there is no public way
         return before - torch.cuda.memory_allocated(self.torch)
-
-    def random_state(self) -> list[Tensor]:
-        """Where torch's generators stand: the host's and, if that is another, the device's."""
-        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(self.torch)] if self.cuda else [])]
-
-    def set_random_state(self, state: Sequence[Tensor]) -> None:
-        torch.set_rng_state(state[0])
-        if self.cuda:
-            torch.cuda.set_rng_state(state[1], self.torch)
 
     def allocator_retries(self) -> int:
         return int(torch.cuda.memory_stats(self.torch).get("num_alloc_retries", 0)) if self.cuda else 0

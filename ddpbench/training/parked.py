@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,10 +13,10 @@ import torch
 class Parked:
     """A training laid aside on the host, so that it holds nothing on the device while another arm runs."""
 
-    model: Mapping[str, Any] = field(default_factory=dict)
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    scaler: Mapping[str, Any] = field(default_factory=dict)
-    update: int = 0  # where its schedule stands
+    model: Mapping[str, Any]
+    optimizer: Mapping[str, Any]
+    scaler: Mapping[str, Any]
+    update: int  # where its schedule stands
 
 
 def on_host(state: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from time import perf_counter, thread_time
 from typing import Any, Protocol
@@ -118,10 +118,11 @@ class Session:
         self._device.synchronize()
         return perf_counter() - begin
 
-    def round(self, steps: int, drain_s: float = inf) -> Trace:
+    def round(self, steps: int, drain_s: float = inf, during: AbstractContextManager[None] | None = None) -> Trace:
         """One timed round, which begins when what was prefetched during the pause is trained away, off the clock.
 
         That begins no other portion after ``drain_s`` seconds, and not at all where they are 0: a new training has no pause behind it.
+        ``during`` is entered just before the timed steps.
         """
         health, cores = HealthWatch(self._device.gpu, self._ranks_on_this_gpu()), CoreWatch()
         with _collector_frozen():
@@ -135,10 +136,11 @@ class Session:
             cores.start()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             try:
-                self.world.barrier()
-                thread_began_s = thread_time()
-                wall_s = self.train(steps)
-                thread_s = thread_time() - thread_began_s
+                with during or nullcontext():
+                    self.world.barrier()
+                    thread_began_s = thread_time()
+                    wall_s = self.train(steps)
+                    thread_s = thread_time() - thread_began_s
             finally:
                 seen = health.finish()  # whose thread would look on at what comes after a step that broke off
             used = cores.finish()
@@ -188,15 +190,13 @@ class Session:
 
     def close(self) -> Parked | None:
         """Frees the device and gives back the training as it stands, on the host; None where each round begins anew."""
-        parked = None if self.config.fresh else self.parked()
+        parked = None
+        if not self.config.fresh:
+            kept = on_host(self.model.state_dict()), on_host(self._optimizer.state_dict())
+            parked = Parked(*kept, self.engine.scaler_state(), self.update)
         self._loader.close()
         self.discard()
         return parked
-
-    def parked(self) -> Parked:
-        """A copy on the host of the training as it stands."""
-        kept = on_host(self.model.state_dict()), on_host(self._optimizer.state_dict())
-        return Parked(*kept, self.engine.scaler_state(), self.update)
 
     def discard(self) -> None:
         """Lets go of everything on the device."""

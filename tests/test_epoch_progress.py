@@ -1,0 +1,101 @@
+"""The epoch of a long round, reported while the round is timed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic, sleep
+
+import pytest
+from training import world_of_one
+
+from ddpbench.data.loader import Batch, Loader
+from ddpbench.data.open import open_loader
+from ddpbench.data.shard import Shard
+from ddpbench.experiments import epoch_progress as module
+from ddpbench.experiments.arms import Arm
+from ddpbench.experiments.epoch_progress import epoch_progress
+from ddpbench.experiments.settle import settle
+from ddpbench.experiments.terms import Terms
+from ddpbench.machine.pulse import Pulse
+from ddpbench.record.config import Config
+from ddpbench.record.settled import Settled
+
+STEPS_PER_EPOCH = 4  # of the thousand points of a disc, at batch 250
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(module, "EVERY_S", 0.0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 30
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.005)
+
+
+def test_epochs_are_counted_from_the_step_at_which_the_round_begins() -> None:
+    pulse, reported = Pulse(60.0), list[str]()
+    pulse.step = 7
+    with epoch_progress(pulse, 10, 3, reported.append):
+        wait_until(lambda: reported == ["epoch 1 of 3"])
+        pulse.step = 26
+        wait_until(lambda: reported == ["epoch 1 of 3", "epoch 2 of 3"])
+        pulse.step = 37
+        wait_until(lambda: len(reported) == 3)
+    assert reported[-1] == "epoch 3 of 3", "also when the last step has been issued"
+    assert not any(thread.name == "ddpbench-epochs" for thread in threading.enumerate())
+
+
+def test_a_short_round_reports_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_S", 3600.0)
+    reported: list[str] = []
+    with epoch_progress(Pulse(60.0), 10, 3, reported.append):
+        pass
+    assert reported == []
+
+
+def test_short_epochs_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_S", 3600.0)
+    pulse, reported = Pulse(60.0), list[str]()
+    with epoch_progress(pulse, 10, 3, reported.append):
+        wait_until(lambda: bool(reported))
+        pulse.step = 20
+        sleep(0.2)
+    assert reported == ["epoch 1 of 3"]
+
+
+@pytest.mark.parametrize(("fresh", "drained"), [(True, 0), (False, 1)])
+def test_a_round_of_several_epochs_reports_each_while_it_is_timed(fresh: bool, drained: int) -> None:
+    """The last batch of every epoch is withheld until the report of that epoch is there; ``drained`` steps come before the first."""
+    reported: list[str] = []
+    taken: int | None = None
+
+    def opener(config: Settled, shard: Shard) -> Loader:
+        loader = open_loader(config, shard)
+        next_batch = loader.next_batch
+
+        def withheld(in_hand: Callable[[], None]) -> Batch:
+            nonlocal taken
+            if taken is not None:
+                taken += 1
+                epoch, step = divmod(taken - drained, STEPS_PER_EPOCH)
+                if epoch and not step:
+                    wait_until(lambda: f"epoch {epoch} of 3" in reported)
+            return next_batch(in_hand)
+
+        loader.next_batch = withheld  # type: ignore[method-assign]
+        return loader
+
+    asked = Config(workload="disc-mlp-2", device="cpu", loader="tensor", batch_size=250, epochs=3, rounds=1, fresh=fresh, validate=False)
+    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(opener=opener, report=reported.append))
+    arm.enter()
+    taken = 0
+    timed = arm.round(0)
+    arm.leave()
+    assert timed is not None
+    assert (timed.traces[0].steps, taken) == (3 * STEPS_PER_EPOCH, 3 * STEPS_PER_EPOCH + drained)
+    assert reported == ["epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3"]
