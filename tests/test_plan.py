@@ -22,12 +22,3 @@ def test_every_rank_reads_what_torchs_sampler_gives_it(samples: int, world_size:
 def test_a_batch_flows_over_the_end_of_an_epoch() -> None:
     plan = ShardPlan(5, 3, 0, 1, 0, shuffle=False)
     assert list(islice(plan, 3)) == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize(("samples", "world_size"), [(10, 1), (10, 3), (3, 1)])
-def test_opened_at_a_later_batch_it_goes_on_as_if_it_had_come_there(samples: int, world_size: int, shuffle: bool) -> None:
-    from_the_first = list(islice(ShardPlan(samples, 4, 0, world_size, 3, shuffle), 9))
-    for first in range(9):
-        later = ShardPlan(samples, 4, 0, world_size, 3, shuffle, first)
-        assert list(islice(later, 9 - first)) == from_the_first[first:]

@@ -13,7 +13,7 @@ from loading import CPU, NO_DALI, config, opened, shard, take
 from ddpbench.data import replay
 from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import HostBatch
-from ddpbench.data.open import open_host, open_loader
+from ddpbench.data.open import open_host
 from ddpbench.data.replay import LEAST_BATCHES, replayed, room_for
 from ddpbench.data.replay import MOST_BATCHES as BATCHES
 from ddpbench.record.errors import UsageError
@@ -57,17 +57,6 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
 def test_batches_that_are_made_on_the_device_have_no_host_side() -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
         open_host(config("synthetic"), shard())
-
-
-def test_it_is_opened_later_without_giving_what_comes_before(tree: Path) -> None:
-    settled = config("replay", tree)
-    with opened(settled) as live:
-        labels = [take(live, 1)[1] for _ in range(BATCHES + 3)]
-    passed: list[object] = []
-    later = open_loader(settled, shard(), first_batch=BATCHES + 2, passed=lambda: passed.append(1))
-    assert torch.equal(take(later, 1)[1], labels[-1])
-    assert passed == []
-    later.close()
 
 
 def test_no_more_is_kept_than_the_host_has_room_for(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

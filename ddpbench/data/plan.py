@@ -13,13 +13,11 @@ class ShardPlan:
     """Endless batches of sample numbers for one rank, one epoch after another, shuffled or not, as torch's DistributedSampler has them.
 
     A batch may hold the end of one epoch and the start of the next. Within an epoch the ranks share out all samples; up to
-    ``world_size - 1`` of them come twice, so that every rank has as many as the others. It begins at ``first_batch``, as if
-    those before had been taken.
+    ``world_size - 1`` of them come twice, so that every rank has as many as the others.
     """
 
-    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool, first_batch: int = 0) -> None:
+    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool) -> None:
         self.batch_size = batch_size
-        self._taken = first_batch * batch_size
         self._samples, self._rank, self._world_size, self._seed, self._shuffle = samples, rank, world_size, seed, shuffle
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -32,15 +30,13 @@ class ShardPlan:
         return chain.from_iterable(epoch.tolist() for epoch in self.epochs())
 
     def epochs(self) -> Iterator[Tensor]:
-        """The sample numbers of every epoch, int64 (E,), of the first those that are left of it.
+        """The sample numbers of every epoch, int64 (E,).
 
         No Python list is made of them, which would take longer than training on some.
         """
         own = self._places()
-        first, taken = divmod(self._taken, len(own))
-        for number in count(first):
-            epoch = self._order(number)[own] if self._shuffle else own
-            yield epoch[taken:] if number == first else epoch
+        for number in count():
+            yield self._order(number)[own] if self._shuffle else own
 
     def reach(self) -> Sequence[int]:
         """The numbers of all samples that this rank is given sooner or later: where they are shuffled, every one there is."""

@@ -21,15 +21,15 @@ MOST_OF_MEMORY = 0.2
 """Of what is free on the host, for all ranks there together."""
 
 
-def open_replay(config: Settled, shard: Shard, first_batch: int = 0) -> Replay:
+def open_replay(config: Settled, shard: Shard) -> Replay:
     """Replays the loader ``torch``."""
-    return replayed(open_stock(config, shard), shard.device, first_batch)
+    return replayed(open_stock(config, shard), shard.device)
 
 
-def replayed(host: HostLoader, device: torch.device, first_batch: int = 0) -> Replay:
+def replayed(host: HostLoader, device: torch.device) -> Replay:
     """The next batches of ``host``, which is closed then."""
     try:
-        return Replay(host, device, first_batch=first_batch)
+        return Replay(host, device)
     finally:
         host.close()
 
@@ -37,19 +37,18 @@ def replayed(host: HostLoader, device: torch.device, first_batch: int = 0) -> Re
 class Replay:
     """The next batches of a loader, in memory that a GPU copies from without the processor.
 
-    There are ``batches`` of them, or as many as the host has the memory for; the first to be handed over is ``first_batch`` of those
-    that come again and again.
+    There are ``batches`` of them, or as many as the host has the memory for, which come again and again.
     """
 
     in_flight = 0
 
-    def __init__(self, host: HostLoader, device: torch.device, batches: int = MOST_BATCHES, first_batch: int = 0) -> None:
+    def __init__(self, host: HostLoader, device: torch.device, batches: int = MOST_BATCHES) -> None:
         self.finish = host.finish
         self._pinned = device.type == "cuda"
         first = host.next_batch()
         number = max(LEAST_BATCHES, min(batches, room_for(first, self._pinned)))
         self._batches = [_kept(first, self._pinned), *(_kept(host.next_batch(), self._pinned) for _ in range(1, number))]
-        self._next = first_batch
+        self._next = 0
         self.data = msgspec.structs.replace(
             host.data, loader=REPLAY, description=f"{number} batches of {host.data.loader}, in host memory: {host.data.description}"
         )

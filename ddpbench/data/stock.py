@@ -24,13 +24,13 @@ from ddpbench.data.workers import Workers, open_workers
 from ddpbench.record.settled import Settled
 
 
-def open_stock(config: Settled, shard: Shard, first_batch: int = 0) -> Workers:
+def open_stock(config: Settled, shard: Shard) -> Workers:
     """Batches in float32 (B, C, S, S), normalised; only their layout is left to the device."""
 
     def finish(samples: Tensor) -> Tensor:
         return in_layout(samples, config.channels_last)
 
-    return open_workers(STOCK, finish, config, shard, first_batch)
+    return open_workers(STOCK, finish, config, shard)
 
 
 class StockView:

@@ -17,14 +17,14 @@ from ddpbench.record.record import Data
 from ddpbench.record.settled import Settled
 
 
-def open_tensor(config: Settled, shard: Shard, first_batch: int = 0) -> Resident:
+def open_tensor(config: Settled, shard: Shard) -> Resident:
     """Images as uint8, a quarter of their size in training; points in float32. CIFAR-10 is cropped and flipped, if asked for."""
     arrays = sets.train(shard.dataset, config.data_dir)
     samples, labels = (torch.from_numpy(array).to(shard.device) for array in (arrays.samples, arrays.labels))
     view: Tensor | CropAndFlip = samples
     if config.augment and shard.dataset == "cifar10":
-        view = CropAndFlip(samples, torch.Generator(shard.device).manual_seed(config.seed + shard.rank + first_batch))
-    plan = ShardPlan(len(labels), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle, first_batch)
+        view = CropAndFlip(samples, torch.Generator(shard.device).manual_seed(config.seed + shard.rank))
+    plan = ShardPlan(len(labels), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
     order, finish = Order(plan, shard.device), finisher(shard.dataset, config.image_size, config.channels_last, shard.device)
     return Resident(view, labels, order, config.batch_size, finish, arrays.data("tensor"))
 

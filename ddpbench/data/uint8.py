@@ -28,11 +28,11 @@ REDUCING_GAP = 2
 """What is decoded at a part of its size is this many times as large as needed at least: what PIL's thumbnails take for as good."""
 
 
-def open_uint8(config: Settled, shard: Shard, first_batch: int = 0) -> Workers:
+def open_uint8(config: Settled, shard: Shard) -> Workers:
     """Batches in uint8 (B, S, S, C)."""
     decoder()  # looked for once, and not by every worker
     finish = finisher(shard.dataset, config.image_size, config.channels_last, shard.device)
-    return open_workers(BYTEWISE, finish, config, shard, first_batch)
+    return open_workers(BYTEWISE, finish, config, shard)
 
 
 class ByteView:

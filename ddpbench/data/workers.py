@@ -27,15 +27,15 @@ from ddpbench.record.settled import Settled
 leave_garbage_to_the_parent()
 
 
-def open_workers(recipe: SampleRecipe, finish: Finish, config: Settled, shard: Shard, first_batch: int = 0) -> Workers:
+def open_workers(recipe: SampleRecipe, finish: Finish, config: Settled, shard: Shard) -> Workers:
     """Samples as ``recipe`` has them; what it leaves to do is ``finish``.
 
     Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one.
     """
     watch = Stopwatch()
     samples, data = read_samples(recipe, config, shard.dataset, watch)
-    plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle, first_batch)
-    batches = data_loader(samples, plan, watch, config, config.seed + shard.rank + first_batch, shard.device)
+    plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
+    batches = data_loader(samples, plan, watch, config, config.seed + shard.rank, shard.device)
     return Workers(batches, data, finish, config.skip_bad)
 
 

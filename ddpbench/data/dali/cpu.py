@@ -15,10 +15,10 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.settled import Settled
 
 
-def open_dali_cpu(config: Settled, shard: Shard, first_batch: int = 0) -> DaliCpu:
+def open_dali_cpu(config: Settled, shard: Shard) -> DaliCpu:
     """``config.workers`` threads, shared out over pipelines of which each keeps ``config.prefetch`` batches ready."""
     assert config.data_dir, "checked"
-    return DaliCpu(folder.read(config.data_dir), config, shard, first_batch)
+    return DaliCpu(folder.read(config.data_dir), config, shard)
 
 
 def cpu_graph(config: Settled, device: torch.device) -> Graph:
@@ -32,12 +32,12 @@ def cpu_graph(config: Settled, device: torch.device) -> Graph:
 class DaliCpu:
     """Batches in host memory."""
 
-    def __init__(self, tree: ImageTree, config: Settled, shard: Shard, first_batch: int) -> None:
+    def __init__(self, tree: ImageTree, config: Settled, shard: Shard) -> None:
         self.data = tree.data("dali-cpu")
         graph = cpu_graph(config, shard.device)
         normalise = finisher("imagenet", config.image_size, config.channels_last, shard.device)
         self.finish = normalise if graph.dtype == "UINT8" else graph.seen_as_nchw
-        self._supply = Supply(graph, tree, config, shard.rank, shard.world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self._supply = Supply(graph, tree, config, shard.rank, shard.world_size, LeftOut(config.skip_bad))
         self.in_flight = self._supply.in_flight
         self._pin = config.pin_memory and shard.device.type == "cuda"
 

@@ -27,10 +27,10 @@ SAMPLED = 200
 """Files whose sizes tell how large images are."""
 
 
-def open_dali_gpu(config: Settled, shard: Shard, first_batch: int = 0) -> DaliGpu:
+def open_dali_gpu(config: Settled, shard: Shard) -> DaliGpu:
     """``config.workers`` threads that read files and prepare them for the GPU, and ``config.prefetch`` batches kept ready there."""
     assert config.data_dir, "checked"
-    return DaliGpu(folder.read(config.data_dir), config, shard, first_batch)
+    return DaliGpu(folder.read(config.data_dir), config, shard)
 
 
 def gpu_graph(config: Settled, files: Sequence[str], device: torch.device) -> Graph:
@@ -61,11 +61,11 @@ def largest(files: Sequence[str]) -> tuple[int, int]:
 class DaliGpu:
     """Batches in DALI's own memory on the GPU, trained on where they lie."""
 
-    def __init__(self, tree: ImageTree, config: Settled, shard: Shard, first_batch: int) -> None:
+    def __init__(self, tree: ImageTree, config: Settled, shard: Shard) -> None:
         self.data = tree.data("dali-gpu")
         self._device = shard.device
         self._graph = gpu_graph(config, tree.files, shard.device)
-        self._supply = Supply(self._graph, tree, config, shard.rank, shard.world_size, LeftOut(config.skip_bad), first_batch=first_batch)
+        self._supply = Supply(self._graph, tree, config, shard.rank, shard.world_size, LeftOut(config.skip_bad))
         self.in_flight = self._supply.in_flight
         self._in_use = InUse(shard.device)
         self._arrivals = Arrivals()

@@ -48,14 +48,13 @@ class Supply:
         world_size: int,
         left_out: LeftOut,
         until: Stage = "augment",
-        first_batch: int = 0,
     ) -> None:
         self._graph, self._until, self._config = graph, until, config
         self._teams = spec_of(config.loader).teams(config.workers)
-        self._seeds = [config.seed + rank + first_batch + team * world_size for team in range(len(self._teams))]
+        self._seeds = [config.seed + rank + team * world_size for team in range(len(self._teams))]
         self.in_flight = len(self._teams) * config.prefetch
         self._files, self._labels = tree.files, torch.tensor(tree.labels)
-        plan = ShardPlan(len(tree.files), config.batch_size, rank, world_size, config.seed, config.shuffle, first_batch)
+        plan = ShardPlan(len(tree.files), config.batch_size, rank, world_size, config.seed, config.shuffle)
         self._feed = Feed(tree.files, plan)
         self._left_out = left_out
         self._turns = self._start()
