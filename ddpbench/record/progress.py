@@ -9,7 +9,7 @@ class Progress(Protocol):
     """Hears of a run's stages. Rank 0 has a listener; every other rank has ``Silent``."""
 
     def stage(self, text: str) -> None:
-        """Something slow begins that is no round: building, warming up, measuring a ceiling."""
+        """Something slow begins: building, warming up, measuring a ceiling, another epoch of a long round."""
 
     def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
         """A timed round ended; ``text`` is its figure in words, ``seconds_left`` an estimate for the whole job."""
