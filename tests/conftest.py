@@ -18,10 +18,12 @@ import psutil
 import pytest
 
 from ddpbench.machine.collector import spare_the_collector_all_modules
+from ddpbench.published import views
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COLUMNS")
 MARK = "DDPBENCH_TEST_LAUNCH"
+views.register()
 LEAVE_S = 5.0
 """No process of a run lives longer than this after the launcher has ended."""
 

@@ -105,6 +105,11 @@ def job(*cells: Record, swept: Sequence[str] = ("precision", "batch_size"), comm
     return Job(started="2026-11-21T01:29:30Z", command=["ddpbench", *command.split()], swept=list(swept), records=list(cells))
 
 
+def reproducing(name: str, job: Job) -> Job:
+    """``job`` as a reproduction of the published experiment ``name``."""
+    return replace(job, kind=f"reproduce {name}")
+
+
 def published_vgg(gpu: str) -> Job:
     """The published sweep of a GPU, as if it had been run here."""
     rows = [row for row in load("vgg16-cifar10-batch-sweep").experiments[0].rows if row.gpu == gpu]

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.analysis.claims import ClaimResult, claims
-from ddpbench.analysis.effects import PublishedRatio, times
-from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread
+from ddpbench.analysis.effects import PublishedRatio
+from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread, times
 from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.reproduction import departures, rows, stand_ins
 from ddpbench.cli import main

@@ -26,7 +26,7 @@ from ddpbench.record.words import printable
 from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console, say
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pages import page
+from ddpbench.report.pages import view_of
 from ddpbench.report.pictures import Chart, Curve
 from ddpbench.report.plots import plot
 from ddpbench.report.progress import counting, listener
@@ -78,7 +78,7 @@ def is_clean(text: str) -> bool:
 
 def on_terminal(job: Job) -> str:
     stream = io.StringIO()
-    page(job)(job, make_console(stream), Path(EVIL), verbose=True, quiet=False)
+    view_of(job).render(job, make_console(stream), Path(EVIL), verbose=True, quiet=False)
     return stream.getvalue()
 
 

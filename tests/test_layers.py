@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "ddpbench"
-FLOORS = [["record"], ["machine", "analysis"], ["training", "workloads", "data", "report"], ["experiments"], ["cli"], ["__main__"]]
+FLOORS = [
+    ["record"],
+    ["machine", "analysis"],
+    ["training", "workloads", "data", "report"],
+    ["experiments"],
+    ["published"],
+    ["cli"],
+    ["__main__"],
+]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 WITHOUT_TORCH = {"record", "analysis", "report"}
 HEAVY = {"torch", "numpy", "scipy", "matplotlib", "torchvision"}

@@ -15,9 +15,10 @@ import sweeps
 from diagnoses import diagnosis
 from msgspec.structs import replace
 
+from ddpbench.published.crossover_plot import races
 from ddpbench.record.record import Job
 from ddpbench.report.canvas import draw_bars, draw_chart, draw_races
-from ddpbench.report.pictures import bars, cells_by_workload, charts, outdated, races
+from ddpbench.report.pictures import bars, cells_by_workload, charts, outdated
 from ddpbench.report.plots import left_out, pages_of_bars, plot
 
 GPUS = ("1080 Ti", "TITAN X", "V100")

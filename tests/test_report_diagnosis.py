@@ -25,7 +25,7 @@ from ddpbench.record.loading import Loading
 from ddpbench.record.record import Data, Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis
-from ddpbench.report.pages import page as page_for
+from ddpbench.report.pages import view_of
 from ddpbench.report.terminal import render_run
 
 GOLDEN = Path(__file__).parent / "golden" / "diagnosis"
@@ -90,7 +90,7 @@ def test_a_page_fits_adds_up_and_offers_what_can_be_copied(name: str) -> None:
 
 
 def test_the_page_belongs_to_its_kind_of_job() -> None:
-    assert page_for(DIAGNOSES["compute-bound"][0]()) is render_diagnosis
+    assert view_of(DIAGNOSES["compute-bound"][0]()).render is render_diagnosis
 
 
 def test_a_quiet_page_is_its_conclusion() -> None:

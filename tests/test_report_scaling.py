@@ -14,7 +14,7 @@ import pytest
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pages import page
+from ddpbench.report.pages import view_of
 
 RECORD = Path("results/runs/20261121T012930Z-scale-resnet50-amp-fp16.json")
 JOBS = [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound]
@@ -28,7 +28,7 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def printed(job: Job, encoding: str = "utf-8", quiet: bool = False) -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict", newline="\n")
-    page(job)(job, make_console(stream), RECORD, verbose=False, quiet=quiet)
+    view_of(job).render(job, make_console(stream), RECORD, verbose=False, quiet=quiet)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 

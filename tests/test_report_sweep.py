@@ -23,11 +23,15 @@ Page = Callable[[Console], None]
 
 PAGES: dict[str, Page] = {
     "sweep": lambda console: render_sweep(sweeps.sweep(), console, Path("results/h200/sweep.json")),
-    "t4": lambda console: render_reproduction("t4-tensor-cores", sweeps.t4(), console, None),
-    "wrn": lambda console: render_reproduction("wrn-cifar10-apex-levels", sweeps.wrn(), console, None),
-    "vgg": lambda console: render_reproduction("vgg16-cifar10-batch-sweep", sweeps.published_vgg("V100"), console, None),
-    "disc": lambda console: render_reproduction("disc-mlp-cpu-vs-gpu", sweeps.crossing_disc(), console, None),
-    "imagenet": lambda console: render_reproduction("imagenet-resnet-slurm-vs-container", sweeps.imagenet(), console, None),
+    "t4": lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None),
+    "wrn": lambda console: render_reproduction(sweeps.reproducing("wrn-cifar10-apex-levels", sweeps.wrn()), console, None),
+    "vgg": lambda console: render_reproduction(
+        sweeps.reproducing("vgg16-cifar10-batch-sweep", sweeps.published_vgg("V100")), console, None
+    ),
+    "disc": lambda console: render_reproduction(sweeps.reproducing("disc-mlp-cpu-vs-gpu", sweeps.crossing_disc()), console, None),
+    "imagenet": lambda console: render_reproduction(
+        sweeps.reproducing("imagenet-resnet-slurm-vs-container", sweeps.imagenet()), console, None
+    ),
     "crossover": lambda console: render_crossover(sweeps.crossing_disc(), console, None),
     "published": render_published,
 }
@@ -148,7 +152,7 @@ def test_a_cell_that_is_not_finite_keeps_what_it_reached_and_has_no_speed() -> N
 def test_the_page_ends_with_the_path_on_a_line_of_its_own() -> None:
     for page in (
         lambda console: render_sweep(sweeps.sweep(), console, Path("results/h200/x.json")),
-        lambda console: render_reproduction("t4-tensor-cores", sweeps.t4(), console, Path("results/h200/x.json")),
+        lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, Path("results/h200/x.json")),
         lambda console: render_crossover(sweeps.crossing_disc(), console, Path("results/h200/x.json")),
     ):
         assert printed(page).endswith("\n\nresults/h200/x.json\n")
@@ -157,7 +161,7 @@ def test_the_page_ends_with_the_path_on_a_line_of_its_own() -> None:
 @pytest.mark.parametrize("name", sweeps.PUBLISHED)
 def test_an_unfinished_job_has_its_page(name: str) -> None:
     for job in [*sweeps.unfinished(sweeps.PUBLISHED[name])][::5]:
-        text = printed(lambda console, job=job: render_reproduction(name, job, console, None))
+        text = printed(lambda console, job=job: render_reproduction(sweeps.reproducing(name, job), console, None))
         assert text.count("\nclaimed  ") == len(load(name).claims)
         assert [line for line in text.split("\n") if len(line) > 80] == []
 
@@ -218,7 +222,7 @@ def test_claims_say_whether_they_hold() -> None:
 def test_quick_prints_no_ratio_and_says_so() -> None:
     cells = [sweeps.cell(name=name, batch=batch) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
-    text = printed(lambda console: render_reproduction("vgg16-cifar10-batch-sweep", quick, console, None))
+    text = printed(lambda console: render_reproduction(sweeps.reproducing("vgg16-cifar10-batch-sweep", quick), console, None))
     assert "ratio:" not in text
     assert "but        quick" in text
     assert [line.split()[0] for line in text.split("\n") if "  here  " in line][:3] == ["4", "8", "512"]
@@ -270,7 +274,7 @@ def test_quiet_leaves_the_tables_or_the_conclusion() -> None:
     conclusion = printed(lambda console: render_crossover(sweeps.crossing_disc(), console, None, quiet=True), 100)
     assert conclusion.startswith("GPU is faster than CPU from 602,000")
     assert conclusion.count("\n") == 1
-    told = printed(lambda console: render_reproduction("t4-tensor-cores", sweeps.t4(), console, None, quiet=True))
+    told = printed(lambda console: render_reproduction(sweeps.reproducing("t4-tensor-cores", sweeps.t4()), console, None, quiet=True))
     assert told.startswith("claimed    GEMM workload: AMP is 2.78 times faster")
     assert "protocol" not in told
 

@@ -22,7 +22,7 @@ from ddpbench.record.trace import PHASES
 from ddpbench.report import tables
 from ddpbench.report.console import make_console
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pages import page
+from ddpbench.report.pages import view_of
 from ddpbench.report.whatif import render_answer
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,7 @@ def render(job: Job, whatif: bool = False) -> None:
     """The job in every format."""
     console = make_console(io.StringIO())
     for verbose, quiet in ((False, False), (True, False), (False, True)):
-        page(job)(job, console, RUN, verbose=verbose, quiet=quiet)
+        view_of(job).render(job, console, RUN, verbose=verbose, quiet=quiet)
     tables.to_json(job)
     tables.to_csv(job)
     to_markdown(job)
@@ -107,7 +107,6 @@ def test_many_mutated_records_are_refused_by_field_or_have_a_page(path: Path, mo
         (Mutation(("records", 0, "environment", "world_size"), 2**60), "records[0].environment.places: of ranks 0, where"),
         (Mutation(("records", 0, "environment", "nodes"), 2), "records[0].environment.nodes: 2 for 1 rank"),
         (Mutation(("swept",), ["nonsense"]), "swept[0]: unknown 'nonsense'"),
-        (Mutation(("kind",), "reproduce nothing"), "kind: unknown published experiment 'nothing'"),
         (Mutation(("share",), {"numbers": [1], "of": 2, "cells": 4, "sweep": "x"}), "share: of 2 arms, and there are 1"),
         (Mutation(("started",), drops=True), "object missing required field `started`"),
     ],
@@ -117,6 +116,12 @@ def test_what_makes_no_sense_is_named(mutation: Mutation, told: str, tmp_path: P
     path = tmp_path / "record.json"
     path.write_bytes(mutation.encoded(mutations.thinned(RUN)))
     assert refused(f"report {shlex.quote(str(path))}", capsys).startswith(f"ddpbench: error: '{path}' is no ddpbench record: {told}")
+
+
+def test_a_published_experiment_that_is_unknown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(Mutation(("kind",), "reproduce nothing").encoded(mutations.thinned(RUN)))
+    assert refused(f"report {shlex.quote(str(path))}", capsys).startswith("ddpbench: error: unknown published experiment 'nothing'")
 
 
 def kept_records() -> list[Any]:

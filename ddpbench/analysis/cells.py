@@ -62,10 +62,6 @@ def by_precision(records: Iterable[Record], name: str, batch: int | None = None,
     )
 
 
-def out_of_memory(record: Record) -> bool:
-    return record.fault is not None and record.fault.out_of_memory
-
-
 def _batch(row: Row, experiment: Experiment, records: Sequence[Record], quick: bool) -> int | None:
     here = batches(records)
     if row.batch_size is None:

@@ -11,6 +11,7 @@ from ddpbench.analysis.measures import SECONDS
 from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.record import Job, Record
+from ddpbench.record.words import trimmed
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,12 @@ def conclusion(found: Crossing) -> str:
             return f"no crossing: {winner} is faster than {loser} at every model, {models}"
         even = ", ".join(map(str, found.even))
         return f"no crossing: {winner} looks faster than {loser} at every model, {models}, but no difference shows at {even} layers"
-    parameters, layers = f"{three_digits(found.parameters)} parameters", f"{found.layers(found.parameters):.1f} layers"
+    parameters, layers = f"{trimmed(found.parameters)} parameters", f"{found.layers(found.parameters):.1f} layers"
     if found.has_interval:
         low, high = found.reach
         ends = [" or fewer" if found.low is None else "", " or more" if found.high is None else ""]
         kind = f"{found.kind}: " if found.kind else ""
-        parameters += f" ({kind}{three_digits(low)}{ends[0]} to {three_digits(high)}{ends[1]})"
+        parameters += f" ({kind}{trimmed(low)}{ends[0]} to {trimmed(high)}{ends[1]})"
         layers += f" ({found.layers(low):.1f} to {found.layers(high):.1f})"
     else:
         parameters += " (no interval)"
@@ -127,10 +128,6 @@ def conclusion(found: Crossing) -> str:
 def spoken(name: str) -> str:
     """A device in a sentence: ``CPU with 2 threads``."""
     return name.replace(", ", " with ")
-
-
-def three_digits(parameters: float) -> str:
-    return f"{float(f'{parameters:.3g}'):,.0f}"
 
 
 def crossing_of(job: Job) -> Crossing | None:

@@ -8,8 +8,7 @@ from typing import Literal
 
 from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.evidence import BINDING
-from ddpbench.analysis.measures import IMAGES_PER_S, Measure
-from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.stats import Interval
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Record
@@ -69,20 +68,6 @@ def shows(here: Interval, published: Effect) -> bool | None:
     if seen >= {"less", "more"}:
         seen.add("none")  # which lies between them
     return True if seen == {published} else None if published in seen else False
-
-
-def times(measure: Measure, base: Record | None, other: Record | None) -> Ratio | None:
-    """How many times the ``base`` the ``other`` is, from rounds of equal index; None where they share none."""
-    if base is None or other is None:
-        return None
-    ours, theirs = measure.by_round(base), measure.by_round(other)
-    shared = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] and theirs[index]]
-    return ratio_of([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
-
-
-def speedup(base: Record | None, other: Record | None) -> Ratio | None:
-    """How many times as fast as ``base`` the ``other`` trains: of images/s, for two trainings may be of different length."""
-    return times(IMAGES_PER_S, base, other)
 
 
 def together(answers: Iterable[bool | None]) -> bool | None:

@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.ranks import known, mean
+from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.stats import Interval, log_t_interval, t_interval
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import Memory, Numerics
@@ -163,3 +164,17 @@ def last_accuracy(record: Record | None) -> float | None:
     """Of the last round, a fraction."""
     values = ACCURACY.values(record) if record else []
     return values[-1] if values else None
+
+
+def times(measure: Measure, base: Record | None, other: Record | None) -> Ratio | None:
+    """How many times the ``base`` the ``other`` is, from rounds of equal index; None where they share none."""
+    if base is None or other is None:
+        return None
+    ours, theirs = measure.by_round(base), measure.by_round(other)
+    shared = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] and theirs[index]]
+    return ratio_of([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
+
+
+def speedup(base: Record | None, other: Record | None) -> Ratio | None:
+    """How many times as fast as ``base`` the ``other`` trains: of images/s, for two trainings may be of different length."""
+    return times(IMAGES_PER_S, base, other)

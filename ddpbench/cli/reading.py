@@ -52,11 +52,13 @@ def report(files: Sequence[Path], **given: Any) -> int:
     from ddpbench.analysis.shares import together
     from ddpbench.cli.files import latest, latest_below, measured_again, whole
     from ddpbench.experiments.kept import read
+    from ddpbench.published import views
     from ddpbench.report import tables
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.markdown import to_markdown
-    from ddpbench.report.pages import page
+    from ddpbench.report.pages import view_of
 
+    views.register()
     console = make_console(sys.stdout)
     named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(Path(asked.output_dir))]]
     _say_left_out(problem.message for problem in measured_again(named))
@@ -70,7 +72,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
         console.out("\n\n".join(map(to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
     else:
         for path, job in found:
-            page(job)(job, console, path, verbose=verbose, quiet=False)
+            view_of(job).render(job, console, path, verbose=verbose, quiet=False)
     return printed(console)
 
 
@@ -86,10 +88,12 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     """
     asked = Drawing(**values_given(Drawing, given))
     from ddpbench.cli.files import around, jobs_in
+    from ddpbench.published import views
     from ddpbench.report.console import make_console, printed, say
     from ddpbench.report.plots import left_out
     from ddpbench.report.plots import plot as draw
 
+    views.register()
     jobs, unreadable = jobs_in(paths)
     _say_left_out((*(each.message for each in unreadable), *left_out(jobs)))
     folder = Path(asked.output_dir) if asked.output_dir else around(paths) / PICTURES

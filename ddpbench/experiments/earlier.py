@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from ddpbench.analysis.cells import out_of_memory
 from ddpbench.record.record import Record
 
 
@@ -21,7 +20,7 @@ class Earlier(msgspec.Struct, frozen=True):
         traces = record.traces
         dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
         steps = traces[0].steps if traces else 0
-        too_big = record.fault is not None and record.fault.arm is not None and out_of_memory(record)
+        too_big = record.fault is not None and record.fault.arm is not None and record.out_of_memory
         images = record.data.images if record.data else None
         return cls(frozenset(timed.index for timed in record.rounds), steps, images, dead or too_big)
 

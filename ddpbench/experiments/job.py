@@ -8,7 +8,6 @@ from typing import NoReturn
 
 import msgspec
 
-from ddpbench.analysis.cells import out_of_memory
 from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.early import early_words
@@ -161,7 +160,7 @@ def verdict_on(records: Sequence[Record], journal: Journal) -> tuple[int, BenchE
     """
     if journal.unsaved:
         return Exit.FAILED, None
-    if all(out_of_memory(record) and not record.rounds for record in records):
+    if all(record.out_of_memory and not record.rounds for record in records):
         too_large = nothing_fits(records, journal.job)
         return too_large.exit_code, too_large
     if records[0].config.strict and any(check.effect in ("blocks", "warns") for record in records for check in record.checks):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NoReturn
 
 import torch
@@ -22,7 +21,7 @@ from ddpbench.workloads.catalogue import find
 def reproduce(name: str, quick: bool, request: Request) -> NoReturn:
     """Runs the published experiment ``name``, or what its journal lacks of it, and ends the process with the exit code."""
     kept = kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
-    carry_out(request, Reproducing(kept, partial(render_reproduction, name)))
+    carry_out(request, Reproducing(kept, render_reproduction))
 
 
 class Reproducing(ContinuedRecipe):

@@ -178,6 +178,11 @@ class Record(msgspec.Struct, kw_only=True):
     verdict: Verdict | None = None
 
     @property
+    def out_of_memory(self) -> bool:
+        """Whether it ended because a rank ran out of memory."""
+        return self.fault is not None and self.fault.out_of_memory
+
+    @property
     def world_size(self) -> int:
         return self.environment.world_size
 

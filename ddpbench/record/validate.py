@@ -9,7 +9,6 @@ from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.environment import Environment
-from ddpbench.record.published import names
 from ddpbench.record.scaling import COMMUNICATION
 from ddpbench.record.trace import PHASES, Trace
 
@@ -31,9 +30,6 @@ def inconsistency(job: Job) -> str | None:
 
 
 def _of_job(job: Job) -> Wrong:
-    kind, _, name = job.kind.partition(" ")
-    if kind == "reproduce" and name not in names():
-        yield f"kind: unknown published experiment '{name}'"
     for at, field in enumerate(job.swept):
         if field not in Config.__struct_fields__:
             yield f"swept[{at}]: unknown '{field}'"

@@ -18,9 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from ddpbench.analysis.crossover import three_digits
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.record.words import printable
+from ddpbench.record.words import printable, trimmed
 from ddpbench.report.pictures import Bars, Chart, Curve, Race
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -127,7 +126,7 @@ def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) ->
             low, high = race.low or race.winner.x[0], race.high or race.winner.x[-1]
             if race.low is not None or race.high is not None:
                 axes.axvspan(low, high, color=COLOURS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
-            where = f"{race.winner.setting} ({race.winner.device}) wins from {three_digits(race.crossing)} parameters"
+            where = f"{race.winner.setting} ({race.winner.device}) wins from {trimmed(race.crossing)} parameters"
             axes.axvline(race.crossing, color=COLOURS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_words(where))
     axes.set_xscale("log")
     if any(race.of_gpu for race in found):

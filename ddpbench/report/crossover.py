@@ -71,6 +71,11 @@ def grids(job: Job) -> list[Grid]:
     return [_table(found)] if found else []
 
 
+def findings(job: Job) -> list[str]:
+    """Where the two devices cross here, and where they were published to cross."""
+    return [concluded(crossing_of(job)), published_words()]
+
+
 def concluded(found: Crossing | None) -> str:
     return conclusion(found) if found else "no crossing: no model has been timed on two devices"
 

@@ -59,6 +59,12 @@ def how_sure(verdict: Verdict) -> str:
     return "; ".join(shares)
 
 
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict in one sentence: the limit, what it costs, why, and how often it repeats if not always."""
+    sure = how_sure(verdict)
+    return f"{named(verdict)}: {verdict.says}; {verdict.why}" + (f" ({sure})" if sure else "")
+
+
 def _else(runner_up: str) -> str:
     return f", else {runner_up.replace('-', ' ')}" if runner_up else ""
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.measures import Measure, Spread, spread
 from ddpbench.record.record import Record
 from ddpbench.report.figures import MISSING, fixed, ranged
@@ -96,7 +95,7 @@ def ended(record: Record | None) -> str:
     """In a cell's place, why it has no value: ``-`` for a cell that was never asked for."""
     if record is None or record.status == "ok":
         return MISSING
-    return NO_MEMORY if out_of_memory(record) else record.status
+    return NO_MEMORY if record.out_of_memory else record.status
 
 
 def _places(value: float, measure: Measure) -> int:

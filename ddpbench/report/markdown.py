@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ddpbench.analysis.claims import claims
 from ddpbench.analysis.compare import ArmRow, compare
-from ddpbench.analysis.crossover import crossing_of
-from ddpbench.analysis.reproduction import departures
 from ddpbench.analysis.scaling.ladder import Rung
-from ddpbench.record.published import load
 from ddpbench.record.record import Job, Record
-from ddpbench.record.verdict import Verdict
 from ddpbench.record.words import printable
-from ddpbench.report import crossover, reproduction, sweep
 from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
 from ddpbench.report.ending import ending_words
 from ddpbench.report.figures import MISSING, gib, interval
-from ddpbench.report.findings import how_sure, named
+from ddpbench.report.findings import verdict_text
 from ddpbench.report.grid import Grid
 from ddpbench.report.header import place, rate
-from ddpbench.report.scaling import EFFICIENCY, LOST_TO, efficiency_text, rungs_of, way_down
+from ddpbench.report.pages import view_of
+from ddpbench.report.scaling import EFFICIENCY, LOST_TO, efficiency_text, rungs_of
 from ddpbench.report.warnings import together
 
 LONE_RUN = ("workload", "precision")
@@ -41,11 +36,12 @@ BLOCK = re.compile(r"^(\d*)([.)](?= |$)|(?<!\d)[#>+=-])")
 def to_markdown(job: Job) -> str:
     """The tables of the job's page, and one with a row an arm; under them what it comes to, endings, checks and the command."""
     top = max(job.records, key=lambda record: record.world_size)
-    said = [*_concluded(job), *_said(job)]
+    view = view_of(job)
+    said = [*view.findings(job), *_said(job)]
     lines = [
         f"**ddpbench** {_escaped(f'{_model(job)}, {place(top.environment)}, {job.started}')}",
         "",
-        *(line for each in _grids(job) for line in _of_a_figure(each)),
+        *(line for each in view.tables(job) for line in _of_a_figure(each)),
         *_of_arms(job),
         "",
         *map(_bullet, said),
@@ -59,31 +55,6 @@ def _model(job: Job) -> str:
     """The workload; of several the first and the last."""
     names = list(dict.fromkeys(record.config.workload for record in job.records))
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-
-
-def _grids(job: Job) -> Iterator[Grid]:
-    kind, _, name = job.kind.partition(" ")
-    if kind == "sweep":
-        yield from sweep.grids(job)
-    if kind == "reproduce" and name:
-        yield from reproduction.grids(load(name), job)
-    if kind == "crossover" or name == crossover.PUBLISHED:
-        yield from crossover.grids(job)
-
-
-def _concluded(job: Job) -> Iterator[str]:
-    """What the job comes to as a whole, and what of it is not as it was published."""
-    kind, _, name = job.kind.partition(" ")
-    if job.scaling and job.scaling.verdict:
-        yield _limit(job.scaling.verdict)
-    yield from filter(None, [way_down(job)])
-    if kind == "crossover" or name == crossover.PUBLISHED:
-        yield from (crossover.concluded(crossing_of(job)), crossover.published_words())
-    if kind == "reproduce" and name:
-        yield from (f"but {departure}" for departure in departures(job))
-        for result in claims(name, job):
-            word, _, told = reproduction.answered(result)
-            yield f"claimed: {result.says}; {word}: {told}"
 
 
 def _of_a_figure(found: Grid) -> list[str]:
@@ -133,16 +104,11 @@ def _kept(rung: Rung | None) -> list[str]:
     return [efficiency_text(rung), rung.lost_to or MISSING] if rung else [MISSING, MISSING]
 
 
-def _limit(verdict: Verdict) -> str:
-    sure = how_sure(verdict)
-    return f"{named(verdict)}: {verdict.says}; {verdict.why}" + (f" ({sure})" if sure else "")
-
-
 def _said(job: Job) -> list[str]:
     """How arms ended where not well, what limits them where each stands for itself, and what the checks say."""
     lines = [f"{_whose(record, job)}{ending_words(record)}" for record in job.records if record.status not in ("ok", "invalid")]
     if job.kind in BY_ITSELF:
-        lines += [f"{_whose(record, job)}{_limit(record.verdict)}" for record in job.records if record.verdict]
+        lines += [f"{_whose(record, job)}{verdict_text(record.verdict)}" for record in job.records if record.verdict]
     checks: dict[str, dict[str, str]] = {}
     for record in job.records:
         for check in record.checks:

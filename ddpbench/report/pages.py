@@ -1,20 +1,18 @@
-"""The page that fits a job: what measured it decides how it reads."""
+"""How jobs are shown, by the kind of job: each kind registers its page and what of it goes into markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
 
 from ddpbench.record.record import Job
-from ddpbench.report.crossover import render_crossover
+from ddpbench.report import scaling, sweep
 from ddpbench.report.diagnosis import render_diagnosis
-from ddpbench.report.reproduction import render_reproduction
-from ddpbench.report.scaling import render_scaling
-from ddpbench.report.sweep import render_sweep
+from ddpbench.report.grid import Grid
 from ddpbench.report.terminal import render_run
 
 
@@ -24,16 +22,25 @@ class Render(Protocol):
     def __call__(self, job: Job, console: Console, path: Path | None, *, verbose: bool, quiet: bool) -> None: ...
 
 
-PAGES: Mapping[str, Render] = {
-    "run": render_run,
-    "sweep": render_sweep,
-    "crossover": render_crossover,
-    "diagnose": render_diagnosis,
-    "scale": render_scaling,
+@dataclass(frozen=True)
+class JobView:
+    """How jobs of one kind are shown: their page, and in markdown their tables and what the job as a whole comes to."""
+
+    render: Render
+    tables: Callable[[Job], Iterable[Grid]] = lambda job: ()
+    findings: Callable[[Job], Iterable[str]] = lambda job: ()  # a sentence each
+
+
+VIEWS = {
+    "run": JobView(render_run),
+    "sweep": JobView(sweep.render_sweep, tables=sweep.grids),
+    "diagnose": JobView(render_diagnosis),
+    "scale": JobView(scaling.render_scaling, findings=scaling.concluded),
 }
+"""By the first word of a job's kind. Experiments above this floor add their own."""
 
 
-def page(job: Job) -> Render:
-    """What prints ``job``; a kind that this release does not know reads as a run."""
-    kind, _, name = job.kind.partition(" ")
-    return partial(render_reproduction, name) if kind == "reproduce" else PAGES.get(kind, render_run)
+def view_of(job: Job) -> JobView:
+    """How ``job`` is shown; a kind that is not registered reads as a run."""
+    kind, *_ = job.kind.split(" ")
+    return VIEWS.get(kind, VIEWS["run"])

@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.cells import out_of_memory
-from ddpbench.analysis.crossover import crossing_of, side
-from ddpbench.analysis.effects import speedup
-from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, spread
+from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, speedup, spread
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.superseded import superseded
 from ddpbench.record.config import Config
@@ -159,11 +156,11 @@ def bars(cells: Sequence[Cell]) -> list[Bars]:
         ours = [cell for cell in cells if (cell.job, cell.device) == (job, device)]
         if drawn := _bars(ours):
             found.append((ours[0].started, drawn))
-    dates = _dates([(each.device, started) for started, each in found])
+    dates = dates_of([(each.device, started) for started, each in found])
     return [replace(each, device=f"{each.device}{date}") for (_, each), date in zip(found, dates, strict=True)]
 
 
-def _dates(named: Sequence[tuple[object, str]]) -> list[str]:
+def dates_of(named: Sequence[tuple[object, str]]) -> list[str]:
     """What each name needs behind it: when its job was started, where several have that name."""
     several = Counter(name for name, _ in named)
     return [f", {started[:16].replace('T', ' ')}" if several[name] > 1 else "" for name, started in named]
@@ -209,13 +206,6 @@ def _why_empty(base: str, record: Record | None) -> str:
     return f"{base} alone" if IMAGES_PER_S.values(record) else f"{base} {record.status}"
 
 
-def races(jobs: Iterable[Job]) -> list[Race]:
-    """One a job that timed models on two devices."""
-    found = [(job.started, race) for job in jobs if (race := _race(job))]
-    dates = _dates([((race.loser.name, race.winner.name), started) for started, race in found])
-    return [race.on(date) for (_, race), date in zip(found, dates, strict=True)]
-
-
 def device_name(record: Record) -> str:
     """The device without its maker, and how many of them."""
     name = record.environment.places[0].device.removeprefix("NVIDIA ").removeprefix("Tesla ")
@@ -233,23 +223,6 @@ def _told_apart_by(record: Record, job: Job) -> list[str]:
     return [field for field, found in values.items() if len(found) > len({batch for batch, _ in found})]
 
 
-def _race(job: Job) -> Race | None:
-    crossing = crossing_of(job)
-    if crossing is None:
-        return None
-    devices = {side(record): device_name(record) for record in job.records}
-    points = crossing.points
-    parameters = [point.parameters for point in points]
-    return Race(
-        _curve(devices[crossing.loser], crossing.loser, parameters, [point.first_s for point in points], SECONDS),
-        _curve(devices[crossing.winner], crossing.winner, parameters, [point.second_s for point in points], SECONDS),
-        [point.layers for point in points],
-        crossing.parameters,
-        crossing.low,
-        crossing.high,
-    )
-
-
 def _curves(measure: Measure, cells: Sequence[Cell]) -> list[Curve]:
     found = []
     for device, setting, like in dict.fromkeys((cell.device, cell.setting, cell.like) for cell in cells):
@@ -260,7 +233,7 @@ def _curves(measure: Measure, cells: Sequence[Cell]) -> list[Curve]:
         lacking = [cell.batch for cell in alike if _did_not_fit(cell.record)]
         if ours or lacking:
             name = f"{setting}{_set_apart(alike[0], namesakes)}"
-            curve = _curve(device, name, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure)
+            curve = curve_of(device, name, [cell.batch for cell in ours], [measure.values(cell.record) for cell in ours], measure)
             found.append(replace(curve, no_memory=lacking))
     return found
 
@@ -279,10 +252,10 @@ def _kinds(cells: Sequence[Cell], fields: Sequence[str]) -> int:
 
 
 def _did_not_fit(record: Record | None) -> bool:
-    return record is not None and not record.rounds and out_of_memory(record)
+    return record is not None and not record.rounds and record.out_of_memory
 
 
-def _curve(device: str, setting: str, x: Sequence[float], values: Sequence[Sequence[float]], measure: Measure) -> Curve:
+def curve_of(device: str, setting: str, x: Sequence[float], values: Sequence[Sequence[float]], measure: Measure) -> Curve:
     spreads = [held for each in values if (held := spread(each))]
     heights = [held.mean / measure.scale for held in spreads]
     return Curve(device, setting, x, heights, [(held.sd or 0.0) / measure.scale for held in spreads])

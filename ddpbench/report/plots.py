@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from ddpbench.analysis.crossover import crossing_of
-from ddpbench.record.published import load
 from ddpbench.record.record import Job, slug
-from ddpbench.report.crossover import PUBLISHED
-from ddpbench.report.pictures import Bars, Cell, Chart, bars, cells_by_workload, charts, outdated, races
+from ddpbench.report.pictures import Bars, Cell, Chart, bars, cells_by_workload, charts, outdated
 
 Thing = TypeVar("Thing")
-
-CROSSOVER = "disc-mlp"
 
 TAKEN_APART = ("diagnose", "scale")
 """Kinds of job whose arms are one training under several conditions, such as the all-reduce without it: no settings to choose from."""
@@ -23,8 +18,20 @@ TAKEN_APART = ("diagnose", "scale")
 AT_ONCE = 7
 """Settings that one picture tells apart without colour."""
 
-DEVICES, PANELS, RACES = 4, 4, 3
-"""Devices on one pair of axes; panels of one picture; crossings on one pair of axes."""
+DEVICES, PANELS = 4, 4
+"""Devices on one pair of axes; panels of one picture."""
+
+
+@dataclass(frozen=True)
+class Plotter:
+    """Draws jobs that have a picture of their own, in place of curves over batch size."""
+
+    handles: Callable[[Job], bool]
+    draw: Callable[[Sequence[Job], Path], list[Path]]
+
+
+PLOTTERS: list[Plotter] = []
+"""Experiments above this floor add their own."""
 
 
 def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
@@ -34,21 +41,19 @@ def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
     goes on in another. Nothing is drawn, and nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two
     devices. Raises OSError where ``folder`` cannot be written. matplotlib is loaded here, not with this module.
     """
-    from ddpbench.report.canvas import draw_bars, draw_chart, draw_races, save
+    from ddpbench.report.canvas import draw_bars, draw_chart, save
 
     written: list[Path] = []
     for workload, cells in _drawn(jobs).items():
         for chart in charts(workload, cells):
             for number, page in enumerate(pages_of_curves(chart), 1):
-                written += save(draw_chart(page, with_spread=False), folder, _stem(chart.stem, number))
+                written += save(draw_chart(page, with_spread=False), folder, stem_of(chart.stem, number))
                 if any(any(curve.spread) for curve in page.curves):
-                    written += save(draw_chart(page, with_spread=True), folder, _stem(f"{chart.stem}-spread", number))
+                    written += save(draw_chart(page, with_spread=True), folder, stem_of(f"{chart.stem}-spread", number))
         for number, panels in enumerate(pages_of_bars(bars(cells)), 1):
-            written += save(draw_bars(workload, panels), folder, _stem(f"{workload}-speed-up", number))
-    row = load(PUBLISHED).experiments[0].rows[0]
-    published = (row.crossover_parameters or 0, f"published: {row.crossover_parameters:,} parameters, {row.crossover_layers} layers")
-    for number, found in enumerate(batched(races(jobs), RACES), 1):
-        written += save(draw_races(CROSSOVER, found, published), folder, _stem(f"{CROSSOVER}-crossover", number))
+            written += save(draw_bars(workload, panels), folder, stem_of(f"{workload}-speed-up", number))
+    for plotter in PLOTTERS:
+        written += plotter.draw([job for job in jobs if plotter.handles(job)], folder)
     return written
 
 
@@ -66,14 +71,14 @@ def left_out(jobs: Sequence[Job]) -> list[str]:
 
 
 def _drawn(jobs: Sequence[Job]) -> dict[str, list[Cell]]:
-    return cells_by_workload([job for job in jobs if crossing_of(job) is None and not _apart(job)])
+    return cells_by_workload([job for job in jobs if not _apart(job) and not any(plotter.handles(job) for plotter in PLOTTERS)])
 
 
 def _apart(job: Job) -> bool:
     return job.kind in TAKEN_APART
 
 
-def _stem(name: str, number: int) -> str:
+def stem_of(name: str, number: int) -> str:
     return slug(name) if number == 1 else f"{slug(name)}-{number}"
 
 

@@ -58,14 +58,14 @@ def render_published(console: Console) -> None:
         show(console, inked(flow("  ", [each.workload for each in publication.experiments], page)))
 
 
-def render_reproduction(name: str, job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints the published experiment ``name`` beside ``job``, one Record a cell. Raises UsageError for a name that is none.
+def render_reproduction(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
+    """Prints the published experiment that ``job`` repeats beside it, one Record a cell. Raises UsageError for one that is unknown.
 
     ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the claims. ``path`` is where the record lies,
     ``None`` where it could not be saved.
     """
-    page, publication = page_of(console), load(name)
-    claimed = [[*_claim(result, page)] for result in claims(name, job)]
+    page, publication = page_of(console), publication_of(job)
+    claimed = [[*_claim(result, page)] for result in claims(publication.id, job)]
     if quiet:
         show_sections(console, claimed)
         return
@@ -80,6 +80,20 @@ def render_reproduction(name: str, job: Job, console: Console, path: Path | None
         [Text(str(path))] if path else [],
     ]
     show_sections(console, sections)
+
+
+def publication_of(job: Job) -> Publication:
+    """The published experiment that ``job`` repeats, which its kind names. Raises UsageError for one that is unknown."""
+    return load(job.kind.removeprefix("reproduce "))
+
+
+def concluded(job: Job) -> Iterator[str]:
+    """In what the job is not as it was published; then every claim, and whether it holds here."""
+    publication = publication_of(job)
+    yield from (f"but {departure}" for departure in departures(job))
+    for result in claims(publication.id, job):
+        word, _, told = answered(result)
+        yield f"claimed: {result.says}; {word}: {told}"
 
 
 def _name(record: Record) -> str:

@@ -21,7 +21,7 @@ from ddpbench.record.words import count
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent
-from ddpbench.report.findings import verdict_lines
+from ddpbench.report.findings import verdict_lines, verdict_text
 from ddpbench.report.header import labelled, place, rate
 from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, columns, flow, sentence
@@ -70,11 +70,13 @@ def rungs_of(job: Job) -> dict[str, Rung]:
     return {label_of(each.ranks): each for each in (found.rungs if found else ladder(arms, None))}
 
 
-def way_down(job: Job) -> str:
-    """The way down in one line; empty where it was not measured."""
+def concluded(job: Job) -> Iterator[str]:
+    """The verdict on the ladder, and the way down in one line, as far as they are there."""
+    if job.scaling and job.scaling.verdict:
+        yield verdict_text(job.scaling.verdict)
     arms = arms_of(job)
-    found = found_of(job, arms) if arms else None
-    return ", ".join(_steps_down(found)) if found else ""
+    if arms and (found := found_of(job, arms)):
+        yield ", ".join(_steps_down(found))
 
 
 def _named(job: Job) -> dict[str, Record]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpbench.analysis.cells import out_of_memory
 from ddpbench.analysis.effects import PublishedRatio, explained, together
 from ddpbench.analysis.measures import SECONDS, Measure
 from ddpbench.record.published import Mean, Publication, Row
@@ -57,7 +56,7 @@ def _why(record: Record | None, measures: Sequence[Measure]) -> str:
         return "not measured"
     if all(measure.values(record) for measure in measures):
         return ""
-    if out_of_memory(record):
+    if record.out_of_memory:
         return "out of memory"
     if record.status == "invalid":
         return "invalid"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ddpbench.analysis.cells import by_precision, cells
 from ddpbench.analysis.claims.answer import Answer, missing, over, sentence
-from ddpbench.analysis.effects import PublishedRatio, explained, limit, shows, times, together, wait_for_data
+from ddpbench.analysis.effects import PublishedRatio, explained, limit, shows, together, wait_for_data
 from ddpbench.analysis.evidence import BINDING
-from ddpbench.analysis.measures import IMAGES_PER_S
+from ddpbench.analysis.measures import IMAGES_PER_S, times
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job, Record
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ddpbench.analysis.bottleneck import verdict
 from ddpbench.analysis.cells import LEFTOVERS, batches, by_precision, cells
 from ddpbench.analysis.claims.answer import Answer, missing, of_ratios, over, row_of, sentence
-from ddpbench.analysis.effects import PublishedRatio, explained, speedup, times, together
-from ddpbench.analysis.measures import ALLOCATED, SECONDS
+from ddpbench.analysis.effects import PublishedRatio, explained, together
+from ddpbench.analysis.measures import ALLOCATED, SECONDS, speedup, times
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job, Record

@@ -6,8 +6,8 @@ from math import log
 
 from ddpbench.analysis.cells import batches, by_precision, cells, related
 from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, over, row_of, sentence
-from ddpbench.analysis.effects import PublishedRatio, speedup, times, together, wait_for_data
-from ddpbench.analysis.measures import MEAN_LOSS, SECONDS, gpu_memory, last_accuracy
+from ddpbench.analysis.effects import PublishedRatio, together, wait_for_data
+from ddpbench.analysis.measures import MEAN_LOSS, SECONDS, gpu_memory, last_accuracy, speedup, times
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.published import Publication
 from ddpbench.record.record import Job, Record
