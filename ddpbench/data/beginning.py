@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ddpbench.machine.say import print_note
+from ddpbench.machine.stderr import print_note
 from ddpbench.record.errors import BenchError
 
 BEGIN_S = 60.0

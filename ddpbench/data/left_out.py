@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddpbench.machine.say import print_note
+from ddpbench.machine.stderr import print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.words import count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from ddpbench.machine.say import print_note
+from ddpbench.machine.stderr import print_note
 from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags

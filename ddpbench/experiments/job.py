@@ -28,7 +28,8 @@ from ddpbench.machine.board import Blame
 from ddpbench.machine.ceilings import matmul_tflops
 from ddpbench.machine.collector import spare_the_collector_all_modules
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.say import leave_outcome, print_error, print_note, refuse
+from ddpbench.machine.say import leave_outcome, refuse
+from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.machine.world import World
 from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit

@@ -12,7 +12,7 @@ from typing import Unpack
 from ddpbench.analysis.history import repeated
 from ddpbench.analysis.judge import judge_all
 from ddpbench.experiments.learned import OfArm, OfDiagnosis, OfScaling
-from ddpbench.machine.say import print_error, print_note
+from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.machine.stdout import for_the_record
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, DoesNotFit, Status

@@ -7,8 +7,9 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from ddpbench.machine.say import interrupted, print_error
+from ddpbench.machine.say import interrupted
 from ddpbench.machine.signals import WATCHED
+from ddpbench.machine.stderr import print_error
 
 
 class Relay:

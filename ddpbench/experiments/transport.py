@@ -11,7 +11,7 @@ from ddpbench.analysis.nodes import no_infiniband
 from ddpbench.experiments.journal import Journal
 from ddpbench.machine.nccl_log import nccl_log
 from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.say import print_note
+from ddpbench.machine.stderr import print_note
 from ddpbench.machine.transport import Fabric, ask, in_order
 from ddpbench.machine.world import World
 from ddpbench.record.environment import Environment

@@ -16,7 +16,8 @@ from ddpbench.analysis.words import rounds_of
 from ddpbench.experiments.journal import Journal, close_file
 from ddpbench.machine.board import Blame, alive
 from ddpbench.machine.pulse import Mark, Watchdog
-from ddpbench.machine.say import leave_outcome, print_error
+from ddpbench.machine.say import leave_outcome
+from ddpbench.machine.stderr import print_error
 from ddpbench.machine.world import World
 from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.record import Fault, Record, load

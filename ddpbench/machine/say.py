@@ -14,10 +14,10 @@ from typing import NoReturn
 import msgspec
 
 from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.stderr import print_error
 from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import BenchError, Exit, Interrupted, UsageError
 from ddpbench.record.record import Fault
-from ddpbench.record.words import printable
 
 OUTCOME_VARIABLE = "DDPBENCH_OUTCOME"
 """Names the file in which a run that ddpbench itself started leaves its Outcome: torchrun turns every failure into 1."""
@@ -67,23 +67,6 @@ def _is_first_to_tell(error: BenchError, seat: Seat) -> bool:
         return board.claim()
     except (BenchError, RuntimeError):
         return False
-
-
-def print_error(error: BenchError) -> None:
-    """One ``ddpbench: error:`` line and one ``hint:`` line on stderr."""
-    _print(error.lines())
-
-
-def print_note(text: str) -> None:
-    """One ``ddpbench: note:`` line on stderr."""
-    _print(f"ddpbench: note: {printable(text)}")
-
-
-def _print(lines: str) -> None:
-    """A closed stderr is no second error."""
-    with suppress(OSError, ValueError):
-        sys.stderr.write(lines + "\n")
-        sys.stderr.flush()
 
 
 def interrupted(received: signal.Signals, how_far: str) -> Interrupted:

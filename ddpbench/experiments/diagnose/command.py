@@ -10,8 +10,9 @@ from ddpbench.experiments.diagnose.recipe import DiagnoseRecipe
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
-from ddpbench.machine.say import OUTCOME_VARIABLE, print_note, refuse
+from ddpbench.machine.say import OUTCOME_VARIABLE, refuse
 from ddpbench.machine.seat import take_seat
+from ddpbench.machine.stderr import print_note
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, UsageError
