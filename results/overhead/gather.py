@@ -26,7 +26,7 @@ STEPS, REPEATS = 2000, 5
 def main(target: str) -> None:
     """Gathers ``REPEATS`` rounds of ``STEPS`` steps and writes the seconds of each, of the slowest rank."""
     seat = take_seat()
-    world = meet_others(seat, open_device("cpu", seat, False), Config(workload="resnet50"), data="")
+    world = meet_others(seat, open_device("cpu", seat, False), Config(workload="resnet50"), data="", asked={})
     world.join()
     trace = Trace(
         rank=world.rank,
