@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# One environment in .venv, made by the first call and reused by every later one. Sourced by install.sh, local.sh and
-# test.sh, which call `prepare`, and by the SLURM scripts.
+# One environment in .venv, made by the first call and reused by every later one. Sourced by install.sh, local.sh,
+# test.sh and lint.sh, which call `prepare`, and by the SLURM scripts.
 #
 #   PYTHON=/path/to/python3.12    the Python to build on, where the first one found is not the right one
 #   DDPBENCH_VENV=/path           another place for the environment
