@@ -1,0 +1,42 @@
+"""Kept records, judged again, come out as they are stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ddpbench.analysis.judge import judge_all
+from ddpbench.record.record import Job, load
+
+RESULTS = Path(__file__).parent.parent / "results"
+KEPT = [path for path in sorted(RESULTS.rglob("*.json")) if b'"schema":' in path.read_bytes()[:64]]
+
+
+def findings(job: Job) -> Any:
+    """What judging fills in, but for the figure: that of a kept record may be of several launches, or stand beside earlier runs."""
+    return msgspec.to_builtins([job.scaling, *((record.label, record.status, record.checks, record.verdict) for record in job.records)])
+
+
+def unjudged(path: Path) -> Job:
+    """The job as it was measured."""
+    job = load(path)
+    if job.scaling:
+        job.scaling.verdict = None
+    for record in job.records:
+        record.checks, record.headline, record.verdict = [], None, None
+        record.status = "ok" if record.status == "invalid" else record.status
+    return job
+
+
+def test_there_are_kept_records() -> None:
+    assert len(KEPT) >= 40
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_kept_record_is_judged_as_stored(path: Path) -> None:
+    job = unjudged(path)
+    judge_all(job)
+    assert findings(job) == findings(load(path))
