@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
+import psutil
 import pytest
+import torch
+from imagery import image_tree
+from loading import opened
 from situations.page import page
+from situations.places import busy_neighbours, one_core
+from situations.situation import Situation
 from situations.table import SITUATIONS
 from situations.trial import Said, Trial, score, try_out
 
+from ddpbench.cli.measuring import run
+from ddpbench.cli.words import request
+from ddpbench.experiments.settle import settle
 from ddpbench.record.verdict import CAUSES, Limit
+from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads.drawn import drawn
 
 BY_NAME = {situation.name: situation for situation in SITUATIONS}
+OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.") for word in situation.words)]
 
 
 @pytest.mark.slow
@@ -22,6 +37,30 @@ def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path:
     """Whatever else runs here, which may leave it untold."""
     said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]
     assert said.score in ("right", "probably right", "inconclusive"), said
+
+
+@pytest.mark.parametrize("situation", OWN, ids=lambda situation: situation.name)
+def test_loader_of_a_situation_gives_batches_that_its_net_takes(situation: Situation, tmp_path: Path) -> None:
+    tree = ["--data-dir", str(image_tree(tmp_path / "tree", images=32))] if situation.tree else []
+    given = run.make_context("run", [*situation.words, *tree, "--device", "cpu", "-b", "2"]).params
+    (asked,) = request(given.pop("workload"), given, []).arms
+    config, workload = settle(asked, cuda=False, local_world_size=2), workloads.find(asked.workload)
+    net = drawn(workload.model, config.image_size, workload.classes, seed=0)
+    with opened(config, workload.dataset, classes=workload.classes, rank=1, world_size=2) as loader, torch.no_grad():
+        images, _ = loader.next_batch(lambda: None)
+        assert net(images).shape == (2, workload.classes)
+
+
+def test_quota_leaves_a_command_one_core() -> None:
+    script = "from ddpbench.machine.host import usable_cores; print(usable_cores())"
+    with one_core() as before:
+        done = subprocess.run([*before, sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert float(done.stdout) == 1
+
+
+def test_every_core_has_a_busy_neighbour() -> None:
+    with busy_neighbours():
+        assert len(psutil.Process().children()) >= len(os.sched_getaffinity(0))
 
 
 def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
