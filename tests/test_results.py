@@ -1,22 +1,57 @@
-"""The scripts under results/ start, and the page of the calibration is what its records give."""
+"""The scripts under results/ run at a small size, and the pages that they write are what their records give."""
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import two_hosts
+from imagery import image_tree
+from loading import NO_DALI
+
+from ddpbench.record.record import load
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 RESULTS = ROOT / "results"
 SCRIPTS = sorted(RESULTS.rglob("*.py"))
 PROOF = RESULTS / "h200" / "diagnose-resnet50-2gpu.json"
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+BASELINE = """print('{"images_per_s": 1.0, "loss": 0.0}')"""
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(launch: Callable[..., Any]) -> Run:
+    """``run(script, *words, ranks=)`` returns the output of ``script``, which must succeed; with ``ranks`` torchrun starts it."""
+
+    def go(script: Path, *words: str, ranks: int = 0, gpus: bool = False) -> str:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks else []
+        environment = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS))), **({} if gpus else NO_GPU)}
+        done = launch([sys.executable, *torchrun, str(script), *words], timeout=170.0, env=environment)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    return go
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Callable[[str], Path]:
+    """``copied(name)`` returns a copy of that folder of results/, for scripts that write beside themselves."""
+    (tmp_path / "tests").symlink_to(TESTS)
+
+    def go(name: str) -> Path:
+        return Path(shutil.copytree(RESULTS / name, tmp_path / "results" / name))
+
+    return go
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.relative_to(RESULTS).as_posix())
@@ -25,34 +60,122 @@ def test_script_can_be_imported(script: Path, monkeypatch: pytest.MonkeyPatch) -
     runpy.run_path(str(script))
 
 
-def run(script: Path, *words: str) -> str:
-    """The output of ``script``, which must succeed."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS)))}
-    command = [sys.executable, str(script), *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("words", "kept", "ranks"),
+    [
+        ("simulation/speed.py OUT", "simulation/speed.json", 0),
+        (f"thin.py {PROOF} OUT 4", PROOF, 0),
+        pytest.param("overhead/pulse.py OUT", "overhead/pulse.json", 0, marks=pytest.mark.slow),
+        pytest.param("overhead/gather.py OUT", "overhead/gather.json", 2, marks=pytest.mark.slow),
+        pytest.param("loading/small.py OUT --batches 8", "loading/small.json", 0, marks=pytest.mark.slow),
+        pytest.param("loading/uint8.py JPEGS OUT --batches 8", "loading/uint8.json", 0, marks=pytest.mark.slow),
+        pytest.param("loading/pipelines.py JPEGS OUT 1", "loading/pipelines.json", 0, marks=[pytest.mark.slow, NO_DALI]),
+        pytest.param(
+            "harness-tax/tax.py shufflenet_v2_x0_5 1 OUT --precision amp-bf16 --pairs 1",
+            "harness-tax/resnet18-4gpu.json",
+            1,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "harness-tax/launches.py BASELINE 1 disc-mlp-5 1 OUT --pairs 1",
+            "harness-tax/resnet18-4gpu-launches.json",
+            0,
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_script_writes_a_record_like_the_kept_one(words: str, kept: str, ranks: int, run: Run, tmp_path: Path) -> None:
+    made = {"OUT": tmp_path / "record.json", "JPEGS": tmp_path / "jpegs", "BASELINE": tmp_path / "baseline.py"}
+    image_tree(made["JPEGS"], images=16)
+    made["BASELINE"].write_text(BASELINE)
+    script, *rest = [str(made.get(word, word)) for word in words.split()]
+    run(RESULTS / script, *rest, ranks=ranks)
+    written, there = json.loads(made["OUT"].read_bytes()), json.loads((RESULTS / kept).read_bytes())
+    assert written.keys() == there.keys()
 
 
-@pytest.mark.parametrize("words", [("simulation/speed.py", "OUT"), ("thin.py", str(PROOF), "OUT", "4")], ids=lambda words: words[0])
-def test_script_writes_its_record(words: tuple[str, ...], tmp_path: Path) -> None:
-    script, *rest = words
-    run(RESULTS / script, *(word.replace("OUT", str(tmp_path / "record.json")) for word in rest))
-    assert (tmp_path / "record.json").stat().st_size > 0
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "words",
+    ["harness-tax/tax.py resnet18 2 OUT --pairs 1", "scaling/bare_ladder.py resnet18 2 OUT", "scaling/later_groups.py one,destroy,many"],
+)
+def test_script_runs_on_every_gpu(words: str, run: Run, tmp_path: Path) -> None:
+    import torch
+
+    script, *rest = words.replace("OUT", str(tmp_path / "record.json")).split()
+    assert run(RESULTS / script, *rest, ranks=torch.cuda.device_count(), gpus=True)
 
 
-def test_calibration_page_and_pictures_follow_from_the_kept_records(tmp_path: Path) -> None:
-    shutil.copytree(RESULTS / "calibration", tmp_path / "calibration")
-    (tmp_path / "h200").mkdir()
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ladder_over_two_hosts_leaves_a_record(run: Run, results: Path) -> None:
+    if why := two_hosts.why_not():
+        pytest.skip(why)
+    shortest = ("-b", "8", "--rounds", "1", "--steps", "1", "--warmup", "1", "-o", str(results))
+    run(RESULTS / "scaling" / "two_hosts.py", "1000", "disc-mlp-2", *shortest)
+    assert len(list(results.glob("*-scale-*.json"))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_delayed_ranks_are_judged_in_a_table(run: Run, copied: Callable[[str], Path]) -> None:
+    folder = copied("stragglers")
+    run(folder / "stragglers.py", "--steps", "2", "--injected", "1", "--clean", "0")
+    assert "| recall |" in (folder / "cpu-2-ranks.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ranks_are_compared_with_and_without_malloc_keeping_memory(run: Run, copied: Callable[[str], Path]) -> None:
+    folder = copied("stragglers")
+    kept = json.loads((folder / "memory.json").read_bytes())
+    run(folder / "memory.py", "1", "--windows", "1", "--steps", "2")
+    assert json.loads((folder / "memory.json").read_bytes()).keys() == kept.keys()
+
+
+@pytest.mark.slow
+def test_situation_that_cannot_be_tried_here_leaves_the_page_unchanged(run: Run, copied: Callable[[str], Path]) -> None:
+    folder = copied("diagnosis")
+    (folder / "README.md").unlink()
+    run(folder / "situations.py", "launch-bound")
+    for name in ("README.md", "situations.json"):
+        assert (folder / name).read_text() == (RESULTS / "diagnosis" / name).read_text()
+
+
+def test_calibration_page_and_pictures_follow_from_the_kept_records(run: Run, copied: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = copied("calibration")
+    (tmp_path / "results" / "h200").mkdir()
     for record in (RESULTS / "h200").glob("diagnose-*.json"):
-        shutil.copy(record, tmp_path / "h200")
+        shutil.copy(record, tmp_path / "results" / "h200")
     for name in ("calibration.md", "calibration.png", "calibration.svg"):
-        (tmp_path / "calibration" / name).unlink()
-    run(tmp_path / "calibration" / "calibration.py", "--page")
-    assert (tmp_path / "calibration" / "calibration.md").read_text() == (RESULTS / "calibration" / "calibration.md").read_text()
-    assert {path.suffix for path in (tmp_path / "calibration").iterdir()} >= {".png", ".svg"}
+        (folder / name).unlink()
+    run(folder / "calibration.py", "--page")
+    assert (folder / "calibration.md").read_text() == (RESULTS / "calibration" / "calibration.md").read_text()
+    assert {path.suffix for path in folder.iterdir()} >= {".png", ".svg"}
 
 
-def test_proof_with_short_rounds_is_struck_out_with_the_reason() -> None:
-    calibration: dict[str, Any] = runpy.run_path(str(RESULTS / "calibration" / "calibration.py"))
+@pytest.fixture
+def calibration() -> dict[str, Any]:
+    return runpy.run_path(str(RESULTS / "calibration" / "calibration.py"))
+
+
+def test_change_is_predicted_from_the_record_of_its_proof(calibration: dict[str, Any]) -> None:
+    proof = RESULTS / "h200" / "diagnose-resnet18-uint8-8-workers.json"
+    (kept,) = [pair for pair in calibration["proved"](proof) if pair.change == "--workers 15"]
+    pair = calibration["predict"](load(proof), [], "workers", 15)
+    assert (pair.predicted, pair.low, pair.high) == pytest.approx((kept.predicted, kept.low, kept.high))
+
+
+def test_gain_of_a_change_is_measured_against_the_first_arm(calibration: dict[str, Any]) -> None:
+    predicted = calibration["predict"](load(PROOF), [], "workers", 12)
+    run = load(RESULTS / "h200" / "resnet50-dali-gpu-threads.json")
+    pair = calibration["finished"](calibration["PLANS"][0], "workers", 12, predicted, run)
+    assert pair.problem == ""
+    assert pair.measured == pytest.approx(1.03, abs=0.005)
+
+
+def test_proof_with_short_rounds_is_struck_out_with_the_reason(calibration: dict[str, Any]) -> None:
     dali, uint8 = calibration["proved"](PROOF)
     assert dali.struck_out == "baseline has 12 steps per round, needs 32"
     assert uint8.struck_out == "baseline has 12 steps per round, needs 32; trial has 21 steps per round, needs 32"

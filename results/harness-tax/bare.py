@@ -1,7 +1,7 @@
 """A training loop that measures nothing: what ddpbench's own cost is measured against.
 
-The same training as ``ddpbench run --precision amp-fp16`` on synthetic data: torchvision's model, channels-last, DDP with
-its buckets as gradient views, fused SGD, a dynamic loss scaler, one resident batch.
+The same training as ``ddpbench run --precision amp-fp16`` or ``amp-bf16`` on synthetic data: torchvision's model, channels-last,
+DDP with its buckets as gradient views, fused SGD, in float16 a dynamic loss scaler, one resident batch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.9, 1e-4
 
 
-def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, warmup: int, **settings: Any) -> Iterator[float]:
+def bare_windows(
+    name: str, batch_size: int, device: torch.device, steps: int, warmup: int, dtype: torch.dtype = torch.float16, **settings: Any
+) -> Iterator[float]:
     """Trains ``steps`` steps a window, for ever; yields the wall seconds of each, between two synchronisations.
 
-    ``settings`` are DDP's, ``process_group`` among them.
+    ``dtype`` is autocast's. ``settings`` are DDP's, ``process_group`` among them.
     """
     torch.manual_seed(0)
     model = torchvision.models.get_model(name).to(device).to(memory_format=torch.channels_last)
@@ -30,13 +32,17 @@ def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, w
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
     for parameter in model.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    loss_of, scaler = torch.nn.CrossEntropyLoss(), torch.amp.GradScaler(device.type)
+    loss_of, scaler = torch.nn.CrossEntropyLoss(), torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     images = torch.randn(batch_size, 3, 224, 224, device=device).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (batch_size,), device=device)
 
+    def synchronize() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
     def train(count: int) -> torch.Tensor:
         for _ in range(count):
-            with torch.autocast(device.type, dtype=torch.float16):
+            with torch.autocast(device.type, dtype=dtype):
                 loss = loss_of(ranks(images), labels)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -47,11 +53,11 @@ def bare_windows(name: str, batch_size: int, device: torch.device, steps: int, w
     train(warmup)
     while True:
         train(3)
-        torch.cuda.synchronize(device)
+        synchronize()
         dist.barrier(settings.get("process_group"))
         begin = perf_counter()
         loss = train(steps)
-        torch.cuda.synchronize(device)
+        synchronize()
         seconds = perf_counter() - begin
         if not torch.isfinite(loss):
             raise SystemExit("the bare loop's loss is not finite: its speed means nothing")

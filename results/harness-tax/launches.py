@@ -1,12 +1,13 @@
 """ddpbench against a bare script, a launch each in turn: everything that a run of ddpbench brings with it is in its side.
 
-    python results/harness-tax/launches.py BASELINE.py GPUS WORKLOAD STEPS TARGET.json
+    python results/harness-tax/launches.py BASELINE.py GPUS WORKLOAD STEPS TARGET.json [--pairs 3]
 
 BASELINE.py takes --model, --steps and --batch-size, and prints a JSON line with ``images_per_s`` and a finite ``loss``.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import subprocess
@@ -17,45 +18,51 @@ from pathlib import Path
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.record.record import load
 
-PAIRS = 3
 BATCH = 256
 
 
-def main(baseline: str, gpus: str, workload: str, steps: str, target: str) -> None:
-    """Runs ``PAIRS`` pairs of launches in ABBA order and writes them to ``target``."""
+def main(baseline: Path, gpus: int, workload: str, steps: int, target: Path, pairs: int) -> None:
+    """Runs ``pairs`` pairs of launches in ABBA order and writes them to ``target``."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}"]
 
     def bare() -> float:
-        words = ["--model", workload, "--precision", "amp-fp16", "--batch-size", str(BATCH), "--steps", str(3 * int(steps))]
-        printed = subprocess.run([*torchrun, baseline, *words], check=True, capture_output=True, text=True).stdout
+        words = ["--model", workload, "--precision", "amp-fp16", "--batch-size", str(BATCH), "--steps", str(3 * steps)]
+        printed = subprocess.run([*torchrun, str(baseline), *words], check=True, capture_output=True, text=True).stdout
         result = json.loads(printed.splitlines()[-1])
         assert math.isfinite(result["loss"]), "a dead run looks fast"
         return float(result["images_per_s"])
 
     def ours() -> float:
         with tempfile.TemporaryDirectory() as folder:
-            words = [workload, "--precision", "amp-fp16", "-b", str(BATCH), "--steps", steps, "--rounds", "3", "-q", "-o", folder]
+            words = [workload, "--precision", "amp-fp16", "-b", str(BATCH), "--steps", str(steps), "--rounds", "3", "-q", "-o", folder]
             subprocess.run([*torchrun, "-m", "ddpbench", *words], check=True, capture_output=True)
             (path,) = Path(folder).glob("*.json")
             headline = load(path).records[0].headline
             assert headline is not None
             return headline.images_per_s
 
-    pairs: list[dict[str, float]] = []
-    for pair in range(PAIRS):
+    found: list[dict[str, float]] = []
+    for pair in range(pairs):
         sides = [("bare", bare), ("ddpbench", ours)]
-        pairs.append({name: measure() for name, measure in (sides if pair % 2 == 0 else reversed(sides))})
-    ratio = ratio_of([pair["bare"] for pair in pairs], [pair["ddpbench"] for pair in pairs])
+        found.append({name: measure() for name, measure in (sides if pair % 2 == 0 else reversed(sides))})
+    ratio = ratio_of([pair["bare"] for pair in found], [pair["ddpbench"] for pair in found])
     result = {
-        "command": f"python results/harness-tax/launches.py {Path(baseline).name} {gpus} {workload} {steps}",
-        "images_per_s": pairs,
+        "command": f"python results/harness-tax/launches.py {baseline.name} {gpus} {workload} {steps}",
+        "images_per_s": found,
         "ratio": ratio.center,
         "ratio_low": ratio.low,
         "ratio_high": ratio.high,
     }
-    Path(target).write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{workload} on {gpus} GPUs: {ratio.center:.4f} ({ratio.low:.4f} to {ratio.high:.4f}) of {Path(baseline).name}")
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{workload} on {gpus} GPUs: {ratio.center:.4f} ({ratio.low:.4f} to {ratio.high:.4f}) of {baseline.name}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("baseline", type=Path, metavar="BASELINE.py")
+    parser.add_argument("gpus", type=int, metavar="GPUS")
+    parser.add_argument("workload", metavar="WORKLOAD")
+    parser.add_argument("steps", type=int, metavar="STEPS", help="per round, of three")
+    parser.add_argument("target", type=Path, metavar="TARGET.json")
+    parser.add_argument("--pairs", type=int, default=3, help="of launches (default: %(default)s)")
+    main(**vars(parser.parse_args()))

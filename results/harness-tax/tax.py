@@ -1,6 +1,6 @@
 """What ddpbench's measuring costs: its loop against the bare one, alternating ABBA inside one job.
 
-    torchrun --nproc_per_node=1 results/harness-tax/tax.py resnet50 40 out.json
+    torchrun --nproc_per_node=1 results/harness-tax/tax.py resnet50 40 out.json [--precision amp-bf16] [--pairs 16]
 
 The second word is the steps of a window. Both trainings live on the device together and take turns, so that the launch's
 luck cancels in every pair. Prints and writes the ratio of throughputs, ddpbench over bare, with a 95% paired t-interval on the logs.
@@ -8,6 +8,7 @@ luck cancels in every pair. Prints and writes the ratio of throughputs, ddpbench
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import sys
@@ -23,19 +24,20 @@ from ddpbench.machine.pulse import Pulse, Watchdog
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output, Request
 
-PAIRS, WARMUP = 16, 20
+WARMUP = 20
+DTYPES = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 
 
-def main(workload: str, steps: str, target: str) -> None:
-    """Measures ``PAIRS`` pairs of windows and writes them to ``target``."""
-    asked = Config(workload=workload, precision="amp-fp16", steps=int(steps))
-    (config,), world, _ = prepare(Request(arms=[asked], output=Output(output_dir=str(Path(target).parent)), command=sys.argv))
+def main(workload: str, steps: int, target: Path, precision: str, pairs: int) -> None:
+    """Measures ``pairs`` pairs of windows and writes them to ``target``."""
+    asked = Config(workload=workload, precision=precision, steps=steps)
+    (config,), world, _ = prepare(Request(arms=[asked], output=Output(output_dir=str(target.parent)), command=sys.argv))
     world.join()
     pulse = Pulse(600.0)
     arm = Arm(config, world, pulse)
     arm.enter()
-    images = (config.batch_size or 0) * int(steps) * world.size
-    bare = bare_windows(workload, config.batch_size or 0, world.device.torch, int(steps), WARMUP)
+    images = (config.batch_size or 0) * steps * world.size
+    bare = bare_windows(workload, config.batch_size or 0, world.device.torch, steps, WARMUP, DTYPES[precision])
     next(bare)
     ours: list[float] = []
     theirs: list[float] = []
@@ -53,30 +55,36 @@ def main(workload: str, steps: str, target: str) -> None:
         theirs.append(images / world.most(next(bare)))
         gc.enable()
 
-    for pair in range(PAIRS):
+    for pair in range(pairs):
         for turn in (measured, unmeasured) if pair % 2 == 0 else (unmeasured, measured):
             turn()
     if world.seat.speaks:
         ratio = ratio_of(theirs, ours)
         result = {
-            "command": f"torchrun --nproc_per_node={world.size} results/harness-tax/tax.py {workload} {steps}",
+            "command": f"torchrun --nproc_per_node={world.size} results/harness-tax/tax.py {workload} {steps} --precision {precision}",
             "gpu": world.device.name,
             "gpus": world.size,
             "torch": str(torch.__version__),
             "workload": workload,
             "batch_size": config.batch_size,
-            "steps": int(steps),
+            "steps": steps,
             "ddpbench_images_per_s": ours,
             "bare_images_per_s": theirs,
             "ratio": ratio.center,
             "ratio_low": ratio.low,
             "ratio_high": ratio.high,
         }
-        Path(target).write_text(json.dumps(result, indent=1) + "\n")
+        target.write_text(json.dumps(result, indent=1) + "\n")
         print(f"{workload} on {world.size} x {world.device.name}: {ratio.center:.4f} ({ratio.low:.4f} to {ratio.high:.4f}) of bare")
     arm.leave()
     world.close()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", metavar="WORKLOAD")
+    parser.add_argument("steps", type=int, metavar="STEPS", help="per window")
+    parser.add_argument("target", type=Path, metavar="TARGET.json")
+    parser.add_argument("--precision", choices=DTYPES, default="amp-fp16")
+    parser.add_argument("--pairs", type=int, default=16, help="of windows (default: %(default)s)")
+    main(**vars(parser.parse_args()))

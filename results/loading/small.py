@@ -5,9 +5,9 @@ OMP_NUM_THREADS=1 python results/loading/small.py small.json
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from statistics import median
 
@@ -22,22 +22,22 @@ from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 
 TIMED, UNTIMED = STOCK, STOCK + NOT_TIMED
-BATCH, WARM_UP, BATCHES = 512, 8, 500
+BATCH, WARM_UP = 512, 8
 
 ASKED = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, workers=0, augment=False, channels_last=False, device="cpu")
 CIFAR = settle(ASKED, cuda=False, local_world_size=1)
 
 
-def main(target: str) -> None:
+def main(target: Path, batches: int) -> None:
     """Alternates ABBA, batch by batch, in this process and one thread, and writes the rate of every batch beside the ratio."""
     torch.set_num_threads(1)
     loaders = {arm: open_loader(CIFAR, Shard("cifar10", 10, 0, 1, torch.device("cpu"))) for arm in (TIMED, UNTIMED)}
     rates_of(loaders, WARM_UP, BATCH)
-    rates = rates_of(loaders, BATCHES, BATCH)
+    rates = rates_of(loaders, batches, BATCH)
     ratio = ratio_of(rates[TIMED], rates[UNTIMED])
     print(f"{median(rates[TIMED]):,.0f} images/s a core; not timed {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
     result = {
-        "command": "OMP_NUM_THREADS=1 python results/loading/small.py small.json",
+        "command": f"OMP_NUM_THREADS=1 python results/loading/small.py small.json --batches {batches}",
         "processor": cpu_name(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
@@ -47,8 +47,11 @@ def main(target: str) -> None:
         "ratio": vars(ratio),
         "images_a_core_second": {name: [round(rate) for rate in each] for name, each in rates.items()},
     }
-    Path(target).write_text(json.dumps(result) + "\n")
+    target.write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", type=Path, metavar="TARGET.json")
+    parser.add_argument("--batches", type=int, default=500, help="of each side (default: %(default)s)")
+    main(**vars(parser.parse_args()))

@@ -6,9 +6,9 @@ OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -33,32 +33,32 @@ STOCK, BYTEWISE = "torch", "torch-uint8"
 PAIRS = [(STOCK, BYTEWISE), (BYTEWISE, BYTEWISE + NOT_TIMED)]
 """Two at a time: of three in turn, one would always follow the same other, and find the caches as that left them."""
 
-BATCH, SIDE, WARM_UP, BATCHES = 32, 224, 32, 320
+BATCH, SIDE, WARM_UP = 32, 224, 32
 
 
-def main(folder: str, target: str) -> None:
+def main(folder: Path, target: Path, batches: int) -> None:
     """Alternates each pair ABBA, batch by batch of the same files, and writes the rate of every batch beside the ratios."""
     torch.set_num_threads(1)
     pairs = []
     for base, other in PAIRS:
-        loaders = {arm: opened(arm.partition(",")[0], folder) for arm in (base, other)}
+        loaders = {arm: opened(arm.partition(",")[0], str(folder)) for arm in (base, other)}
         rates_of(loaders, WARM_UP, BATCH)
-        rates = rates_of(loaders, BATCHES, BATCH)
+        rates = rates_of(loaders, batches, BATCH)
         ratio = ratio_of(rates[base], rates[other])
         print(f"{base}: {median(rates[base]):.0f} images/s a core")
         print(f"{other}: {median(rates[other]):.0f}, {ratio.center:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many")
         pairs.append({"ratio": vars(ratio), "images_a_core_second": {arm: [round(rate) for rate in rates[arm]] for arm in rates}})
     result = {
-        "command": "OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json",
+        "command": f"OMP_NUM_THREADS=1 python results/loading/uint8.py jpegs uint8.json --batches {batches}",
         "processor": cpu_name(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
-        "images": len(list(Path(folder).glob("train/*/*"))),
+        "images": len(list(folder.glob("train/*/*"))),
         "batch": BATCH,
         "image_size": SIDE,
         "pairs": pairs,
     }
-    Path(target).write_text(json.dumps(result) + "\n")
+    target.write_text(json.dumps(result) + "\n")
 
 
 def opened(loader: str, folder: str) -> Loader:
@@ -91,4 +91,8 @@ def standing_still() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of JPEGs, as ImageNet's")
+    parser.add_argument("target", type=Path, metavar="TARGET.json")
+    parser.add_argument("--batches", type=int, default=320, help="of each side of a pair (default: %(default)s)")
+    main(**vars(parser.parse_args()))
