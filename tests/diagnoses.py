@@ -12,9 +12,9 @@ from records import BUSY, RESNET50, STEADY
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, Alone, Copies, Diagnosis, Storage, Surroundings
 from ddpbench.record.environment import Environment
-from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.loader_stats import CoreUse, Loading
 from ddpbench.record.record import Data, Job, LaunchGap, Record
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """Milliseconds of a core that an image takes in a worker of the loader ``torch``."""

@@ -7,7 +7,7 @@ import sys
 
 from training import config, session, world
 
-from ddpbench.record.catalogue import ENGINES
+from ddpbench.record.registry import ENGINES
 
 TOGETHER = [engine for engine in ENGINES if engine != "none"]
 STEPS = 8

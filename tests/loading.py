@@ -14,7 +14,7 @@ import torch
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 CPU = torch.device("cpu")
 NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")

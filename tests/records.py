@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment, RankPlace, Software
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Attestation, Ceilings, Data, Job, Preparation, Record, Round
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Memory, Numerics, Trace
 
 GIB = 2**30

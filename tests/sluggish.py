@@ -11,7 +11,7 @@ from held_up import HeldUp
 from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import open_synthetic
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 

@@ -21,7 +21,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.data.synthetic import open_synthetic
 from ddpbench.experiments.arms import Arm
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.workloads.catalogue import WorkloadSpec
 

@@ -10,10 +10,10 @@ import records
 from msgspec.structs import replace
 
 from ddpbench.analysis.cells import LEFTOVERS
-from ddpbench.record.catalogue import precision
-from ddpbench.record.published import Mean, load
+from ddpbench.published.publications import Mean, load
 from ddpbench.record.record import Data, Fault, Job, Record, Round
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import precision
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Memory
 
 MIB = 2**20

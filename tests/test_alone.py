@@ -17,7 +17,7 @@ from ddpbench.experiments import alone
 from ddpbench.experiments.alone import loader_alone
 from ddpbench.experiments.settle import settle
 from ddpbench.record.config import Config
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 pytestmark = pytest.mark.timeout(110)
 

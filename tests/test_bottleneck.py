@@ -16,8 +16,8 @@ from ddpbench.analysis.limits import LIMITS
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import checks
 from ddpbench.record.config import Config
+from ddpbench.record.findings import Limit, Verdict
 from ddpbench.record.record import LaunchGap, Record
-from ddpbench.record.verdict import Limit, Verdict
 
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 

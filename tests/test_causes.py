@@ -23,10 +23,10 @@ from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.data.arrivals import STOOD_S
 from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL
-from ddpbench.record.loading import CoreUse
+from ddpbench.record.findings import Verdict
+from ddpbench.record.loader_stats import CoreUse
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import Trace
-from ddpbench.record.verdict import Verdict
 
 CHEAP = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
 

@@ -15,8 +15,8 @@ from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEM
 from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.reproduction import departures, rows, stand_ins
 from ddpbench.cli import main
+from ddpbench.published.publications import load
 from ddpbench.record.errors import UsageError
-from ddpbench.record.published import load
 from ddpbench.record.record import Data, Job
 
 T4, WRN, VGG = "t4-tensor-cores", "wrn-cifar10-apex-levels", "vgg16-cifar10-batch-sweep"

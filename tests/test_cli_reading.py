@@ -18,10 +18,10 @@ import sweeps
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.published.publications import names
 from ddpbench.record.loaders import LOADERS
-from ddpbench.record.published import names
 from ddpbench.record.record import Job, save
+from ddpbench.record.registry import ENGINES, PRECISIONS
 from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
 

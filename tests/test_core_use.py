@@ -13,7 +13,7 @@ from busy import busy_process, printed
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.core_use import PRESSURE, SCHEDULE, TICKS_A_S, CoreWatch, busy_s, queued_s
-from ddpbench.record.loading import CoreUse
+from ddpbench.record.loader_stats import CoreUse
 
 BURN = """
 import time, msgspec

@@ -35,7 +35,7 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 from ddpbench.record.errors import ArmOver, BenchError, UsageError
-from ddpbench.record.loading import STAGES
+from ddpbench.record.loader_stats import STAGES
 from ddpbench.record.progress import Silent
 from ddpbench.record.record import Job, load
 

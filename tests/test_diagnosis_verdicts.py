@@ -23,9 +23,9 @@ from ddpbench.analysis.pipeline.offers import WORTH_IT, Cure
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.diagnosis import DEVICE
-from ddpbench.record.loading import CoreUse
+from ddpbench.record.findings import CAUSES, Limit, Verdict
+from ddpbench.record.loader_stats import CoreUse
 from ddpbench.record.record import Job, LaunchGap, Record, load
-from ddpbench.record.verdict import CAUSES, Limit, Verdict
 
 KEPT = Path(__file__).parent.parent / "results" / "h200"
 

@@ -19,7 +19,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 STEPS_PER_EPOCH = 4  # of the thousand points of a disc, at batch 250
 

@@ -15,7 +15,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse, Turn
 from ddpbench.record.config import Config
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.training.ledger import digest
 from ddpbench.training.session import Session
 from ddpbench.training.validating import accuracy

@@ -23,7 +23,7 @@ from ddpbench.machine.seat import Seat
 from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Job, Record, save
-from ddpbench.record.words import printable
+from ddpbench.record.text import printable
 from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console, say
 from ddpbench.report.markdown import to_markdown

@@ -22,7 +22,7 @@ from ddpbench.experiments.lengths import (
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.to_do import ToDo
 from ddpbench.record.config import Config
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.training.warming import WARMUP_LIMIT_S
 
 

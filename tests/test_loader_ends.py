@@ -23,7 +23,7 @@ from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ddpbench.cli.measuring import run
 from ddpbench.cli.program import program
-from ddpbench.record.catalogue import PRECISIONS
+from ddpbench.published.publications import names
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.names import SYNONYMS, did_you_mean
-from ddpbench.record.published import names
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.workloads.catalogue import WORKLOADS
 
 

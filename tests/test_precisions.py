@@ -18,10 +18,10 @@ from torch import nn
 from training import config, session, tiny_net, world_of_one
 
 from ddpbench.analysis.trust import checks
-from ddpbench.record.catalogue import ALIASES, PRECISIONS, precision
 from ddpbench.record.errors import UsageError
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Attestation, Record
-from ddpbench.record.verdict import Check
+from ddpbench.record.registry import ALIASES, PRECISIONS, precision
 from ddpbench.training.engine import Engine, make_engine
 from ddpbench.training.ledger import digest
 from ddpbench.training.optimizer import make_optimizer

@@ -12,9 +12,9 @@ from ddpbench.experiments.protocols import PROTOCOLS, request
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.sides import cells as crossover_cells
 from ddpbench.experiments.sides import sides
+from ddpbench.published.publications import load, names
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.published import load, names
 from ddpbench.record.record import Job
 from ddpbench.record.request import Output
 from ddpbench.training.schedule import factor

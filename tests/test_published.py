@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpbench.analysis.claims import CHECKS
-from ddpbench.record.catalogue import precision
+from ddpbench.published.publications import Mean, load, names
 from ddpbench.record.errors import UsageError
-from ddpbench.record.published import Mean, load, names
+from ddpbench.record.registry import precision
 
 
 def test_five_experiments_have_the_workloads_that_they_are_known_for() -> None:

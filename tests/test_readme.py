@@ -15,10 +15,10 @@ from ddpbench.cli.options import Option, options
 from ddpbench.cli.program import program
 from ddpbench.cli.sides import racing
 from ddpbench.cli.words import request
-from ddpbench.record.catalogue import ALIASES, ENGINES, PRECISIONS
+from ddpbench.published.publications import names
 from ddpbench.record.config import TRAINING, Config
 from ddpbench.record.loaders import LOADERS
-from ddpbench.record.published import names
+from ddpbench.record.registry import ALIASES, ENGINES, PRECISIONS
 from ddpbench.record.request import Output
 from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES

@@ -14,11 +14,11 @@ from records import record as made_up
 
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.findings import Limit, Loss, Verdict
 from ddpbench.record.flags import flags, to_argv
 from ddpbench.record.names import lookup
 from ddpbench.record.record import SCHEMA, Data, Files, load, reserve, save, slug
 from ddpbench.record.request import Output
-from ddpbench.record.verdict import Limit, Loss, Verdict
 
 KEPT = Path(__file__).parent / "golden" / "schema-1.json"
 

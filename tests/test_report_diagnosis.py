@@ -21,7 +21,7 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.words import rounds_of
 from ddpbench.experiments.journal import close_records
 from ddpbench.record.diagnosis import BESIDE, Diagnosis, Numa
-from ddpbench.record.loading import Loading
+from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Data, Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.diagnosis import render_diagnosis

@@ -12,7 +12,7 @@ import sweeps
 from msgspec.structs import replace
 from rich.console import Console
 
-from ddpbench.record.published import load, names
+from ddpbench.published.publications import load, names
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.crossover import render_crossover

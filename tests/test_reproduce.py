@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_faults import TORCHRUN
 
-from ddpbench.record.published import names
+from ddpbench.published.publications import names
 from ddpbench.record.record import load
 
 PLAIN = [sys.executable, "-m", "ddpbench"]

@@ -27,9 +27,9 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.experiments.journal import close_records
+from ddpbench.record.findings import Loss
 from ddpbench.record.record import Fault, Job, Status
 from ddpbench.record.scaling import Kernel
-from ddpbench.record.verdict import Loss
 
 NAMES = {
     CONTENTION: "contention-bound",

@@ -13,7 +13,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import load
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 @pytest.mark.parametrize("cuda", [False, True])

@@ -14,7 +14,7 @@ from ddpbench.analysis.shares import together
 from ddpbench.cli import main
 from ddpbench.cli.files import jobs_in, whole
 from ddpbench.record.record import Job, Record, load, save
-from ddpbench.record.share import Share
+from ddpbench.record.sweep_shard import Share
 
 NAME = "sweep-vgg16-cifar10-precision-batch-size"
 

@@ -22,7 +22,7 @@ from situations.trial import Said, Trial, score, try_out
 from ddpbench.cli.measuring import run
 from ddpbench.cli.words import request
 from ddpbench.experiments.settle import settle
-from ddpbench.record.verdict import CAUSES, Limit
+from ddpbench.record.findings import CAUSES, Limit
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.drawn import drawn
 

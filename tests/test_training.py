@@ -13,7 +13,7 @@ from training import CLASSES, InMemory, config, session, tiny_net, wide_net, wor
 from ddpbench.machine.switches import set_tf32, tf32
 from ddpbench.machine.world import World
 from ddpbench.record.errors import UsageError
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import PHASES
 from ddpbench.training.ledger import Ledger, digest
 from ddpbench.training.optimizer import make_optimizer

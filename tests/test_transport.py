@@ -28,8 +28,8 @@ from ddpbench.machine.seat import Seat
 from ddpbench.machine.transport import Fabric, ask, gloo_ways
 from ddpbench.machine.world import World
 from ddpbench.record.environment import Environment, Transport
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Check
 from ddpbench.report.header import header
 from ddpbench.report.layout import Page
 

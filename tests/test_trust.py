@@ -10,10 +10,10 @@ import records
 
 from ddpbench.analysis.trust import checks
 from ddpbench.record.config import Config
-from ddpbench.record.loading import Loading
+from ddpbench.record.findings import Check
+from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Data, Record
 from ddpbench.record.trace import Health
-from ddpbench.record.verdict import Check
 
 
 def the_check(name: str, record: Record) -> Check:

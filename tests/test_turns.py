@@ -19,8 +19,8 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.record.config import Config
+from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, UNSYNCED, WITH_DATA, rung
-from ddpbench.record.settled import Settled
 
 LABELS = [rung(1), rung(2), rung(4), ALONE, APART, UNSYNCED, COMMUNICATION, WITH_DATA]
 

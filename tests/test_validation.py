@@ -14,7 +14,7 @@ from ddpbench.data import folder
 from ddpbench.data.check import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import UsageError
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def shares(settled: Settled, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:

@@ -17,7 +17,7 @@ from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.world import World, meet
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.training.parked import Parked
 from ddpbench.training.session import Session
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddpbench.record.catalogue import PRECISIONS
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Check
+from ddpbench.record.registry import PRECISIONS
 
 
 def not_as_asked(record: Record) -> Check | None:

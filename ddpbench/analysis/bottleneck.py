@@ -17,9 +17,9 @@ from ddpbench.analysis.limits.loading import rates
 from ddpbench.analysis.limits.training import looks_like
 from ddpbench.analysis.straggler import suspect
 from ddpbench.analysis.summary import Summary
+from ddpbench.record.findings import PROBABLE, Verdict
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import PROBABLE, Verdict
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 DECIDES = {
     "straggler": "the control runs of a diagnosis",

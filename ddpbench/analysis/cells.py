@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddpbench.record.catalogue import precision
-from ddpbench.record.published import Experiment, Row
+from ddpbench.published.publications import Experiment, Row
 from ddpbench.record.record import Job, Record
+from ddpbench.record.registry import precision
 
 LEFTOVERS = "earlier model alive"
 """The label of a cell that trained beside what the run before it had left on the device."""

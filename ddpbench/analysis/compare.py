@@ -11,8 +11,8 @@ from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.stats import Interval, log_t_interval
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.config import Config
+from ddpbench.record.findings import Headline
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Headline
 
 FIGURE_STANDS = ("ok", "running", "interrupted")
 """Statuses that leave the rounds of an arm worth comparing: nothing in the arm itself went wrong."""

@@ -11,7 +11,7 @@ from ddpbench.analysis.measures import SECONDS
 from ddpbench.analysis.ratio import Ratio, ratio_of
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import trimmed
+from ddpbench.record.text import trimmed
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from ddpbench.analysis.loader_cures import OF_KIND, first_command, loader_cures
 from ddpbench.analysis.pipeline.offers import Cure
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.analysis.surroundings import WHO_RUNS
+from ddpbench.record.findings import Verdict
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Verdict
 
 DIAGNOSIS_S, PROOF_S = 120.0, 55.0
 """What a diagnosis takes about where nothing limits it, and trying cures behind it."""

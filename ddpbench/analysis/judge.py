@@ -15,9 +15,9 @@ from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import checks
+from ddpbench.record.findings import Headline
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import COMMUNICATION
-from ddpbench.record.verdict import Headline
 
 ASSUMED_LAUNCH_SD = 0.004
 """How much launches of one command differ where nothing is known about this machine: seen on H200s."""

@@ -30,7 +30,7 @@ from ddpbench.analysis.pipeline.offers import (
 )
 from ddpbench.analysis.pipeline.supply import supply
 from ddpbench.analysis.whatif.answer import gains
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.findings import Verdict
 
 GENERAL: tuple[Offer, ...] = (
     tensor,

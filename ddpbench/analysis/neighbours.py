@@ -9,7 +9,7 @@ from math import fsum
 import msgspec
 
 from ddpbench.analysis.ranks import known
-from ddpbench.record.loading import CoreUse
+from ddpbench.record.loader_stats import CoreUse
 from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ddpbench.record.environment import Environment, RankPlace
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Check
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 SOCKETS = "NET/Socket"
 

@@ -21,7 +21,7 @@ from ddpbench.analysis.measures import (
     gpu_memory,
     spread,
 )
-from ddpbench.record.published import Experiment, Mean, Publication, Row, load
+from ddpbench.published.publications import Experiment, Mean, Publication, Row, load
 from ddpbench.record.record import Job, Record
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ddpbench.analysis.cores import Need, kept_from_cores, need, trainer_threads, workers_idle
 from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Check
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 WHO_RUNS = "top -b -n 1 -o %CPU | head -15"
 """What shows who computes on a host."""

@@ -12,13 +12,13 @@ from ddpbench.analysis.nodes import no_infiniband, unequal_nodes
 from ddpbench.analysis.stats import variation
 from ddpbench.analysis.summary import flops_utilisation
 from ddpbench.analysis.surroundings import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.diagnosis import AGAIN, BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, TRIED
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.scaling import ALONE, APART, SHARE, UNSYNCED, WITH_DATA, rung
+from ddpbench.record.text import count
 from ddpbench.record.trace import Trace
-from ddpbench.record.verdict import Check
-from ddpbench.record.words import count
 
 MOST_SKIPPED = 0.01
 MOST_VARIATION = 0.01

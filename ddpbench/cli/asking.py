@@ -14,9 +14,9 @@ from ddpbench.cli.flags import takes
 from ddpbench.cli.options import options, values_given
 from ddpbench.cli.telling import helped
 from ddpbench.data import catalogue as loaders
-from ddpbench.record.catalogue import precision
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
+from ddpbench.record.registry import precision
 
 
 @takes(options(Change))

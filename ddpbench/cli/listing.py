@@ -8,11 +8,11 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 
-from ddpbench.record.catalogue import ENGINES, PRECISIONS
+from ddpbench.published.publications import load, names
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import LOADERS, LoaderSpec
-from ddpbench.record.published import load, names
-from ddpbench.record.words import printable
+from ddpbench.record.registry import ENGINES, PRECISIONS
+from ddpbench.record.text import printable
 from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.spec import WorkloadSpec

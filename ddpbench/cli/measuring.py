@@ -14,10 +14,10 @@ from ddpbench.cli.options import Option, options, values_given
 from ddpbench.cli.parts import part_of
 from ddpbench.cli.sides import Sides, racing
 from ddpbench.cli.telling import helped, versioned
+from ddpbench.published.publications import names
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
-from ddpbench.record.published import names
 from ddpbench.record.request import Laddering, Output, Proving, Request
 
 AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")

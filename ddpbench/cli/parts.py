@@ -11,8 +11,8 @@ from ddpbench.record.config import measured
 from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import UsageError
 from ddpbench.record.request import Request
-from ddpbench.record.share import Share
-from ddpbench.record.words import count
+from ddpbench.record.sweep_shard import Share
+from ddpbench.record.text import count
 
 PART = re.compile(r"([0-9]+)/([0-9]+)")
 

@@ -13,10 +13,10 @@ import psutil
 
 from ddpbench.cli.options import given_options, values_given
 from ddpbench.data import catalogue as loaders
-from ddpbench.record.catalogue import ENGINES, precision
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
+from ddpbench.record.registry import ENGINES, precision
 from ddpbench.record.request import OUR_TORCHRUN, Output, Request
 from ddpbench.workloads import catalogue as workloads
 

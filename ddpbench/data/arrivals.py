@@ -10,7 +10,7 @@ from statistics import fmean
 from time import perf_counter
 
 from ddpbench.data.loader import Sheet
-from ddpbench.record.loading import Loading, by_stage
+from ddpbench.record.loader_stats import Loading, by_stage
 
 STOOD_S = 1e-3
 """A trainer that was longer at the loader stood waiting; taking a batch that is ready out of a queue is a matter of 0.1 ms."""

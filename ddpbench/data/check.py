@@ -16,7 +16,7 @@ from ddpbench.data.unreadable import readable
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 HELD_OUT_BYTES = 4
 """What a pixel's value takes where workers hand over held-out images: float32, whatever the loader."""

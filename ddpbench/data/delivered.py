@@ -10,7 +10,7 @@ import torch
 from ddpbench.data.arrivals import Arrivals
 from ddpbench.data.delivery import delivery
 from ddpbench.data.loader import Batch, HostLoader
-from ddpbench.record.loading import Loading
+from ddpbench.record.loader_stats import Loading
 
 
 class Delivered:

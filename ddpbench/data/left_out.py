@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ddpbench.machine.stderr import print_note
 from ddpbench.record.errors import BenchError
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 
 class LeftOut:

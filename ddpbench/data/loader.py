@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ddpbench.data.shard import Shard
 from ddpbench.record.errors import BenchError
-from ddpbench.record.loading import Loading
+from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 Batch = tuple[Tensor, Tensor]
 """Images (B, C, S, S) or vectors (B, F), and labels, int64 (B,), or for a squared error targets, float32 (B, F).

@@ -10,7 +10,7 @@ from ddpbench.data.loader import HostLoader, Loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import resolve
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def open_loader(config: Settled, shard: Shard) -> Loader:

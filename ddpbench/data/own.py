@@ -25,7 +25,7 @@ from ddpbench.data.timed import timed
 from ddpbench.record.errors import BenchError
 from ddpbench.record.names import resolve
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 DEAF_S = 2.0
 """What does not end in this time when it is asked to hears nothing."""

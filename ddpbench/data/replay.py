@@ -13,7 +13,7 @@ from ddpbench.data.stock import open_stock
 from ddpbench.machine.host import usable_memory_bytes
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.loaders import REPLAY
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 MOST_BATCHES, LEAST_BATCHES = 16, 2
 

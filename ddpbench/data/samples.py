@@ -19,7 +19,7 @@ from ddpbench.data.loader import HostBatch
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 Sample = tuple[Tensor, int]
 

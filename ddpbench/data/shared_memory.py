@@ -6,7 +6,7 @@ from ddpbench.machine.host import shared_memory_free_bytes
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import UsageError
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 MIB = 2**20
 

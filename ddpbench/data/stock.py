@@ -21,7 +21,7 @@ from ddpbench.data.sets import FILE_SETS
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def open_stock(config: Settled, shard: Shard) -> Workers:

@@ -12,7 +12,7 @@ from ddpbench.data.pixels import in_layout
 from ddpbench.data.shard import Shard
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 GEMM_BATCHES = 50
 """As the published run of gemm-mlp keeps on its device."""

@@ -14,7 +14,7 @@ from ddpbench.data.pixels import finisher
 from ddpbench.data.plan import ShardPlan
 from ddpbench.data.shard import Shard
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def open_tensor(config: Settled, shard: Shard) -> Resident:

@@ -22,7 +22,7 @@ from ddpbench.data.samples import ArrayView, SampleRecipe
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, open_workers
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 REDUCING_GAP = 2
 """What is decoded at a part of its size is this many times as large as needed at least: what PIL's thumbnails take for as good."""

@@ -18,7 +18,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.data.stock import StockView
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.workers import Workers, data_loader
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def held_out(config: Settled, shard: Shard) -> Iterator[Batch] | None:

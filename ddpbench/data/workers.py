@@ -22,7 +22,7 @@ from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import WATCHED, end_with_parent
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 leave_garbage_to_the_parent()
 

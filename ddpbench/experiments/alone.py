@@ -19,7 +19,7 @@ from ddpbench.machine.host import cpu_seconds, resident_bytes
 from ddpbench.machine.switches import set_threads
 from ddpbench.machine.world import World
 from ddpbench.record.diagnosis import Alone
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.workloads import catalogue as workloads
 
 WINDOW_S = 2.0

@@ -30,7 +30,7 @@ from ddpbench.machine.world import World
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.record.record import Attestation, Data, Preparation, Round
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.training.loss import LOSSES
 from ddpbench.training.parked import Parked

@@ -9,7 +9,7 @@ from ddpbench.analysis.words import device_word
 from ddpbench.record.errors import BenchError, UsageError, WaitsForData
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.report.arms import arm_name
 
 

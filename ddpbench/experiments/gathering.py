@@ -5,8 +5,8 @@ from __future__ import annotations
 from ddpbench.analysis.held import moved_to_sync
 from ddpbench.analysis.straggler import THROTTLING
 from ddpbench.analysis.waits import thinned
-from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.record import Round
+from ddpbench.record.registry import WITHOUT_SYNC
 from ddpbench.record.trace import Trace
 
 MOST_RAW = 64

@@ -9,7 +9,7 @@ from ddpbench.experiments.journal import Journal
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.progress import Progress
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 @dataclass(frozen=True)

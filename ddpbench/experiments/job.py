@@ -31,10 +31,10 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.say import leave_outcome, refuse
 from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.machine.world import World
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Fault, Job, Record
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
 from ddpbench.report.arms import arm_name
 from ddpbench.report.progress import listener

@@ -24,7 +24,7 @@ from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.record import load
 from ddpbench.record.request import OUR_TORCHRUN, Request
-from ddpbench.record.words import count, printable
+from ddpbench.record.text import count, printable
 
 HANDED_ON = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 """What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""

@@ -6,7 +6,7 @@ import math
 
 from ddpbench.analysis.evidence import BATCHES_PER_MAKER, LEAST_STEPS
 from ddpbench.experiments.brief import whole_turns
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.training.warming import WARMUP_LIMIT_S
 
 ROUND_S = 3.0

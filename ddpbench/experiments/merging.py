@@ -13,9 +13,9 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import SEVERITY
 from ddpbench.experiments.journal import new_job, not_saved, print_and_write, reserve_now
 from ddpbench.record.errors import BenchError
+from ddpbench.record.findings import Check
 from ddpbench.record.record import Job, Record, save, slug
 from ddpbench.record.request import Request
-from ddpbench.record.verdict import Check
 from ddpbench.report.terminal import render_run
 
 

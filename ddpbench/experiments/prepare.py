@@ -20,15 +20,15 @@ from ddpbench.machine.seat import Seat, take_seat
 from ddpbench.machine.stdout import leave_to_the_record
 from ddpbench.machine.transport import gloo_ways
 from ddpbench.machine.world import World, meet
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
-from ddpbench.record.settled import Settled
-from ddpbench.record.words import count
+from ddpbench.record.resolved import Settled
+from ddpbench.record.text import count
 from ddpbench.training.precision import refuse_impossible
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.cost import cost_of

@@ -16,7 +16,7 @@ from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.report.pages import Render
 
 OpenJournal = Callable[[Request, list[Record]], Journal]

@@ -8,10 +8,10 @@ import msgspec
 
 from ddpbench.data.made import MADE
 from ddpbench.machine.host import usable_cores
-from ddpbench.record.catalogue import precision
 from ddpbench.record.config import Config
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import precision
+from ddpbench.record.resolved import Settled
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 

@@ -9,7 +9,7 @@ from ddpbench.machine.host import usable_cores
 from ddpbench.machine.seat import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 EPOCHS, ROUNDS = 100, 3
 

@@ -11,7 +11,7 @@ from ddpbench.data import catalogue as loaders
 from ddpbench.data.cache import cache_folder
 from ddpbench.data.made_folder import make
 from ddpbench.data.made_sets import stand_in
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.report.progress import counting
 from ddpbench.workloads import catalogue as workloads
 

@@ -9,7 +9,7 @@ from ddpbench.experiments.journal import Journal
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Ceilings, Round
 from ddpbench.record.request import Request
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.report.arms import arm_name
 from ddpbench.report.figures import about
 from ddpbench.report.header import rate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.interleaving import schedule
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 class ToDo:

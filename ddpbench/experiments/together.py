@@ -9,7 +9,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.machine.agreement import Found, all_or_none
 from ddpbench.machine.world import World
 from ddpbench.record.errors import ArmOver, BenchError
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def on_every_rank(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:

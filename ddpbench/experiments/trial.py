@@ -19,10 +19,10 @@ from ddpbench.experiments.together import on_every_rank
 from ddpbench.machine.room import with_room
 from ddpbench.machine.switches import set_for_training
 from ddpbench.machine.world import World
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.resolved import Settled
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.placed import compiled, on_device
 from ddpbench.training.precision import autocast

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.kernel import told
-from ddpbench.record.loading import CoreUse
+from ddpbench.record.loader_stats import CoreUse
 
 STAT, PRESSURE, SCHEDULE = Path("/proc/stat"), Path("/proc/pressure/cpu"), Path("/proc/thread-self/schedstat")
 TICKS_A_S = os.sysconf("SC_CLK_TCK")

@@ -12,8 +12,8 @@ from ddpbench.machine.host import cpu_name, host_memory_bytes, peak_resident_byt
 from ddpbench.machine.nvml import Gpu
 from ddpbench.machine.seat import Seat
 from ddpbench.record.errors import UsageError
+from ddpbench.record.text import count
 from ddpbench.record.trace import Memory
-from ddpbench.record.words import count
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 """In which torch tells what it could not allocate on a GPU; on a CPU it counts bytes."""

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 
 from ddpbench.record.errors import BenchError
-from ddpbench.record.words import printable
+from ddpbench.record.text import printable
 
 
 def print_error(error: BenchError) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ddpbench.analysis.crossover import crossing_of, side
 from ddpbench.analysis.measures import SECONDS
-from ddpbench.record.published import load
+from ddpbench.published.publications import load
 from ddpbench.record.record import Job
 from ddpbench.report.crossover import PUBLISHED
 from ddpbench.report.pictures import Race, curve_of, dates_of, device_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.loader_stats import CoreUse, Loading
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal
 
-from ddpbench.record.words import printable
+from ddpbench.record.text import printable
 
 Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
 """How an arm stands. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""

@@ -15,13 +15,13 @@ from ddpbench.record.encoded import encoded
 from ddpbench.record.environment import Environment, RankPlace
 from ddpbench.record.errors import Status, UsageError
 from ddpbench.record.files import write_whole
+from ddpbench.record.findings import Check, Headline, Verdict
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Milliseconds, NonZero, Seconds
+from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import Scaling
-from ddpbench.record.settled import Settled
-from ddpbench.record.share import Share
+from ddpbench.record.sweep_shard import Share
 from ddpbench.record.trace import Trace
 from ddpbench.record.validate import inconsistency
-from ddpbench.record.verdict import Check, Headline, Verdict
 
 ANOTHER = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
 """The hint for a file that is no record."""

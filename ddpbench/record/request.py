@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.record.config import MEASURING, RANKS, Config, Positive
 from ddpbench.record.flags import Flag
-from ddpbench.record.share import Share
+from ddpbench.record.sweep_shard import Share
 
 OUTPUT = "Output"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from ddpbench.record.findings import Verdict
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Milliseconds, NonZero
-from ddpbench.record.verdict import Verdict
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 ALONE, SHARE = "one rank without DDP", "one rank, its share of the batch"
 APART, UNSYNCED, COMMUNICATION, WITH_DATA = "every rank for itself", "no all-reduce", "all-reduce alone", "with data"

@@ -6,7 +6,7 @@ from math import fsum
 
 import msgspec
 
-from ddpbench.record.loading import CoreUse, Loading
+from ddpbench.record.loader_stats import CoreUse, Loading
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds
 from ddpbench.record.sample import one_of
 

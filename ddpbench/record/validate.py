@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.environment import Environment
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.scaling import COMMUNICATION
 from ddpbench.record.trace import PHASES, Trace
 

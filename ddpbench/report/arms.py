@@ -12,7 +12,7 @@ from ddpbench.analysis.measures import last_accuracy, seen_in
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.figures import MISSING, gib, interval, percent
 from ddpbench.report.findings import named
 from ddpbench.report.header import labelled, rate

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.record.words import printable, trimmed
+from ddpbench.record.text import printable, trimmed
 from ddpbench.report.pictures import Bars, Chart, Curve, Race
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ddpbench.machine.stderr import print_error
 from ddpbench.record.errors import BenchError, Exit
-from ddpbench.record.words import printable
+from ddpbench.record.text import printable
 from ddpbench.report.layout import Page
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -12,9 +12,9 @@ from rich.text import Text
 from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, missing
 from ddpbench.analysis.measures import SECONDS
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.record.published import load
+from ddpbench.published.publications import load
 from ddpbench.record.record import Job
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.ending import continued, endings
 from ddpbench.report.figures import interval, significant

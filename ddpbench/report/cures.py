@@ -19,7 +19,7 @@ from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.figures import about, ranged
 from ddpbench.report.header import rate
 from ddpbench.report.ink import GOOD, LABEL, inked

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ddpbench.analysis.words import rounds_of
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, LABEL, inked
 from ddpbench.report.layout import Page, sentence

@@ -11,13 +11,13 @@ from rich.text import Text
 from ddpbench.analysis.cores import given_threads, need
 from ddpbench.analysis.measures import SECONDS, duration
 from ddpbench.analysis.words import device_word
-from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import Field, flags
 from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.record import Attestation, Record
-from ddpbench.record.words import count
+from ddpbench.record.registry import WITHOUT_SYNC
+from ddpbench.record.text import count
 from ddpbench.report.figures import MISSING
 from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, flow, sentence

@@ -10,10 +10,10 @@ from ddpbench.analysis.evidence import Reach, reach
 from ddpbench.analysis.measures import last_accuracy, seen_in
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.words import device_word
+from ddpbench.record.findings import Headline
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Headline
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.figures import MISSING, gib, interval, percent, significant
 from ddpbench.report.header import rate
 from ddpbench.report.ink import LABEL, inked

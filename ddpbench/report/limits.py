@@ -20,7 +20,7 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.words import device_word
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
-from ddpbench.record.words import count, trimmed
+from ddpbench.record.text import count, trimmed
 from ddpbench.report.figures import MISSING, about, fixed, milliseconds, percent, significant
 from ddpbench.report.header import rate
 from ddpbench.report.ink import CAUTION, LABEL, inked

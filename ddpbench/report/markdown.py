@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.scaling.ladder import Rung
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import printable
+from ddpbench.record.text import printable
 from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
 from ddpbench.report.ending import ending_words
 from ddpbench.report.figures import MISSING, gib, interval

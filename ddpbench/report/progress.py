@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from ddpbench.record.progress import Progress
-from ddpbench.record.words import printable
+from ddpbench.record.text import printable
 from ddpbench.report.console import make_console, say
 
 EVERY_S = 5.0

@@ -15,9 +15,9 @@ from ddpbench.analysis.claims import ClaimResult, claims
 from ddpbench.analysis.effects import FAR, NEGLIGIBLE
 from ddpbench.analysis.measures import Measure
 from ddpbench.analysis.reproduction import RowResult, departures, rows, stand_ins
-from ddpbench.record.catalogue import precision
-from ddpbench.record.published import Experiment, Publication, load, names
+from ddpbench.published.publications import Experiment, Publication, load, names
 from ddpbench.record.record import Job, Record
+from ddpbench.record.registry import precision
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.crossover import crossover
 from ddpbench.report.ending import continued, endings

@@ -17,7 +17,7 @@ from ddpbench.analysis.words import device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
 from ddpbench.record.scaling import rung as label_of
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.console import page_of, show, show_sections
 from ddpbench.report.ending import endings
 from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent

@@ -10,7 +10,7 @@ from ddpbench.analysis.neighbours import LEAST_OTHERS
 from ddpbench.analysis.ranks import mean
 from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings
 from ddpbench.record.record import Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.figures import gib, percent, significant
 from ddpbench.report.header import MOST_NAMED
 from ddpbench.report.ink import LABEL, inked

@@ -15,8 +15,8 @@ from ddpbench.analysis.measures import last_accuracy
 from ddpbench.analysis.scaling.ladder import Rung
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
+from ddpbench.record.text import printable
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
-from ddpbench.record.words import printable
 from ddpbench.report.scaling import rungs_of
 
 STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]

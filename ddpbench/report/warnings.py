@@ -9,8 +9,8 @@ import msgspec
 from rich.text import Text
 
 from ddpbench.analysis.trust import OF_THE_FIGURE, RULES
+from ddpbench.record.findings import Check, Effect
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Check, Effect
 from ddpbench.report.header import those
 from ddpbench.report.ink import BAD, CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, advice, flow, sentence

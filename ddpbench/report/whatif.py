@@ -13,7 +13,7 @@ from ddpbench.analysis.whatif.price import CONFIDENCE
 from ddpbench.analysis.words import device_word
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 from ddpbench.report.console import page_of, show_sections
 from ddpbench.report.figures import about, percent, ranged
 from ddpbench.report.header import rate, titled

@@ -13,8 +13,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.machine.world import World
-from ddpbench.record.catalogue import PrecisionSpec
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PrecisionSpec
+from ddpbench.record.resolved import Settled
 from ddpbench.training.masters import Masters
 from ddpbench.training.precision import autocast
 from ddpbench.training.scaler import loss_scaler

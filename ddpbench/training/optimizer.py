@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.resolved import Settled
 from ddpbench.training.masters import keep_in_state, master_weights
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ddpbench.machine.device import Device
-from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.resolved import Settled
 from ddpbench.training.precision import cast_model
 
 

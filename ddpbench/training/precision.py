@@ -11,9 +11,9 @@ from torch import nn
 
 from ddpbench.machine.device import Device
 from ddpbench.machine.switches import tf32
-from ddpbench.record.catalogue import PrecisionSpec
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Attestation
+from ddpbench.record.registry import PrecisionSpec
 
 COMPUTING = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 BatchNorm = nn.modules.batchnorm._BatchNorm

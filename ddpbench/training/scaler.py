@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ddpbench.machine.device import Device
-from ddpbench.record.catalogue import PrecisionSpec
+from ddpbench.record.registry import PrecisionSpec
 
 
 class StaticScaler(torch.amp.GradScaler):

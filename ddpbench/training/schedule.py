@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 WARM_UP = 0.1
 """The fraction of a training over which ``linear`` rises; until a training's length is known, it stands at this fraction."""

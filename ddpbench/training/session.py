@@ -20,10 +20,10 @@ from ddpbench.machine.nvml import HealthWatch
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.switches import set_for_training
 from ddpbench.machine.world import World
-from ddpbench.record.catalogue import PRECISIONS
-from ddpbench.record.loading import Loading
+from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Attestation
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.training.draining import Drain
 from ddpbench.training.engine import bucket_bytes, make_engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from ddpbench.record.record import Attestation, Preparation
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.precision import Observation, observed
 from ddpbench.training.session import Session

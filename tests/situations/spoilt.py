@@ -29,7 +29,7 @@ from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.record import Data
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 TAIL = 64
 """One image in so many is the one that takes long, where one does."""

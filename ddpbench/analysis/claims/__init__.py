@@ -9,7 +9,7 @@ from ddpbench.analysis.cells import is_quick
 from ddpbench.analysis.claims import disc, imagenet, t4, vgg, wrn
 from ddpbench.analysis.claims.answer import Answer, Check
 from ddpbench.analysis.effects import PublishedRatio
-from ddpbench.record.published import load
+from ddpbench.published.publications import load
 from ddpbench.record.record import Job
 
 

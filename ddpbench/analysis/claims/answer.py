@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpbench.analysis.effects import PublishedRatio, explained, together
 from ddpbench.analysis.measures import SECONDS, Measure
-from ddpbench.record.published import Mean, Publication, Row
+from ddpbench.published.publications import Mean, Publication, Row
 from ddpbench.record.record import Job, Record
 
 

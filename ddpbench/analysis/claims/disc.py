@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddpbench.analysis.claims.answer import Answer, sentence
 from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, layers_of, missing
 from ddpbench.analysis.measures import ACCURACY
-from ddpbench.record.published import Publication
+from ddpbench.published.publications import Publication
 from ddpbench.record.record import Job
 
 ABOUT = 2.0

@@ -7,7 +7,7 @@ from ddpbench.analysis.claims.answer import Answer, missing, over, sentence
 from ddpbench.analysis.effects import PublishedRatio, explained, limit, shows, together, wait_for_data
 from ddpbench.analysis.evidence import BINDING
 from ddpbench.analysis.measures import IMAGES_PER_S, times
-from ddpbench.record.published import Publication
+from ddpbench.published.publications import Publication
 from ddpbench.record.record import Job, Record
 
 RESNETS = ("resnet18", "resnet50")

@@ -8,7 +8,7 @@ from ddpbench.analysis.claims.answer import Answer, missing, of_ratios, over, ro
 from ddpbench.analysis.effects import PublishedRatio, explained, together
 from ddpbench.analysis.measures import ALLOCATED, SECONDS, speedup, times
 from ddpbench.analysis.summary import summarise
-from ddpbench.record.published import Publication
+from ddpbench.published.publications import Publication
 from ddpbench.record.record import Job, Record
 
 

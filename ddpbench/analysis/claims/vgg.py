@@ -9,7 +9,7 @@ from ddpbench.analysis.cells import batches, by_precision, cells, is_quick
 from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, over, row_of
 from ddpbench.analysis.effects import PublishedRatio, together
 from ddpbench.analysis.measures import SECONDS, gpu_memory, speedup, times
-from ddpbench.record.published import Publication
+from ddpbench.published.publications import Publication
 from ddpbench.record.record import Job, Record
 
 WORKLOAD = "vgg16-cifar10"

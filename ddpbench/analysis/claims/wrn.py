@@ -9,9 +9,9 @@ from ddpbench.analysis.claims.answer import Answer, gain, missing, of_ratios, ov
 from ddpbench.analysis.effects import PublishedRatio, together, wait_for_data
 from ddpbench.analysis.measures import MEAN_LOSS, SECONDS, gpu_memory, last_accuracy, speedup, times
 from ddpbench.analysis.stats import Interval
-from ddpbench.record.published import Publication
+from ddpbench.published.publications import Publication
 from ddpbench.record.record import Job, Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 WORKLOAD = "wrn28x10-cifar10"
 LEVELS = ("O1", "O2")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ddpbench.analysis.case import Case
 from ddpbench.analysis.limits.loading import data_bound, host_to_device_bound, loader_steals_cpu, loader_steals_gpu, noisy_neighbour
 from ddpbench.analysis.limits.training import compute_bound, launch_bound, straggler, sync_bound, too_few_cores, unexplained
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.findings import Verdict
 
 Limit = Callable[[Case], Verdict | None]
 

@@ -15,9 +15,9 @@ from ddpbench.analysis.pipeline.stealing import Stolen, decodes_on_device, kept_
 from ddpbench.analysis.pipeline.supply import Supply, supply
 from ddpbench.analysis.surroundings import cores_given
 from ddpbench.analysis.words import device_word, who
+from ddpbench.record.findings import Verdict
 from ddpbench.record.record import Record
-from ddpbench.record.verdict import Verdict
-from ddpbench.record.words import count, trimmed
+from ddpbench.record.text import count, trimmed
 
 STANDING = 1.2
 """Workers that take this many times as long as they work stand for a core."""

@@ -16,10 +16,10 @@ from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.surroundings import wanted_of
 from ddpbench.analysis.words import who
+from ddpbench.record.findings import Verdict
 from ddpbench.record.record import Record
+from ddpbench.record.text import count, trimmed
 from ddpbench.record.trace import WAITS_FOR_OTHERS
-from ddpbench.record.verdict import Verdict
-from ddpbench.record.words import count, trimmed
 
 BUSY = 0.85
 """Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""

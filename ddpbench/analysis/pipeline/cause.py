@@ -11,7 +11,7 @@ from math import isfinite
 
 from ddpbench.analysis.pipeline.costs import READ
 from ddpbench.analysis.pipeline.supply import MOST_A_CORE, Supply
-from ddpbench.record.words import count, trimmed
+from ddpbench.record.text import count, trimmed
 
 MOST = 0.5
 """What explains at least this fraction of a wait is what is waited for."""

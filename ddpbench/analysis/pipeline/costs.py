@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import fsum
 
 from ddpbench.record.diagnosis import Alone, Diagnosis
+from ddpbench.record.loader_stats import STAGES, Loading
 from ddpbench.record.loaders import spec_of
-from ddpbench.record.loading import STAGES, Loading
 from ddpbench.record.record import Record
 
 READ = "read"

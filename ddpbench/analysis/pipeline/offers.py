@@ -17,7 +17,7 @@ from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.loaders import DALI, SYNTHETIC, spec_of
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Record
-from ddpbench.record.words import count, trimmed
+from ddpbench.record.text import count, trimmed
 
 WORTH_IT = 1.05
 """A predicted gain below this is none that anybody would notice."""

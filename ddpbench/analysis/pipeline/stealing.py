@@ -15,7 +15,7 @@ from ddpbench.analysis.ranks import COMPUTE
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
-from ddpbench.record.words import trimmed
+from ddpbench.record.text import trimmed
 
 
 @dataclass(frozen=True)

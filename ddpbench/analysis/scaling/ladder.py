@@ -15,7 +15,7 @@ from ddpbench.analysis.stats import log_steady_interval, steady_mean, variation
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
-from ddpbench.record.words import count
+from ddpbench.record.text import count
 
 MOST_EFFICIENCY = 1.02
 """More than this of N times one rank is no success: the one rank was slow."""

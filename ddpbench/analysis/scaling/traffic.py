@@ -8,8 +8,8 @@ from statistics import median
 
 from ddpbench.analysis.scaling.arms import Arms, steps_of
 from ddpbench.analysis.stats import steady_mean
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Record
+from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.scaling import bus_bandwidth
 
 HALVED = ("fp16", "bf16")

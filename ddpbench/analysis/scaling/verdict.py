@@ -28,11 +28,11 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.analysis.summary import summarise
+from ddpbench.record.findings import Check, Verdict
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import Scaling
 from ddpbench.record.scaling import rung as name_of
-from ddpbench.record.verdict import Check, Verdict
-from ddpbench.record.words import count, trimmed
+from ddpbench.record.text import count, trimmed
 
 SCALES = 0.03
 """Losing less than this fraction of the ideal, a training scales."""

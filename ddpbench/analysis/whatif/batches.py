@@ -10,7 +10,7 @@ from statistics import fmean
 from ddpbench.analysis.pipeline.costs import cost_of
 from ddpbench.analysis.whatif.assumed import Assumption
 from ddpbench.record.diagnosis import Alone
-from ddpbench.record.loading import Loading
+from ddpbench.record.loader_stats import Loading
 
 ENOUGH = 8
 """Batches of a rank from which on their own spread is known."""

@@ -15,8 +15,8 @@ from ddpbench.analysis.whatif.patient import Patient
 from ddpbench.analysis.whatif.situation import Situation
 from ddpbench.record.diagnosis import Alone, Candidate
 from ddpbench.record.errors import UsageError
+from ddpbench.record.loader_stats import Loading
 from ddpbench.record.loaders import SYNTHETIC, LoaderSpec, spec_of
-from ddpbench.record.loading import Loading
 
 
 def loader(now: Situation, name: str, patient: Patient) -> Situation:

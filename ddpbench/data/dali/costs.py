@@ -16,7 +16,7 @@ from ddpbench.data.dali.supply import Supply
 from ddpbench.data.folder import ImageTree
 from ddpbench.data.left_out import LeftOut
 from ddpbench.record.loaders import spec_of
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 

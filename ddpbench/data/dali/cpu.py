@@ -12,7 +12,7 @@ from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.pixels import finisher
 from ddpbench.data.shard import Shard
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 def open_dali_cpu(config: Settled, shard: Shard) -> DaliCpu:

@@ -19,9 +19,9 @@ from ddpbench.data.folder import ImageTree
 from ddpbench.data.left_out import LeftOut
 from ddpbench.data.loader import Batch
 from ddpbench.data.shard import Shard
-from ddpbench.record.catalogue import precision
-from ddpbench.record.loading import Loading
-from ddpbench.record.settled import Settled
+from ddpbench.record.loader_stats import Loading
+from ddpbench.record.registry import precision
+from ddpbench.record.resolved import Settled
 
 SAMPLED = 200
 """Files whose sizes tell how large images are."""

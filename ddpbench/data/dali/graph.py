@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ddpbench.data.boxes import AREA, RATIO, shorter_edge
 from ddpbench.data.pixels import NORMALISATION
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 Stage = Literal["read", "decode", "augment"]
 Dtype = Literal["UINT8", "FLOAT", "FLOAT16"]

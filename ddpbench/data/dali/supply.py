@@ -19,7 +19,7 @@ from ddpbench.data.loader import Sheet
 from ddpbench.data.plan import ShardPlan
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import spec_of
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 
 @dataclass(frozen=True)

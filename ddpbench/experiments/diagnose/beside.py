@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ddpbench.data.loader import Batch, Loader
-from ddpbench.record.loading import Loading
+from ddpbench.record.loader_stats import Loading
 
 
 class Working(Protocol):

@@ -26,7 +26,7 @@ from ddpbench.record.diagnosis import BESIDE, Candidate
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Round
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 from ddpbench.workloads import catalogue as workloads
 
 OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {

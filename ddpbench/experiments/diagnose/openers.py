@@ -17,7 +17,7 @@ from ddpbench.data.shard import Shard
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 APART = 7919
 """Seeds lie so far apart: a training takes the seeds next to its own for its rounds."""

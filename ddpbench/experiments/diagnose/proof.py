@@ -32,10 +32,10 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import BenchError
+from ddpbench.record.findings import Verdict
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.record.settled import Settled
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.resolved import Settled
 from ddpbench.report.progress import time_left
 
 MOST = 2

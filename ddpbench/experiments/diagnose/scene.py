@@ -9,7 +9,7 @@ from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.learned import Finding
-from ddpbench.record.settled import Settled
+from ddpbench.record.resolved import Settled
 
 ENTERING_S = 2.0
 """What a turn takes beside its steps, about."""

@@ -12,9 +12,9 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.machine.links import Buffers
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
-from ddpbench.record.catalogue import PRECISIONS
 from ddpbench.record.record import Round
-from ddpbench.record.settled import Settled
+from ddpbench.record.registry import PRECISIONS
+from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 
 HOOKS = {"fp16": torch.float16, "bf16": torch.bfloat16}

@@ -19,8 +19,8 @@ from ddpbench.machine.links import bus_ceilings
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.errors import UsageError
+from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung
-from ddpbench.record.settled import Settled
 from ddpbench.report.scaling import render_scaling
 
 LIMIT_S = 175.0

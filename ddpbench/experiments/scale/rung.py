@@ -12,8 +12,8 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.machine.pulse import Pulse
 from ddpbench.machine.world import World
 from ddpbench.record.record import Round
+from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import Overlap
-from ddpbench.record.settled import Settled
 from ddpbench.record.trace import Trace
 from ddpbench.training.profile import STEPS, all_reduces
 from ddpbench.training.session import Session

@@ -9,10 +9,10 @@ import msgspec
 from ddpbench.experiments.cells import Cell
 from ddpbench.experiments.settle import default_loader
 from ddpbench.machine.seat import Seat
-from ddpbench.record.catalogue import WITHOUT_SYNC
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.registry import WITHOUT_SYNC
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, rung
 from ddpbench.workloads import catalogue as workloads
 
