@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ddpbench.machine.collector import spare_the_collector_all_modules
+from ddpbench.machine.gc_control import spare_the_collector_all_modules
 from ddpbench.published import views
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores

@@ -7,7 +7,7 @@ import sys
 import time
 
 from ddpbench.cli import main
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 
 if os.environ["RANK"] == "1":
     World.join = lambda self: time.sleep(3600)  # type: ignore[method-assign]

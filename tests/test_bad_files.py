@@ -19,7 +19,7 @@ from torch import nn
 from ddpbench.data import folder, shared_memory
 from ddpbench.data.check import check
 from ddpbench.data.open import open_loader
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.record import load
 from ddpbench.training.session import Session

@@ -12,7 +12,7 @@ from training import InMemory, config, session, tiny_net, world_of_one
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training import warming
 from ddpbench.training.session import Session

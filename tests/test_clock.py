@@ -9,8 +9,8 @@ from itertools import accumulate
 import pytest
 import torch
 
-from ddpbench.machine import clock
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine import step_timer
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.trace import PHASES
 
 STEPS_MS = [(5.0, 1.0, 0.5, 10.0, 20.0, 3.0, 2.0), (7.0, 1.0, 0.25, 10.0, 21.0, 1.0, 2.0)]
@@ -20,12 +20,12 @@ STEPS_MS = [(5.0, 1.0, 0.5, 10.0, 20.0, 3.0, 2.0), (7.0, 1.0, 0.25, 10.0, 21.0, 
 def turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """perf_counter_ns walks through STEPS_MS."""
     stamps: Iterator[float] = accumulate([1_000.0, *(ms for step in STEPS_MS for ms in step), 9.0])
-    monkeypatch.setattr(clock, "perf_counter_ns", lambda: int(next(stamps) * 1e6))
+    monkeypatch.setattr(step_timer, "perf_counter_ns", lambda: int(next(stamps) * 1e6))
 
 
 def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
     pulse = Pulse(patience_s=1.0)
-    host = clock.HostClock(pulse)
+    host = step_timer.HostClock(pulse)
     host.begin(len(STEPS_MS))
     for _ in STEPS_MS:
         for phase in range(len(PHASES)):
@@ -40,7 +40,7 @@ def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
 
 
 def test_a_second_round_forgets_the_first(turned: None) -> None:
-    host = clock.HostClock(Pulse(patience_s=1.0))
+    host = step_timer.HostClock(Pulse(patience_s=1.0))
     for _ in range(2):
         host.begin(1)
         for phase in range(len(PHASES)):
@@ -62,21 +62,21 @@ def test_a_phase_that_the_host_still_issues_when_the_device_has_begun_it_may_hav
 ) -> None:
     reached = [*accumulate((ms for step in STEPS_MS for ms in step), initial=0.0)]
     ahead = [0, 0.1, 0.2, 0.3, 1, 2, 3, 3.5]
-    assert clock.still_issuing_ms(reached, [*ahead, *second]) == [0.0, pytest.approx(expected)]
+    assert step_timer.still_issuing_ms(reached, [*ahead, *second]) == [0.0, pytest.approx(expected)]
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(("sleeps_ms", "least", "most"), [(0.0, 0.0, 5.0), (50.0, 50.0, 60.0)])
 def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float, least: float, most: float) -> None:
     device = torch.device("cuda", 0)
-    on_gpu = clock.open_clock(Pulse(patience_s=1.0), device)
+    on_gpu = step_timer.open_clock(Pulse(patience_s=1.0), device)
     busy = torch.randn(4096, 4096, device=device)
     for _ in range(2):  # the second pass has warm events
         torch.cuda.synchronize()
         on_gpu.begin(2)
         for _ in range(2):
             for phase in range(len(PHASES)):
-                if phase == clock.BACKWARD and sleeps_ms:
+                if phase == step_timer.BACKWARD and sleeps_ms:
                     torch.cuda.synchronize()
                     time.sleep(sleeps_ms / 1000)
                 for _ in range(20):
@@ -92,17 +92,17 @@ def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float,
 def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
     device = torch.device("cuda", 0)
     busy = torch.randn(4096, 4096, device=device)
-    on_gpu = clock.open_clock(Pulse(patience_s=1.0), device)
+    on_gpu = step_timer.open_clock(Pulse(patience_s=1.0), device)
     for _ in range(2):  # the second pass has warm events
         torch.cuda.synchronize()
         on_gpu.begin(3)
-        start = clock.perf_counter_ns()
+        start = step_timer.perf_counter_ns()
         for _ in range(3):
             for phase in range(len(PHASES)):
                 busy = busy @ busy * 1e-3
                 on_gpu.mark(phase)
         torch.cuda.synchronize()
-        wall_ms = (clock.perf_counter_ns() - start) / 1e6
+        wall_ms = (step_timer.perf_counter_ns() - start) / 1e6
     told = on_gpu.read()
     total = sum(sum(durations) for durations in told.phases_ms.values())
     assert total == pytest.approx(wall_ms, rel=0.05)

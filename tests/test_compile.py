@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from training import CLASSES, config, session, world_of_one
 
-from ddpbench.machine.switches import set_tf32, tf32
+from ddpbench.machine.backends import set_tf32, tf32
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Attestation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training import world_of_one
 
-from ddpbench.machine.copies import copies
+from ddpbench.distributed.h2d_bandwidth import copies
 
 
 def test_a_processor_has_nothing_to_copy_to() -> None:

@@ -12,12 +12,12 @@ import pytest
 from busy import busy_process, printed
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.core_use import PRESSURE, SCHEDULE, TICKS_A_S, CoreWatch, busy_s, queued_s
+from ddpbench.machine.cpu_usage import PRESSURE, SCHEDULE, TICKS_A_S, CoreWatch, busy_s, queued_s
 from ddpbench.record.loader_stats import CoreUse
 
 BURN = """
 import time, msgspec
-from ddpbench.machine.core_use import CoreWatch
+from ddpbench.machine.cpu_usage import CoreWatch
 watch = CoreWatch()
 watch.start()
 end = time.monotonic() + 0.6
@@ -44,7 +44,7 @@ def test_a_core_that_two_processes_want_is_busy_and_waited_for() -> None:
 
 QUEUE = """
 import time
-from ddpbench.machine.core_use import queued_s
+from ddpbench.machine.cpu_usage import queued_s
 before, end = queued_s(), time.thread_time() + 0.3
 while time.thread_time() < end:
     pass

@@ -31,7 +31,7 @@ from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.settle import settle
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 from ddpbench.record.errors import ArmOver, BenchError, UsageError

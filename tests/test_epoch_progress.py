@@ -17,7 +17,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.epoch_progress import epoch_progress
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
 

@@ -13,7 +13,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.interleaving import enter_alone
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse, Turn
+from ddpbench.machine.progress_marker import Pulse, Turn
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
 from ddpbench.training.ledger import digest

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from scenes import killed
 
 from ddpbench.cli.program import carry_out
-from ddpbench.machine.say import leave_outcome
-from ddpbench.machine.seat import Seat
+from ddpbench.distributed.exit_status import leave_outcome
+from ddpbench.machine.rank_env import Seat
 from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Job, Record, save

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from torch import distributed as dist
 
+from ddpbench.distributed.rank_store import Board, Notice
+from ddpbench.distributed.world import World
 from ddpbench.experiments.idle import DDP_FLAGS, note_idle_flags
 from ddpbench.experiments.settle import settle
-from ddpbench.machine.board import Board, Notice
 from ddpbench.machine.device import open_device
-from ddpbench.machine.seat import Seat
-from ddpbench.machine.world import World
+from ddpbench.machine.rank_env import Seat
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace, Software
 

@@ -15,7 +15,7 @@ from ddpbench.experiments.reproduce import earlier_model
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.device import Device
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.record import Round
 

@@ -16,13 +16,13 @@ import torch
 from patience import eventually
 from torch import distributed as dist
 
-from ddpbench.machine.board import Blame, Board, Notice, open_store
+from ddpbench.distributed.rank_store import Blame, Board, Notice, open_store
+from ddpbench.distributed.world import refuse_mixed, told_apart
 from ddpbench.machine.device import open_device
+from ddpbench.machine.gpu import Gpu, HealthWatch
 from ddpbench.machine.host import usable_cores
-from ddpbench.machine.nvml import Gpu, HealthWatch
-from ddpbench.machine.pulse import Mark, Pulse, Watchdog
-from ddpbench.machine.seat import Seat, take_seat
-from ddpbench.machine.world import refuse_mixed, told_apart
+from ddpbench.machine.progress_marker import Mark, Pulse, Watchdog
+from ddpbench.machine.rank_env import Seat, take_seat
 from ddpbench.record.environment import RankPlace, Software
 from ddpbench.record.errors import Unreachable, UsageError
 from ddpbench.record.record import Fault
@@ -84,7 +84,7 @@ def test_one_process_where_accelerate_was_asked_for_several_is_refused() -> None
 
 
 def test_a_meeting_that_was_said_before_accelerate_is_no_sign_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "from ddpbench.machine.seat import take_seat; print(take_seat().launched)"
+    script = "from ddpbench.machine.rank_env import take_seat; print(take_seat().launched)"
     shell = ["sh", "-c", f'ACCELERATE_MIXED_PRECISION=no {sys.executable} -c "$0"; true', script]
     monkeypatch.setenv("MASTER_ADDR", "n1")
     assert subprocess.run(shell, capture_output=True, text=True, timeout=60).stdout == "False\n"

@@ -28,7 +28,7 @@ from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of,
 from ddpbench.experiments.diagnose.scene import Scene
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.journal import Journal
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.prediction import Change, Prediction
 from ddpbench.record.progress import Silent

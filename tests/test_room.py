@@ -8,7 +8,7 @@ import pytest
 import torch
 from training import world_of_one
 
-from ddpbench.machine.room import with_room
+from ddpbench.distributed.room import with_room
 from ddpbench.record.errors import DoesNotFit
 
 held: list[weakref.ref[torch.Tensor]] = []

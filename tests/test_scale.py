@@ -11,7 +11,7 @@ import pytest
 from test_faults import PLAIN, TESTS, errors, only_job
 
 from ddpbench.experiments.scale.trainings import ladder, refuse_no_ladder, trainings
-from ddpbench.machine.seat import Seat
+from ddpbench.machine.rank_env import Seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, rung

@@ -9,7 +9,7 @@ from training import config, tiny_net, world_of_one
 from ddpbench.experiments import arms as arms_module
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.settle import settle
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.schedule import Schedule, factor

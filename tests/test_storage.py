@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from ddpbench.machine import storage as module
+from ddpbench.machine.file_reader import Reading, read
 from ddpbench.machine.mounts import file_system
 from ddpbench.machine.page_cache import evict, resident_bytes
-from ddpbench.machine.reading import Reading, read
 from ddpbench.machine.storage import IN_MEMORY, OWN_CACHE, storage
 from ddpbench.record.diagnosis import Storage
 

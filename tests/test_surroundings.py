@@ -13,8 +13,8 @@ from busy import busy_process, idle_process
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes
+from ddpbench.machine.node_state import surroundings
 from ddpbench.machine.numa import nodes_of_cores, nodes_of_gpu
-from ddpbench.machine.surroundings import surroundings
 from ddpbench.record.diagnosis import Numa
 from ddpbench.record.environment import RankPlace
 
@@ -26,7 +26,7 @@ def place(pid: int, rank: int = 0, device_id: str = "") -> RankPlace:
 def test_a_node_as_this_process_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "3")
     free = shared_memory_free_bytes()
-    monkeypatch.setattr("ddpbench.machine.surroundings.shared_memory_free_bytes", lambda: free)  # others take of it at any time
+    monkeypatch.setattr("ddpbench.machine.node_state.shared_memory_free_bytes", lambda: free)  # others take of it at any time
     found = surroundings([place(os.getpid())], sample_s=0.05)
     assert (found.host, found.slurm, found.affinity) == ("n1", 3, len(os.sched_getaffinity(0)))
     assert found.quota == min(cgroup.cpu_quotas(), default=None)
@@ -124,7 +124,7 @@ def test_a_gpu_that_is_not_there_has_no_node() -> None:
 def test_a_gpus_node_is_told_by_the_kernel() -> None:
     import torch
 
-    from ddpbench.machine.nvml import Gpu
+    from ddpbench.machine.gpu import Gpu
 
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     gpu, why = Gpu.find(uuid)

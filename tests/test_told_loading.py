@@ -14,7 +14,7 @@ from torch import nn
 from ddpbench.data.delivered import Delivered
 from ddpbench.data.loader import HostBatch, Sheet
 from ddpbench.data.open import open_host, open_loader
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Data
 from ddpbench.training.session import Session
 from ddpbench.training.warming import warm_up

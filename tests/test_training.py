@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from training import CLASSES, InMemory, config, session, tiny_net, wide_net, world_of_one
 
-from ddpbench.machine.switches import set_tf32, tf32
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
+from ddpbench.machine.backends import set_tf32, tf32
 from ddpbench.record.errors import UsageError
 from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import PHASES

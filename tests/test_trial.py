@@ -11,7 +11,7 @@ from torch import nn
 from training import CLASSES, config, tiny_net, world_of_one
 
 from ddpbench.experiments.trial import agree_that_it_fits
-from ddpbench.machine.switches import tf32
+from ddpbench.machine.backends import tf32
 from ddpbench.workloads.catalogue import find
 
 

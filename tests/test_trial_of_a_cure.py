@@ -10,7 +10,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.interleaving import interleave
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Data, Round
 

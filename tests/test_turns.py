@@ -17,7 +17,7 @@ from ddpbench.experiments.scale.briefs import BESIDE_S, LEAST_ROUND_S, SLOW, bri
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, UNSYNCED, WITH_DATA, rung

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from ddpbench.data.loader import Workerless
-from ddpbench.machine.board import Notice
+from ddpbench.distributed.rank_store import Notice
+from ddpbench.distributed.world import World, meet
 from ddpbench.machine.device import open_device
 from ddpbench.machine.fingerprint import software
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.seat import Seat, take_seat
-from ddpbench.machine.world import World, meet
+from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.rank_env import Seat, take_seat
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.record import Data
 from ddpbench.record.resolved import Settled

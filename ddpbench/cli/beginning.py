@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ddpbench.machine.say import end_early
+from ddpbench.distributed.exit_status import end_early
 from ddpbench.machine.signals import Stopped, heard_by
 
 

@@ -13,7 +13,7 @@ from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, scale, s
 from ddpbench.cli.options import COLUMNS
 from ddpbench.cli.reading import env, list_, plot, report
 from ddpbench.cli.telling import helped, versioned
-from ddpbench.machine.say import refuse
+from ddpbench.distributed.exit_status import refuse
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.names import did_you_mean
 

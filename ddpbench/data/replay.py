@@ -11,7 +11,7 @@ from ddpbench.data.loader import HostBatch, HostLoader
 from ddpbench.data.shard import Shard
 from ddpbench.data.stock import open_stock
 from ddpbench.machine.host import usable_memory_bytes
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.record.loaders import REPLAY
 from ddpbench.record.resolved import Settled
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 from ddpbench.record.datasets import DATASETS
 
 

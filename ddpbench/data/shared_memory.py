@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpbench.machine.host import shared_memory_free_bytes
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import UsageError
 from ddpbench.record.resolved import Settled

@@ -6,7 +6,7 @@ from itertools import pairwise
 from time import perf_counter, thread_time
 
 from ddpbench.data.loader import Sheet
-from ddpbench.machine.core_use import queued_s
+from ddpbench.machine.cpu_usage import queued_s
 from ddpbench.record.errors import BenchError
 
 

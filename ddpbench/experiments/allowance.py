@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddpbench.distributed.world import World
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.pace import Pace
-from ddpbench.machine.world import World
 
 
 class Allowance:

@@ -13,11 +13,11 @@ from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.machine.core_use import CoreWatch
-from ddpbench.machine.cores import keep_to
+from ddpbench.distributed.world import World
+from ddpbench.machine.affinity import keep_to
+from ddpbench.machine.backends import set_threads
+from ddpbench.machine.cpu_usage import CoreWatch
 from ddpbench.machine.host import cpu_seconds, resident_bytes
-from ddpbench.machine.switches import set_threads
-from ddpbench.machine.world import World
 from ddpbench.record.diagnosis import Alone
 from ddpbench.record.resolved import Settled
 from ddpbench.workloads import catalogue as workloads

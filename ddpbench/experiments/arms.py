@@ -15,18 +15,18 @@ from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out
+from ddpbench.distributed.agreement import Found
+from ddpbench.distributed.room import with_room
+from ddpbench.distributed.world import World
 from ddpbench.experiments.earlier import ELSEWHERE
 from ddpbench.experiments.epoch_progress import epoch_progress
 from ddpbench.experiments.gathering import collect, pulled_down
 from ddpbench.experiments.lengths import steps_an_epoch, steps_asked_for, steps_on_cpu, steps_on_gpu, warm_up_limit_s
 from ddpbench.experiments.terms import ALONE, Terms
 from ddpbench.experiments.trial import TRIAL, agree_that_it_fits, agree_that_it_works
-from ddpbench.machine.agreement import Found
-from ddpbench.machine.cores import keep_to
-from ddpbench.machine.pulse import Pulse, Turn
-from ddpbench.machine.room import with_room
-from ddpbench.machine.switches import set_threads
-from ddpbench.machine.world import World
+from ddpbench.machine.affinity import keep_to
+from ddpbench.machine.backends import set_threads
+from ddpbench.machine.progress_marker import Pulse, Turn
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.record.record import Attestation, Data, Preparation, Round

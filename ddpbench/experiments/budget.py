@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 
 MOST_TO_START = 0.5
 """Starting takes no more than this share of the limit, by this count: a machine that starts slowly is still measured."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ddpbench.analysis.nodes import unequal_nodes
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 from ddpbench.record.record import Record
 
 

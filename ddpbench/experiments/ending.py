@@ -13,14 +13,14 @@ from typing import NoReturn
 
 from ddpbench.data.own import Own
 from ddpbench.data.workers import Workers
+from ddpbench.distributed.exit_status import interrupted, tell_listening
+from ddpbench.distributed.rank_store import SILENCE_S
+from ddpbench.distributed.world import World
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.raised import raised
 from ddpbench.experiments.way_out import GRACE_S, WayOut
 from ddpbench.machine import signals
-from ddpbench.machine.board import SILENCE_S
-from ddpbench.machine.pulse import Mark, Pulse, Watchdog, main_thread_frame, main_thread_stack
-from ddpbench.machine.say import interrupted, tell_listening
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Mark, Pulse, Watchdog, main_thread_frame, main_thread_stack
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit, Hung, Interrupted
 from ddpbench.record.record import Fault
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 
 POLL_S = 1.0
 """Seconds between two looks at the step. A round that is over sooner reports no epoch."""

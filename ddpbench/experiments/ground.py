@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ddpbench.distributed.world import World
 from ddpbench.experiments.journal import Journal
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.progress import Progress
 from ddpbench.record.resolved import Settled
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from ddpbench.distributed.world import World
 from ddpbench.machine.stderr import print_note
-from ddpbench.machine.world import World
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of

@@ -8,6 +8,9 @@ from typing import NoReturn
 
 import msgspec
 
+from ddpbench.distributed.exit_status import leave_outcome, refuse
+from ddpbench.distributed.rank_store import Blame
+from ddpbench.distributed.world import World
 from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.earlier import Earlier
 from ddpbench.experiments.early import early_words
@@ -24,13 +27,10 @@ from ddpbench.experiments.since import began
 from ddpbench.experiments.telling import labels_of, named, note
 from ddpbench.experiments.to_do import ToDo
 from ddpbench.experiments.transport import Travel
-from ddpbench.machine.board import Blame
-from ddpbench.machine.ceilings import matmul_tflops
-from ddpbench.machine.collector import spare_the_collector_all_modules
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.say import leave_outcome, refuse
+from ddpbench.machine.gc_control import spare_the_collector_all_modules
+from ddpbench.machine.peaks import matmul_tflops
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.machine.stderr import print_error, print_note
-from ddpbench.machine.world import World
 from ddpbench.record.errors import BenchError, DoesNotFit, Exit
 from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Fault, Job, Record

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from ddpbench.distributed.exit_status import OUTCOME_VARIABLE, Outcome, are_listening, outcome_in, refuse
 from ddpbench.experiments.merging import merge, show
 from ddpbench.experiments.relay import Relay
 from ddpbench.experiments.since import BEGAN_VARIABLE, process_began_s
 from ddpbench.experiments.targets import check_targets
-from ddpbench.machine.nvml import gpu_names
-from ddpbench.machine.say import OUTCOME_VARIABLE, Outcome, are_listening, outcome_in, refuse
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.gpu import gpu_names
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.machine.signals import end_with_parent
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.record import load

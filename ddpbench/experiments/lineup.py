@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from ddpbench.distributed.world import World
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.earlier import Earlier
@@ -13,7 +14,6 @@ from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.recipe import Recipe
 from ddpbench.experiments.telling import labels_of, named
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.world import World
 from ddpbench.record.request import Request
 
 

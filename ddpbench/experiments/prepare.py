@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from ddpbench.data.check import check, fingerprint
+from ddpbench.distributed.interconnect import gloo_ways
+from ddpbench.distributed.rank_store import Notice
+from ddpbench.distributed.world import World, meet
 from ddpbench.experiments.gate import refuse_idle_gate
 from ddpbench.experiments.idle import note_idle_flags
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.stand_in import with_images
 from ddpbench.experiments.targets import check_targets
-from ddpbench.machine.board import Notice
 from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import environment, software
 from ddpbench.machine.host import machine, usable_cores
-from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.rank_env import Seat, take_seat
 from ddpbench.machine.stdout import leave_to_the_record
-from ddpbench.machine.transport import gloo_ways
-from ddpbench.machine.world import World, meet
 from ddpbench.record.config import Config
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from ddpbench.data.loader import Opener
 from ddpbench.data.open import open_loader
+from ddpbench.distributed.world import World
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.ground import Ground
 from ddpbench.experiments.journal import Journal
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.device import Device
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
 from ddpbench.record.resolved import Settled

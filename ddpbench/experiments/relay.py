@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from ddpbench.machine.say import interrupted
+from ddpbench.distributed.exit_status import interrupted
 from ddpbench.machine.signals import WATCHED
 from ddpbench.machine.stderr import print_error
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddpbench.experiments.cells import Cell
 from ddpbench.machine.host import usable_cores
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.text import count

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddpbench.machine.kernel import told
+from ddpbench.machine.read_text import told
 
 BEGAN_VARIABLE = "DDPBENCH_BEGAN"
 """Set for ranks that a command of ours starts: when that began, in seconds since the machine did."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.shard import Shard
-from ddpbench.machine.agreement import Found, all_or_none
-from ddpbench.machine.world import World
+from ddpbench.distributed.agreement import Found, all_or_none
+from ddpbench.distributed.world import World
 from ddpbench.record.errors import ArmOver, BenchError
 from ddpbench.record.resolved import Settled
 

@@ -11,7 +11,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main
 
-from ddpbench.machine.say import OUTCOME_VARIABLE, outcome_in
+from ddpbench.distributed.exit_status import OUTCOME_VARIABLE, outcome_in
 
 ITS_LOGGERS = ("torch.distributed", "torch")
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import msgspec
 
 from ddpbench.analysis.nodes import no_infiniband
+from ddpbench.distributed.interconnect import Fabric, ask, in_order
+from ddpbench.distributed.nccl_log import nccl_log
+from ddpbench.distributed.world import World
 from ddpbench.experiments.journal import Journal
-from ddpbench.machine.nccl_log import nccl_log
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.machine.stderr import print_note
-from ddpbench.machine.transport import Fabric, ask, in_order
-from ddpbench.machine.world import World
 from ddpbench.record.environment import Environment
 
 

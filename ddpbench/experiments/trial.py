@@ -15,10 +15,10 @@ from torch import nn
 from ddpbench.data.loader import Loader
 from ddpbench.data.open import open_loader
 from ddpbench.data.shard import Shard
+from ddpbench.distributed.room import with_room
+from ddpbench.distributed.world import World
 from ddpbench.experiments.together import on_every_rank
-from ddpbench.machine.room import with_room
-from ddpbench.machine.switches import set_for_training
-from ddpbench.machine.world import World
+from ddpbench.machine.backends import set_for_training
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.registry import PRECISIONS

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpbench.analysis.words import rounds_of
+from ddpbench.distributed.exit_status import leave_outcome
+from ddpbench.distributed.rank_store import Blame, alive
+from ddpbench.distributed.world import World
 from ddpbench.experiments.journal import Journal, close_file
-from ddpbench.machine.board import Blame, alive
-from ddpbench.machine.pulse import Mark, Watchdog
-from ddpbench.machine.say import leave_outcome
+from ddpbench.machine.progress_marker import Mark, Watchdog
 from ddpbench.machine.stderr import print_error
-from ddpbench.machine.world import World
 from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.record import Fault, Record, load
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ddpbench.machine.gpu import Gpu
 from ddpbench.machine.host import cpu_name, host_memory_bytes, peak_resident_bytes, resident_bytes
-from ddpbench.machine.nvml import Gpu
-from ddpbench.machine.seat import Seat
+from ddpbench.machine.rank_env import Seat
 from ddpbench.record.errors import UsageError
 from ddpbench.record.text import count
 from ddpbench.record.trace import Memory

@@ -8,8 +8,8 @@ import sys
 from importlib import metadata
 
 from ddpbench import __version__
+from ddpbench.machine.gpu import driver_version, gpu_names
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, usable_cores
-from ddpbench.machine.nvml import driver_version, gpu_names
 from ddpbench.machine.variables import speed_variables
 from ddpbench.record.environment import DeviceType, Environment, RankPlace, Software, Transport
 from ddpbench.record.loaders import DALI

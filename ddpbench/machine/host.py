@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.kernel import told
+from ddpbench.machine.read_text import told
 from ddpbench.record.diagnosis import SHARED_MEMORY
 from ddpbench.record.errors import UsageError
 

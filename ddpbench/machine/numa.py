@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ddpbench.machine.kernel import told
-from ddpbench.machine.nvml import Gpu
+from ddpbench.machine.gpu import Gpu
+from ddpbench.machine.read_text import told
 
 SYSTEM = Path("/sys")
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from ddpbench.machine.file_reader import Reading, read
 from ddpbench.machine.mounts import file_system
 from ddpbench.machine.page_cache import evict, resident_bytes
-from ddpbench.machine.reading import Reading, read
 from ddpbench.record.diagnosis import Storage
 
 MOST_FILES, FIRST_PORTION = 4096, 32

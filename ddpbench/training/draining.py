@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import inf
 from time import perf_counter
 
-from ddpbench.machine.clock import Clock
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
+from ddpbench.machine.step_timer import Clock
 
 MOST_DRAINS, DRAIN_PORTIONS = 4, 4
 """A stock is trained away up to so many times, and looked at after every one of so many portions of it."""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 from ddpbench.record.registry import PrecisionSpec
 from ddpbench.record.resolved import Settled
 from ddpbench.training.masters import Masters

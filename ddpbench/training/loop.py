@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from ddpbench.machine.clock import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC, Clock
+from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC, Clock
 from ddpbench.training.engine import Engine
 from ddpbench.training.ledger import Ledger
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from ddpbench.machine.backends import tf32
 from ddpbench.machine.device import Device
-from ddpbench.machine.switches import tf32
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Attestation
 from ddpbench.record.registry import PrecisionSpec

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from ddpbench.machine.clock import open_clock
-from ddpbench.machine.core_use import CoreWatch
+from ddpbench.distributed.world import World
+from ddpbench.machine.backends import set_for_training
+from ddpbench.machine.cpu_usage import CoreWatch
+from ddpbench.machine.gpu import HealthWatch
 from ddpbench.machine.host import cpu_seconds
-from ddpbench.machine.nvml import HealthWatch
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.switches import set_for_training
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.step_timer import open_clock
 from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Attestation
 from ddpbench.record.registry import PRECISIONS

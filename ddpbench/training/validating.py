@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from ddpbench.machine.room import with_room
-from ddpbench.machine.switches import without_trying
+from ddpbench.distributed.room import with_room
+from ddpbench.machine.backends import without_trying
 from ddpbench.training.session import Session
 
 HeldOut = Iterable[tuple[torch.Tensor, torch.Tensor]]

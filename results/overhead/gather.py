@@ -16,7 +16,7 @@ from time import perf_counter
 from ddpbench.experiments.gathering import collect
 from ddpbench.experiments.prepare import meet_others
 from ddpbench.machine.device import open_device
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.record.config import Config
 from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 

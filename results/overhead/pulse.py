@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ddpbench.machine.clock import HostClock
-from ddpbench.machine.pulse import Pulse, Watchdog
+from ddpbench.machine.progress_marker import Pulse, Watchdog
+from ddpbench.machine.step_timer import HostClock
 from ddpbench.record.trace import PHASES
 
 STEPS, REPEATS = 20_000, 15

@@ -15,13 +15,13 @@ from ddpbench.analysis.pipeline.offers import NEARLY_ALL
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.check import check
+from ddpbench.distributed.world import World
 from ddpbench.experiments.alone import loader_alone
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Experiment, Scene
 from ddpbench.experiments.terms import Terms
 from ddpbench.experiments.together import on_every_rank, opened_by_all
-from ddpbench.machine.world import World
 from ddpbench.record.diagnosis import BESIDE, Candidate
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import spec_of

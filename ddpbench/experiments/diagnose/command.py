@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
+from ddpbench.distributed.exit_status import OUTCOME_VARIABLE, refuse
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.diagnose.recipe import DiagnoseRecipe
 from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
-from ddpbench.machine.say import OUTCOME_VARIABLE, refuse
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.machine.stderr import print_note
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddpbench.data.catalogue import find
+from ddpbench.distributed.h2d_bandwidth import copies
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
-from ddpbench.machine.copies import copies
 from ddpbench.record.diagnosis import Copies
 from ddpbench.record.errors import ArmOver
 

@@ -9,9 +9,9 @@ import msgspec
 
 from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.whatif.outcome import best, fields_of, outcomes
+from ddpbench.distributed.exit_status import refuse
 from ddpbench.experiments.diagnose.trainings import with_a_loader
 from ddpbench.experiments.launches import start_one
-from ddpbench.machine.say import refuse
 from ddpbench.machine.stderr import print_note
 from ddpbench.record.errors import BenchError, Exit
 from ddpbench.record.flags import flags, to_argv

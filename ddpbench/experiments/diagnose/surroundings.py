@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
-from ddpbench.machine.surroundings import surroundings
+from ddpbench.machine.node_state import surroundings
 from ddpbench.record.diagnosis import Surroundings
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ddpbench.distributed.exit_status import refuse
 from ddpbench.experiments.cells import request_of
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.journal import Journal, new_job, reserve_now
 from ddpbench.experiments.scale.recipe import ScaleRecipe
 from ddpbench.experiments.scale.trainings import ladder, refuse_no_ladder, trainings
 from ddpbench.experiments.settle import default_batch
-from ddpbench.machine.say import refuse
-from ddpbench.machine.seat import take_seat
+from ddpbench.machine.rank_env import take_seat
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Record, slug
 from ddpbench.record.request import Request

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
+from ddpbench.distributed.allreduce_bench import Buffers
+from ddpbench.distributed.world import World
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.gathering import collect
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.links import Buffers
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Round
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.resolved import Settled

@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 
+from ddpbench.distributed.allreduce_bench import bus_ceilings
+from ddpbench.distributed.world import World
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.budget import NO_TIME, Budget
@@ -15,9 +17,7 @@ from ddpbench.experiments.scale import briefs
 from ddpbench.experiments.scale.communication import Communication
 from ddpbench.experiments.scale.rung import Rung, Wait
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.links import bus_ceilings
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import UsageError
 from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung

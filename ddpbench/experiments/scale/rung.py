@@ -7,10 +7,10 @@ from collections.abc import Callable
 from time import perf_counter
 
 from ddpbench.analysis.scaling.overlap import overlap_of
+from ddpbench.distributed.world import World
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.terms import Terms
-from ddpbench.machine.pulse import Pulse
-from ddpbench.machine.world import World
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Round
 from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import Overlap

@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.experiments.cells import Cell
 from ddpbench.experiments.settle import default_loader
-from ddpbench.machine.seat import Seat
+from ddpbench.machine.rank_env import Seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC

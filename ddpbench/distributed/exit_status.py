@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
-from ddpbench.machine.seat import Seat, take_seat
+from ddpbench.machine.rank_env import Seat, take_seat
 from ddpbench.machine.stderr import print_error
 from ddpbench.record.encoded import encoded
 from ddpbench.record.errors import BenchError, Exit, Interrupted, UsageError
@@ -58,7 +58,7 @@ def _is_first_to_tell(error: BenchError, seat: Seat) -> bool:
 
     A store that is gone went with a launch that another rank ended.
     """
-    from ddpbench.machine.board import Blame, Board, open_store  # torch, which a refusal that all ranks share never needs
+    from ddpbench.distributed.rank_store import Blame, Board, open_store  # torch, which a refusal that all ranks share never needs
 
     try:
         board = Board(open_store(seat, limit_s=1.0), seat)

@@ -6,8 +6,8 @@ from statistics import median
 
 import torch
 
+from ddpbench.machine.backends import set_tf32
 from ddpbench.machine.device import Device
-from ddpbench.machine.switches import set_tf32
 
 SIDE = 8192
 PRODUCTS = 8

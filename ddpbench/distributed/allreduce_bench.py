@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 from torch import distributed as dist
 
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 from ddpbench.record.scaling import bus_bandwidth
 
 MB = 10**6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddpbench.machine.agreement import Found, all_or_none
-from ddpbench.machine.world import World
+from ddpbench.distributed.agreement import Found, all_or_none
+from ddpbench.distributed.world import World
 from ddpbench.record.errors import DoesNotFit
 
 

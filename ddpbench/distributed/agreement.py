@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from typing import TypeVar
 
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 from ddpbench.record.errors import ArmOver
 
 Found = TypeVar("Found")

@@ -12,9 +12,9 @@ import msgspec
 import torch
 from torch import distributed as dist
 
-from ddpbench.machine.board import Board, Notice, open_store
+from ddpbench.distributed.rank_store import Board, Notice, open_store
 from ddpbench.machine.device import Device, open_device
-from ddpbench.machine.seat import Seat
+from ddpbench.machine.rank_env import Seat
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.errors import UsageError
 

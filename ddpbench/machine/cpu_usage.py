@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.kernel import told
+from ddpbench.machine.read_text import told
 from ddpbench.record.loader_stats import CoreUse
 
 STAT, PRESSURE, SCHEDULE = Path("/proc/stat"), Path("/proc/pressure/cpu"), Path("/proc/thread-self/schedstat")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddpbench.machine.infiniband import active_devices
-from ddpbench.machine.nccl_log import Channel, cards, channels
-from ddpbench.machine.nvml import Gpu
-from ddpbench.machine.world import World
+from ddpbench.distributed.infiniband import active_devices
+from ddpbench.distributed.nccl_log import Channel, cards, channels
+from ddpbench.distributed.world import World
+from ddpbench.machine.gpu import Gpu
 from ddpbench.record.environment import RankPlace, Transport
 
 

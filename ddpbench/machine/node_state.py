@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.core_use import busy_s
+from ddpbench.machine.cpu_usage import busy_s
 from ddpbench.machine.host import cpu_seconds, shared_memory_free_bytes, slurm_cores, usable_memory_bytes
 from ddpbench.machine.numa import nodes_of_cores, nodes_of_gpu
 from ddpbench.record.diagnosis import Numa, Surroundings

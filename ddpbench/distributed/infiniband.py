@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddpbench.machine.kernel import told
+from ddpbench.machine.read_text import told
 
 ROOT = Path("/sys/class/infiniband")
 ACTIVE = "4: ACTIVE"

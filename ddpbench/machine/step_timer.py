@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from ddpbench.machine.pulse import Pulse
+from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.trace import PHASES
 
 DATA, HOST_TO_DEVICE, BROADCAST, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PHASES))

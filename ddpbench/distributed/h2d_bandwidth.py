@@ -7,7 +7,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from ddpbench.machine.world import World
+from ddpbench.distributed.world import World
 from ddpbench.record.diagnosis import Copies
 
 LONG_ENOUGH_S = 0.3

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 from torch import distributed as dist
 
-from ddpbench.machine.pulse import Mark
-from ddpbench.machine.seat import Seat
+from ddpbench.machine.progress_marker import Mark
+from ddpbench.machine.rank_env import Seat
 from ddpbench.record.encoded import encoded
 from ddpbench.record.environment import RankPlace, Software
 from ddpbench.record.errors import RefusedElsewhere, Status, Unreachable, UsageError
