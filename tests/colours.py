@@ -6,7 +6,7 @@ import imagery
 import torch
 from torch import Tensor
 
-from ddpbench.data.pixels import NORMALISATION
+from ddpbench.data.normalize import NORMALISATION
 
 
 def levels_off(images: Tensor, labels: Tensor) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ddpbench.data.loader import Batch, Workerless
-from ddpbench.data.synthetic import Synthetic
+from ddpbench.data.loaders.synthetic import Synthetic
 
 
 class HeldUp(Workerless):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ddpbench.data.loader import Batch, Loader
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.resolved import Settled
 

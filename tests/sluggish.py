@@ -8,8 +8,8 @@ import time
 import msgspec
 from held_up import HeldUp
 
+from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
-from ddpbench.data.synthetic import open_synthetic
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.resolved import Settled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpbench.data.arrivals import Arrival, head_of_line, told
+from ddpbench.data.batch_timing import Arrival, head_of_line, told
 from ddpbench.data.loader import Sheet
 from ddpbench.record.errors import BenchError
 

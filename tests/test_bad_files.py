@@ -16,9 +16,10 @@ import training
 from loading import config, opened, shard, take
 from torch import nn
 
-from ddpbench.data import folder, shared_memory
-from ddpbench.data.check import check
-from ddpbench.data.open import open_loader
+from ddpbench.data import shm_check
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.loaders.open import open_loader
+from ddpbench.data.preflight import check
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.record import load
@@ -145,7 +146,7 @@ def test_files_of_other_endings_are_counted_and_hidden_ones_are_not(tree: Path) 
     (tree / "train" / "n00000005" / "1.DAT").touch()
     (tree / "train" / "n00000005" / "LICENSE").touch()
     (tree / "train" / "n00000006" / ".DS_Store").touch()
-    assert folder.read(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
+    assert image_folder.read(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
 
 
 def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
 
 
 def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    monkeypatch.setattr(shm_check, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
     with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, and batches on their way take 252: 1 x 7 of 36 MiB") as told:
         check(config("torch", tree, **large), "imagenet", 1000, 1)
@@ -182,8 +183,8 @@ def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, m
 def test_what_validation_needs_beside_the_training_is_counted(
     loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_memory, "shared_memory_free_bytes", lambda: 64 * 2**20)
-    monkeypatch.setattr("ddpbench.data.check._importable", lambda module: True)
+    monkeypatch.setattr(shm_check, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check(large, "imagenet", 1000, 1)
     imagery.image_tree(tree, classes=12, images=1, part="val")

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddpbench.data import beginning
-from ddpbench.data.beginning import begin
+from ddpbench.data.loaders import start_workers
+from ddpbench.data.loaders.start_workers import begin
 from ddpbench.record.errors import BenchError
 
 hanging: list[int] = []
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def forks_that_hang(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What happens where a thread that held a lock is not there to give it back, but for how many one wants."""
-    monkeypatch.setattr(beginning, "BEGIN_S", 1.0)
+    monkeypatch.setattr(start_workers, "BEGIN_S", 1.0)
     if not hanging:
         os.register_at_fork(before=_count, after_in_child=_hang)
     hanging[:] = [0]

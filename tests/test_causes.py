@@ -21,7 +21,7 @@ from ddpbench.analysis.pipeline.costs import Cost
 from ddpbench.analysis.pipeline.stealing import stolen
 from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
 from ddpbench.analysis.summary import summarise
-from ddpbench.data.arrivals import STOOD_S
+from ddpbench.data.batch_timing import STOOD_S
 from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL
 from ddpbench.record.findings import Verdict
 from ddpbench.record.loader_stats import CoreUse

@@ -17,14 +17,14 @@ from loading import CPU, NO_DALI, config, opened, shard, take
 from patience import eventually
 from PIL import Image
 
-from ddpbench.data import folder
-from ddpbench.data.dali.costs import stage_costs
-from ddpbench.data.dali.feed import Feed
-from ddpbench.data.dali.gpu import gpu_graph
-from ddpbench.data.dali.graph import Name
-from ddpbench.data.dali.turns import Turns, in_turn
-from ddpbench.data.open import open_host
-from ddpbench.data.plan import ShardPlan
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.loaders.dali.feed import Feed
+from ddpbench.data.loaders.dali.gpu import gpu_graph
+from ddpbench.data.loaders.dali.graph import Name
+from ddpbench.data.loaders.dali.stage_costs import stage_costs
+from ddpbench.data.loaders.dali.turns import Turns, in_turn
+from ddpbench.data.loaders.open import open_host
+from ddpbench.data.sampler import ShardPlan
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.loaders import LOADERS
 
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def file_of(tree: Path, label: int) -> Path:
-    return Path(folder.read(str(tree)).files[label])
+    return Path(image_folder.read(str(tree)).files[label])
 
 
 def labels_of(names: list[Name]) -> list[int]:
@@ -371,7 +371,7 @@ def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
     [("torch-default", "FLOAT"), ("amp-fp16", "FLOAT16"), ("amp-bf16", "FLOAT"), ("o2", "FLOAT16"), ("fp16", "FLOAT16"), ("bf16", "FLOAT")],
 )
 def test_dali_gpu_ends_at_what_the_first_layer_computes_in(precision: str, dtype: str, tree: Path) -> None:
-    graph = gpu_graph(config("dali-gpu", tree, precision=precision), folder.read(str(tree)).files, torch.device("cuda", 3))
+    graph = gpu_graph(config("dali-gpu", tree, precision=precision), image_folder.read(str(tree)).files, torch.device("cuda", 3))
     assert (graph.dtype, graph.layout, graph.gpu) == (dtype, "HWC", 3)
 
 
@@ -380,5 +380,5 @@ def test_the_hardware_decoder_is_told_its_share_and_the_size_of_the_largest_imag
     Image.new("RGB", (40, 200)).save(file_of(tree, 3), "JPEG")
     file_of(tree, 4).write_bytes(b"")
     for asked, told in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
-        graph = gpu_graph(config("dali-gpu", tree, hw_decoder_load=asked), folder.read(str(tree)).files, torch.device("cuda", 0))
+        graph = gpu_graph(config("dali-gpu", tree, hw_decoder_load=asked), image_folder.read(str(tree)).files, torch.device("cuda", 0))
         assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **told}

@@ -11,10 +11,10 @@ import torch
 from colours import levels_off
 from loading import NO_DALI, config, opened, take
 
-from ddpbench.data import folder
-from ddpbench.data.dali.costs import stage_costs
-from ddpbench.data.dali.in_use import MOST_IN_USE
+from ddpbench.data.datasets import image_folder
 from ddpbench.data.loader import Batch
+from ddpbench.data.loaders.dali.in_use import MOST_IN_USE
+from ddpbench.data.loaders.dali.stage_costs import stage_costs
 from ddpbench.record.errors import BenchError
 
 pytestmark = [pytest.mark.cuda, NO_DALI]
@@ -126,7 +126,7 @@ def test_a_stream_of_ones_own_may_read(tree: Path) -> None:
 
 
 def test_a_file_that_dali_dies_of_is_named_or_left_out(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    damaged = Path(folder.read(str(tree)).files[7])
+    damaged = Path(image_folder.read(str(tree)).files[7])
     damaged.write_bytes(b"hello" * 100)
     with opened(config("dali-gpu", tree, batch_size=4), device=GPU) as live, pytest.raises(BenchError, match=str(damaged)):
         take(live, 9)

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from loading import IN_MEMORY, OF_FILES, config, of_memory
 
-from ddpbench.data import folder
-from ddpbench.data.catalogue import find
-from ddpbench.data.check import check
+from ddpbench.data.datasets import image_folder as folder
+from ddpbench.data.preflight import check
+from ddpbench.data.registry import find
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 
@@ -232,7 +232,7 @@ def test_names_from_outside_and_near_misses() -> None:
 def test_names_and_checks_leave_torch_alone(tree: Path, cifar: Path) -> None:
     script = """
 import sys
-from ddpbench.data.check import check
+from ddpbench.data.preflight import check
 from ddpbench.record.config import Config
 from ddpbench.workloads import catalogue
 catalogue.find("resnet50")

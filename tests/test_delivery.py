@@ -10,7 +10,7 @@ import pytest
 import torch
 from loading import CPU, EVERY, config, opened, take
 
-from ddpbench.data.delivery import SideStreamCopy, delivery
+from ddpbench.data.device_copy import SideStreamCopy, delivery
 from ddpbench.data.loader import Batch
 
 

@@ -22,8 +22,8 @@ from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
-from ddpbench.data.delivered import Delivered
-from ddpbench.data.open import open_host
+from ddpbench.data.device_loader import Delivered
+from ddpbench.data.loaders.open import open_host
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.experiments.diagnose.candidates import round_beside
 from ddpbench.experiments.diagnose.openers import Openers

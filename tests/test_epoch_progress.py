@@ -10,7 +10,7 @@ import pytest
 from training import world_of_one
 
 from ddpbench.data.loader import Batch, Loader
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.experiments import epoch_progress as module
 from ddpbench.experiments.arms import Arm

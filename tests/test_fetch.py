@@ -16,9 +16,9 @@ import pytest
 from loading import of_memory
 from torchvision import datasets
 
-from ddpbench.data import sets
-from ddpbench.data.check import check
-from ddpbench.data.fetch import fetch
+from ddpbench.data.datasets import files
+from ddpbench.data.datasets.download import fetch
+from ddpbench.data.preflight import check
 from ddpbench.record.errors import UsageError
 
 
@@ -72,9 +72,9 @@ def test_what_is_half_there_is_made_whole(mirror: list[str], tmp_path: Path) -> 
     for file in raw.glob("t10k-*"):
         file.unlink()
     (raw / "notes.txt").write_text("mine")
-    assert sets.held_out("mnist", str(target)) is None
+    assert files.held_out("mnist", str(target)) is None
     fetch("mnist", str(target))
-    assert sets.held_out("mnist", str(target)) is not None
+    assert files.held_out("mnist", str(target)) is not None
     assert (raw / "notes.txt").read_text() == "mine", "what else lies there stays"
     assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
 

@@ -7,7 +7,7 @@ import torch
 from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.data.loader import Loader
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.interleaving import enter_alone

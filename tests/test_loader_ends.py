@@ -17,10 +17,10 @@ from loading import NO_DALI, config, opened, take
 from patience import eventually
 from torch.utils.data import DataLoader, Dataset
 
-from ddpbench.data.beginning import starting_workers
-from ddpbench.data.samples import Collate, Sample
+from ddpbench.data.datasets.samples import Collate, Sample
+from ddpbench.data.loaders.start_workers import starting_workers
+from ddpbench.data.loaders.workers import Workers
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.workers import Workers
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Data
 from ddpbench.record.resolved import Settled
@@ -125,7 +125,7 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
 def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
     script = """
 import sys, time, torch
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.experiments.settle import settle
 from ddpbench.record.config import Config

@@ -11,9 +11,9 @@ import torch
 from loading import EVERY, LIKE_TORCH, OF_FILES, config, opened, take
 from PIL import Image
 
-from ddpbench.data import folder
-from ddpbench.data.check import fingerprint
-from ddpbench.data.pixels import NORMALISATION
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.normalize import NORMALISATION
+from ddpbench.data.preflight import fingerprint
 from ddpbench.workloads.catalogue import WORKLOADS
 
 
@@ -190,13 +190,13 @@ def test_a_class_may_be_called_train_where_others_are_beside_it(tmp_path: Path) 
     for name in ("bus", "train"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").touch()
-    assert folder.read(str(tmp_path)).labels == [0, 1]
+    assert image_folder.read(str(tmp_path)).labels == [0, 1]
 
 
 def test_a_tree_is_listed_once_a_process_and_told_by_the_names_of_its_images(tmp_path: Path) -> None:
     trees = [imagery.image_tree(tmp_path / name) for name in ("here", "there", "elsewhere")]
     (trees[2] / "train" / "n00000001" / "2.JPEG").rename(trees[2] / "train" / "n00000001" / "4.JPEG")
-    assert folder.read(str(trees[0])) is folder.read(str(trees[0]))
+    assert image_folder.read(str(trees[0])) is image_folder.read(str(trees[0]))
     here, there, elsewhere = (fingerprint(config("torch", tree), "imagenet") for tree in trees)
     assert here.startswith("16 images, ")
     assert here == there != elsewhere
@@ -209,7 +209,7 @@ def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) 
     (tmp_path / ".cache").mkdir()
     for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
         (tmp_path / name).touch()
-    read = folder.read(str(tmp_path))
+    read = image_folder.read(str(tmp_path))
     assert (read.description, read.kind) == ("image folder, 3 images, 1 left out (.txt)", "images")
     assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
     assert read.labels == [0, 0, 1]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from test_faults import PLAIN, errors
 
-from ddpbench.data.made_folder import MARKER, make
-from ddpbench.data.made_tree import made_tree
+from ddpbench.data.generated.folder import MARKER, make
+from ddpbench.data.generated.image_tree import made_tree
 from ddpbench.record.errors import UsageError
 
 IMAGES, CLASSES = 16, 4
@@ -53,7 +53,7 @@ def test_what_was_done_is_told(tmp_path: Path) -> None:
 def test_many_processes_ask_and_one_makes(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from ddpbench.data.made_folder import make; from ddpbench.data.made_tree import made_tree\n"
+        "from ddpbench.data.generated.folder import make; from ddpbench.data.generated.image_tree import made_tree\n"
         "make(Path(sys.argv[1]), made_tree(16, 4), lambda done: done or print('making', flush=True)); assert 'torch' not in sys.modules"
     )
     target = tmp_path / "new" / "made"

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
-from ddpbench.data import folder, photographs
-from ddpbench.data.made_folder import is_made, make
-from ddpbench.data.made_tree import made_tree
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.generated import photographs
+from ddpbench.data.generated.folder import is_made, make
+from ddpbench.data.generated.image_tree import made_tree
 
 IMAGES, CLASSES = 40, 4
 
@@ -59,14 +60,14 @@ def in_colour_and_full(photo: bytes) -> bool:
 
 
 def test_it_is_read_as_a_folder_of_images(tree: Path) -> None:
-    read, held_out = folder.read(str(tree)), folder.read_held_out(str(tree))
+    read, held_out = image_folder.read(str(tree)), image_folder.read_held_out(str(tree))
     assert (len(read.files), set(read.labels), read.made) == (IMAGES, set(range(CLASSES)), True)
     assert read.description == f"made set in the shape of ImageNet, {IMAGES} JPEGs"
     assert held_out is not None
     assert held_out.labels == list(range(CLASSES))
     assert not {Path(file).read_bytes() for file in read.files} & {Path(file).read_bytes() for file in held_out.files}
     assert is_made(str(tree / "train"))
-    assert folder.read(str(tree / "train")).made
+    assert image_folder.read(str(tree / "train")).made
     assert not is_made(str(tree.parent))
 
 

@@ -15,9 +15,10 @@ from test_faults import TORCHRUN, errors, only_record
 from torchvision import datasets
 
 from ddpbench.cli import main
-from ddpbench.data import made, sets
-from ddpbench.data.cache import cache_folder
-from ddpbench.data.made_sets import FULL, SMALL, made_set, stand_in
+from ddpbench.data.datasets import files
+from ddpbench.data.generated import arrays
+from ddpbench.data.generated.cache import cache_folder
+from ddpbench.data.generated.registry import FULL, SMALL, made_set, stand_in
 from ddpbench.experiments.stand_in import with_images
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
@@ -51,17 +52,17 @@ def test_it_says_where_the_set_lies_and_how_to_use_it(
     assert capsys.readouterr().out == f"{told}\n"
 
 
-@pytest.mark.parametrize("dataset", list(made.MADE))
+@pytest.mark.parametrize("dataset", list(arrays.MADE))
 def test_a_made_set_is_read_as_the_real_one(dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["make-data", dataset, str(tmp_path / "my set"), "--images", "1000"]) == 0
     assert "my set'" in capsys.readouterr().out, "a name with a space is quoted"
-    assert sets.check(dataset, str(tmp_path / "my set"), 10) == 1000
-    held_out = sets.held_out(dataset, str(tmp_path / "my set"))
+    assert files.check(dataset, str(tmp_path / "my set"), 10) == 1000
+    held_out = files.held_out(dataset, str(tmp_path / "my set"))
     assert held_out is not None
     assert len(held_out.labels) == {"cifar10": 200, "mnist": 167}[dataset]
     for found, same in (
-        (sets.train(dataset, str(tmp_path / "my set")), made.make(dataset, "train", 1000)),
-        (held_out, made.make(dataset, "held-out", len(held_out.labels))),
+        (files.train(dataset, str(tmp_path / "my set")), arrays.make(dataset, "train", 1000)),
+        (held_out, arrays.make(dataset, "held-out", len(held_out.labels))),
     ):
         assert np.array_equal(found.samples, same.samples)
         assert np.array_equal(found.labels, same.labels)
@@ -73,7 +74,7 @@ def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: 
     main(["make-data", "cifar10", str(tmp_path / "set"), "--images", "50", "--classes", "3", "--quiet"])
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
     read = datasets.CIFAR10(str(tmp_path / "set"))
-    ours = sets.train("cifar10", str(tmp_path / "set"))
+    ours = files.train("cifar10", str(tmp_path / "set"))
     assert np.array_equal(read.data, ours.samples)
     assert read.targets == ours.labels.tolist()
     assert set(read.targets) == {0, 1, 2}

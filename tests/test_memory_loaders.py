@@ -11,10 +11,10 @@ import torch
 from loading import IN_MEMORY, OF_PIXELS, of_memory, opened, take
 
 from ddpbench.data.augment import CropAndFlip, views
-from ddpbench.data.catalogue import find
-from ddpbench.data.pixels import NORMALISATION
+from ddpbench.data.loaders.tensor import Order, Resident
+from ddpbench.data.normalize import NORMALISATION
+from ddpbench.data.registry import find
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.tensor import Order, Resident
 
 CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
 
@@ -68,9 +68,9 @@ def test_clocks_are_read_for_a_batch_of_small_samples_and_not_for_each(
 @pytest.mark.parametrize("loader", OF_PIXELS)
 @pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
 def test_pixels_are_those_of_the_files(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
-    from ddpbench.data import sets
+    from ddpbench.data.datasets import files
 
-    arrays, known = sets.train(dataset, str(folders[dataset])), NORMALISATION[dataset]
+    arrays, known = files.train(dataset, str(folders[dataset])), NORMALISATION[dataset]
     settled = of_memory(loader, dataset, folders[dataset], augment=False, shuffle=False, batch_size=len(arrays.labels))
     with opened(settled, dataset, classes=10) as live:
         images, labels = take(live, 1)

@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ddpbench.data.plan import ShardPlan
+from ddpbench.data.sampler import ShardPlan
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -10,12 +10,12 @@ import pytest
 import torch
 from loading import CPU, NO_DALI, config, opened, shard, take
 
-from ddpbench.data import replay
-from ddpbench.data.delivered import Delivered
+from ddpbench.data.device_loader import Delivered
 from ddpbench.data.loader import HostBatch
-from ddpbench.data.open import open_host
-from ddpbench.data.replay import LEAST_BATCHES, replayed, room_for
-from ddpbench.data.replay import MOST_BATCHES as BATCHES
+from ddpbench.data.loaders import replay
+from ddpbench.data.loaders.open import open_host
+from ddpbench.data.loaders.replay import LEAST_BATCHES, replayed, room_for
+from ddpbench.data.loaders.replay import MOST_BATCHES as BATCHES
 from ddpbench.record.errors import UsageError
 
 

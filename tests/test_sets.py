@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from ddpbench.data import cifar10, disc, made, mnist, sets
-from ddpbench.data.arrays import Arrays
-from ddpbench.data.pixels import finisher
+from ddpbench.data.datasets import cifar10, disc, files, mnist
+from ddpbench.data.datasets.in_memory import Arrays
+from ddpbench.data.generated import arrays
+from ddpbench.data.normalize import finisher
 
 CPU = torch.device("cpu")
 
@@ -55,7 +56,7 @@ def test_an_unpacked_file_is_read_before_a_packed_one(tmp_path: Path) -> None:
 def test_a_made_set_is_the_same_on_every_machine_and_as_large_as_the_real_one(
     dataset: str, held_out: int, digests: tuple[str, str]
 ) -> None:
-    parts = sets.train(dataset, None), sets.held_out(dataset, None)
+    parts = files.train(dataset, None), files.held_out(dataset, None)
     assert [len(part.labels) for part in parts if part] == [{"cifar10": 50_000, "mnist": 60_000}[dataset], held_out]
     for part, digest in zip(parts, digests, strict=True):
         assert part
@@ -65,9 +66,9 @@ def test_a_made_set_is_the_same_on_every_machine_and_as_large_as_the_real_one(
         assert (np.bincount(part.labels) / len(part.labels)).tolist() == pytest.approx([0.1] * 10, abs=0.01)
 
 
-@pytest.mark.parametrize("dataset", list(made.MADE))
+@pytest.mark.parametrize("dataset", list(arrays.MADE))
 def test_a_made_set_can_be_learnt(dataset: str) -> None:
-    train, held_out = sets.train(dataset, None), sets.held_out(dataset, None)
+    train, held_out = files.train(dataset, None), files.held_out(dataset, None)
     assert held_out
     channels = train.samples.shape[-1]
     torch.manual_seed(0)

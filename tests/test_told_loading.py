@@ -11,9 +11,9 @@ import training
 from loading import CPU, config, of_memory, opened, shard, take
 from torch import nn
 
-from ddpbench.data.delivered import Delivered
+from ddpbench.data.device_loader import Delivered
 from ddpbench.data.loader import HostBatch, Sheet
-from ddpbench.data.open import open_host, open_loader
+from ddpbench.data.loaders.open import open_host, open_loader
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Data
 from ddpbench.training.session import Session

@@ -9,8 +9,8 @@ import pytest
 from held_up import HeldUp
 from training import world_of_one
 
+from ddpbench.data.loaders.synthetic import Synthetic, open_synthetic
 from ddpbench.data.shard import Shard
-from ddpbench.data.synthetic import Synthetic, open_synthetic
 from ddpbench.experiments.brief import INSTANT_S, Brief
 from ddpbench.experiments.lengths import ROUND_S
 from ddpbench.experiments.scale.briefs import BESIDE_S, LEAST_ROUND_S, SLOW, brief_of

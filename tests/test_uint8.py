@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from ddpbench.data import jpeg, uint8
-from ddpbench.data.boxes import Box, middle_box, random_box
-from ddpbench.data.pixels import NORMALISATION
-from ddpbench.data.stock import StockView
+from ddpbench.data import jpeg
+from ddpbench.data.crop import Box, middle_box, random_box
+from ddpbench.data.loaders import uint8
+from ddpbench.data.loaders.torch import StockView
+from ddpbench.data.loaders.uint8 import ByteView
+from ddpbench.data.normalize import NORMALISATION
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.uint8 import ByteView
 from ddpbench.record.errors import BenchError
 
 

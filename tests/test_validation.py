@@ -10,8 +10,8 @@ import pytest
 import torch
 from loading import IN_MEMORY, config, of_memory, opened, shard, take
 
-from ddpbench.data import folder
-from ddpbench.data.check import check
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.preflight import check
 from ddpbench.data.validation import held_out
 from ddpbench.record.errors import UsageError
 from ddpbench.record.resolved import Settled
@@ -97,7 +97,7 @@ def test_classes_without_an_image_are_refused_before_anything_trains(tmp_path: P
     empty.mkdir(parents=True)
     with pytest.raises(UsageError, match="no images in the class folders of "):
         check(config("torch", tmp_path), "imagenet", 1000, 1)
-    folder.read_held_out.cache_clear()
+    image_folder.read_held_out.cache_clear()
     assert held_out(config("own_loaders:generated", tmp_path), shard()) is None
 
 

@@ -13,7 +13,7 @@ import rich_click as click
 from ddpbench.cli.flags import takes
 from ddpbench.cli.options import options, values_given
 from ddpbench.cli.telling import helped
-from ddpbench.data import catalogue as loaders
+from ddpbench.data import registry as loaders
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
 from ddpbench.record.registry import precision

@@ -51,9 +51,9 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     if dataset not in TRAINED_BY:
         raise UsageError(f"unknown data set '{dataset}'", did_you_mean(dataset, TRAINED_BY) or f"it is {' or '.join(TRAINED_BY)}")
     asked = Making(**values_given(Making, given))
-    from ddpbench.data.cache import cache_folder
-    from ddpbench.data.made_folder import make
-    from ddpbench.data.made_sets import made_set
+    from ddpbench.data.generated.cache import cache_folder
+    from ddpbench.data.generated.folder import make
+    from ddpbench.data.generated.registry import made_set
     from ddpbench.report.console import make_console, printed, say
     from ddpbench.report.progress import counting
 

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from ddpbench.cli.options import given_options, values_given
-from ddpbench.data import catalogue as loaders
+from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import torch
 
-from ddpbench.data import folder, sets
-from ddpbench.data.arrays import Arrays
-from ddpbench.data.catalogue import find
-from ddpbench.data.delivered import Delivered
-from ddpbench.data.folder import ImageTree
+from ddpbench.data.datasets import files, image_folder
+from ddpbench.data.datasets.image_folder import ImageTree
+from ddpbench.data.datasets.in_memory import Arrays
+from ddpbench.data.datasets.samples import TreeSamples
+from ddpbench.data.device_loader import Delivered
 from ddpbench.data.loader import Batch
-from ddpbench.data.pixels import finisher, in_layout
-from ddpbench.data.samples import TreeSamples
+from ddpbench.data.loaders.torch import StockView
+from ddpbench.data.loaders.workers import Workers, data_loader
+from ddpbench.data.normalize import finisher, in_layout
+from ddpbench.data.registry import find
 from ddpbench.data.shard import Shard
-from ddpbench.data.stock import StockView
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.resolved import Settled
 
 
@@ -33,11 +33,11 @@ def held_out(config: Settled, shard: Shard) -> Iterator[Batch] | None:
         return None
     if shard.dataset == "imagenet":
         assert config.data_dir, "checked"
-        if loader.own and not folder.has_held_out(config.data_dir):
+        if loader.own and not image_folder.has_held_out(config.data_dir):
             return None
-        tree = folder.read_held_out(config.data_dir)
+        tree = image_folder.read_held_out(config.data_dir)
         return None if tree is None else _decoded(tree, config, shard)
-    arrays = sets.held_out(shard.dataset, config.data_dir)
+    arrays = files.held_out(shard.dataset, config.data_dir)
     return None if arrays is None else _from_memory(arrays, config, shard)
 
 

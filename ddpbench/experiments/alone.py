@@ -9,9 +9,9 @@ from time import perf_counter
 
 import torch
 
-from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
+from ddpbench.data.registry import find
 from ddpbench.data.shard import Shard
 from ddpbench.distributed.world import World
 from ddpbench.machine.affinity import keep_to

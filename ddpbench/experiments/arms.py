@@ -10,9 +10,9 @@ import msgspec
 import torch
 from torch import nn
 
-from ddpbench.data.catalogue import find
 from ddpbench.data.loader import Loader, Opener
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
+from ddpbench.data.registry import find
 from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out
 from ddpbench.distributed.agreement import Found

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from ddpbench.data.own import Own
-from ddpbench.data.workers import Workers
+from ddpbench.data.loaders.user import Own
+from ddpbench.data.loaders.workers import Workers
 from ddpbench.distributed.exit_status import interrupted, tell_listening
 from ddpbench.distributed.rank_store import SILENCE_S
 from ddpbench.distributed.world import World

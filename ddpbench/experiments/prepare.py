@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from time import perf_counter
 
-from ddpbench.data.check import check, fingerprint
+from ddpbench.data.preflight import check, fingerprint
 from ddpbench.distributed.interconnect import gloo_ways
 from ddpbench.distributed.rank_store import Notice
 from ddpbench.distributed.world import World, meet

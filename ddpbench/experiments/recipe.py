@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ddpbench.data.loader import Opener
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.distributed.world import World
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ddpbench.data.made import MADE
+from ddpbench.data.generated.arrays import MADE
 from ddpbench.machine.host import usable_cores
 from ddpbench.record.config import Config
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of

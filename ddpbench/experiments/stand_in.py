@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddpbench.data import catalogue as loaders
-from ddpbench.data.cache import cache_folder
-from ddpbench.data.made_folder import make
-from ddpbench.data.made_sets import stand_in
+from ddpbench.data import registry as loaders
+from ddpbench.data.generated.cache import cache_folder
+from ddpbench.data.generated.folder import make
+from ddpbench.data.generated.registry import stand_in
 from ddpbench.record.resolved import Settled
 from ddpbench.report.progress import counting
 from ddpbench.workloads import catalogue as workloads

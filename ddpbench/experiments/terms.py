@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpbench.data.loader import Opener
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.earlier import NOTHING, Earlier
 from ddpbench.machine.device import Device

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ddpbench.data.loader import Loader
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.distributed.room import with_room
 from ddpbench.distributed.world import World

@@ -96,7 +96,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
         LoaderSpec(
             name=SYNTHETIC,
             help="batches that lie on the device: what the device alone can do",
-            open="ddpbench.data.synthetic:open_synthetic",
+            open="ddpbench.data.loaders.synthetic:open_synthetic",
             reads_files=False,
             on_device=True,
             datasets=tuple(DATASETS),
@@ -104,21 +104,21 @@ LOADERS: Mapping[str, LoaderSpec] = {
         LoaderSpec(
             name=REPLAY,
             help="16 batches of torch in pinned host memory, copied every step: what the copies cost, and the host",
-            open="ddpbench.data.replay:open_replay",
+            open="ddpbench.data.loaders.replay:open_replay",
             reads_files=True,
             made_by="processes",
         ),
         LoaderSpec(
             name="torch",
             help="DataLoader workers, PIL decode, the classic transforms in float32: what most people run",
-            open="ddpbench.data.stock:open_stock",
+            open="ddpbench.data.loaders.torch:open_stock",
             reads_files=True,
             made_by="processes",
         ),
         LoaderSpec(
             name="torch-uint8",
             help="DataLoader workers that decode with libjpeg-turbo and stay at bytes; the device normalises",
-            open="ddpbench.data.uint8:open_uint8",
+            open="ddpbench.data.loaders.uint8:open_uint8",
             reads_files=True,
             datasets=("imagenet", "cifar10", "mnist"),
             made_by="processes",
@@ -127,7 +127,7 @@ LOADERS: Mapping[str, LoaderSpec] = {
         LoaderSpec(
             name="tensor",
             help="the whole data set as one tensor on the device, crop and flip batch-wise: a loader that costs next to nothing",
-            open="ddpbench.data.tensor:open_tensor",
+            open="ddpbench.data.loaders.tensor:open_tensor",
             reads_files=True,
             on_device=True,
             datasets=("cifar10", "mnist", "disc"),
@@ -136,14 +136,14 @@ LOADERS: Mapping[str, LoaderSpec] = {
             DALI,
             name="dali-cpu",
             help="NVIDIA DALI, decode and augmentation in threads on the CPU; image folders only",
-            open="ddpbench.data.dali.cpu:open_dali_cpu",
+            open="ddpbench.data.loaders.dali.cpu:open_dali_cpu",
             team=THREADS_A_PIPELINE,
         ),
         replace(
             DALI,
             name="dali-gpu",
             help="NVIDIA DALI, decode and augmentation on the GPU that trains, with its hardware decoder; image folders only",
-            open="ddpbench.data.dali.gpu:open_dali_gpu",
+            open="ddpbench.data.loaders.dali.gpu:open_dali_gpu",
             on_device=True,
             gpu=True,
         ),
@@ -159,4 +159,6 @@ def spec_of(name: str | None) -> LoaderSpec:
 
 def of_ones_own(name: str) -> LoaderSpec:
     """A function of somebody's that returns batches."""
-    return LoaderSpec(name=name, help="one's own", open="ddpbench.data.own:open_own", reads_files=True, datasets=tuple(DATASETS), own=True)
+    return LoaderSpec(
+        name=name, help="one's own", open="ddpbench.data.loaders.user:open_own", reads_files=True, datasets=tuple(DATASETS), own=True
+    )

@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 
-from ddpbench.data import folder
-from ddpbench.data.dali.graph import Graph, Name, name_of
-from ddpbench.data.dali.turns import Turns
-from ddpbench.data.plan import ShardPlan
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.loaders.dali.graph import Graph, Name, name_of
+from ddpbench.data.loaders.dali.turns import Turns
+from ddpbench.data.sampler import ShardPlan
 from ddpbench.machine.host import cpu_name, usable_cores
 from ddpbench.record.loaders import spec_of
 
@@ -27,7 +27,7 @@ BATCH, PREFETCH, SECONDS, ROUNDS = 256, 2, 2.0, 3
 
 def main(directory: str, target: str, sizes: str) -> None:
     """Teams of every size in turn, several times over."""
-    files, threads = folder.read(directory).files, max(1, int(usable_cores()) - 1)
+    files, threads = image_folder.read(directory).files, max(1, int(usable_cores()) - 1)
     teams = {size: replace(spec_of("dali-cpu"), team=int(size)).teams(threads) for size in sizes.split(",")}
     rounds: dict[str, list[dict[str, float]]] = {size: [] for size in teams}
     for number in range(ROUNDS):

@@ -20,7 +20,7 @@ import torch
 
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.data.loader import Loader
-from ddpbench.data.open import open_loader
+from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.experiments.interleaving import schedule

@@ -16,16 +16,16 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-from ddpbench.data import folder
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.datasets.samples import Collate, TreeSamples
 from ddpbench.data.images import decode
 from ddpbench.data.loader import Finish, HostBatch, HostLoader
-from ddpbench.data.pixels import in_layout
-from ddpbench.data.plan import ShardPlan
-from ddpbench.data.replay import replayed
-from ddpbench.data.samples import Collate, TreeSamples
+from ddpbench.data.loaders.replay import replayed
+from ddpbench.data.loaders.workers import Workers, data_loader
+from ddpbench.data.normalize import in_layout
+from ddpbench.data.sampler import ShardPlan
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.workers import Workers, data_loader
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.record import Data
@@ -156,7 +156,7 @@ class SpoiltWorkers(Workers):
 
 def open_spoilt(spoilt: Spoilt, config: Settled, shard: Shard) -> Workers:
     assert config.data_dir
-    watch, tree, here = Stopwatch(), folder.read(config.data_dir), spoilt.on(shard.rank)
+    watch, tree, here = Stopwatch(), image_folder.read(config.data_dir), spoilt.on(shard.rank)
     samples = SpoiltSamples(tree, config.image_size or 0, watch, here)
     plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
     batches = data_loader(samples, plan, watch, config, shard.rank, shard.device)

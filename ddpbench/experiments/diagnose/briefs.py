@@ -7,7 +7,7 @@ from math import ceil, inf, sqrt
 
 from ddpbench.analysis.cures import DIAGNOSIS_S
 from ddpbench.analysis.evidence import LEAST_STEPS
-from ddpbench.data.replay import LEAST_BATCHES, MOST_BATCHES
+from ddpbench.data.loaders.replay import LEAST_BATCHES, MOST_BATCHES
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene
 from ddpbench.record.diagnosis import BESIDE, DEVICE, REAL, REPLAY

@@ -14,7 +14,7 @@ import msgspec
 from ddpbench.analysis.pipeline.offers import NEARLY_ALL
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
-from ddpbench.data.check import check
+from ddpbench.data.preflight import check
 from ddpbench.distributed.world import World
 from ddpbench.experiments.alone import loader_alone
 from ddpbench.experiments.arms import Arm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpbench.data.catalogue import find
+from ddpbench.data.registry import find
 from ddpbench.distributed.h2d_bandwidth import copies
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.record.diagnosis import Copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ddpbench.data.delivered import Delivered
+from ddpbench.data.device_loader import Delivered
 from ddpbench.data.loader import Loader
 from ddpbench.experiments.alone import loader_alone
 from ddpbench.experiments.diagnose.briefs import MOST_TO_FILL, batches_to_replay

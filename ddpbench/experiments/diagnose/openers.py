@@ -8,11 +8,11 @@ from itertools import count
 import msgspec
 import torch
 
-from ddpbench.data.catalogue import find
-from ddpbench.data.delivered import Delivered
+from ddpbench.data.device_loader import Delivered
 from ddpbench.data.loader import HostBatch, HostLoader, Loader, Opener
-from ddpbench.data.open import open_host, open_loader
-from ddpbench.data.replay import Replay
+from ddpbench.data.loaders.open import open_host, open_loader
+from ddpbench.data.loaders.replay import Replay
+from ddpbench.data.registry import find
 from ddpbench.data.shard import Shard
 from ddpbench.experiments.diagnose.beside import Beside
 from ddpbench.record.diagnosis import BESIDE, REAL, REPLAY

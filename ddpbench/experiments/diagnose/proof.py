@@ -14,8 +14,8 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.loader_cures import loader_cures
 from ddpbench.analysis.whatif.answer import asked_of, predicted
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
-from ddpbench.data.check import check
 from ddpbench.data.loader import Loader, Opener
+from ddpbench.data.preflight import check
 from ddpbench.data.shard import Shard
 from ddpbench.experiments.allowance import Allowance
 from ddpbench.experiments.arms import Arm

@@ -11,7 +11,7 @@ from ddpbench.record.loaders import spec_of
 
 def measure_stages(scene: Scene) -> dict[str, float] | None:
     """CPU seconds an image by stage, on rank 0 while the others wait."""
-    from ddpbench.data.dali.costs import stage_costs  # DALI, which few have
+    from ddpbench.data.loaders.dali.stage_costs import stage_costs  # DALI, which few have
 
     world = scene.ground.world
     return on_rank_zero(world, partial(stage_costs, scene.config, world.device.torch))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddpbench.data import folder
-from ddpbench.data.catalogue import find
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.registry import find
 from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.experiments.together import on_rank_zero
 from ddpbench.machine.storage import storage
@@ -17,7 +17,7 @@ def measure_storage(scene: Scene) -> Storage | None:
     """Rank 0's node's, while every rank waits. The files that it reads lie in the page cache no longer, or again."""
     directory = scene.config.data_dir
     assert directory, "told by why_not"
-    return on_rank_zero(scene.ground.world, lambda: storage(directory, folder.read(directory).files, _readers(scene), BUDGET_S))
+    return on_rank_zero(scene.ground.world, lambda: storage(directory, image_folder.read(directory).files, _readers(scene), BUDGET_S))
 
 
 def _readers(scene: Scene) -> int:

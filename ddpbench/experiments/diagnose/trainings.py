@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddpbench.data import catalogue as loaders
+from ddpbench.data import registry as loaders
 from ddpbench.experiments.cells import Cell
 from ddpbench.experiments.settle import default_loader
 from ddpbench.record.config import Config

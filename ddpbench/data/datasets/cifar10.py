@@ -1,0 +1,67 @@
+"""CIFAR-10's python batches, as torchvision lays them out: DIR/cifar-10-batches-py/data_batch_1 to 5 and test_batch, or DIR itself."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+from ddpbench.data.datasets.in_memory import Arrays, Part
+from ddpbench.data.datasets.unreadable import readable
+from ddpbench.record.errors import UsageError
+
+SIDE, CLASSES = 32, 10
+ARRAYS = frozenset({"numpy._reconstruct", "numpy._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"})
+"""What a pickled array is made by, in numpy of any version, without the modules between."""
+
+LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are needed, as torchvision.datasets.CIFAR10 lays them out"
+_PATTERN: dict[Part, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
+_WHOLE: dict[Part, list[str]] = {"train": [f"data_batch_{number}" for number in range(1, 6)], "held-out": ["test_batch"]}
+
+
+def files(directory: str, part: Part) -> list[Path]:
+    """The batches of ``part`` below ``directory``, in order; empty where there are none."""
+    root = Path(directory)
+    return sorted((root / "cifar-10-batches-py").glob(_PATTERN[part])) or sorted(root.glob(_PATTERN[part]))
+
+
+def read(directory: str, part: Part) -> Arrays:
+    """Every batch of ``part`` below ``directory``, of which there is one.
+
+    Raises UsageError naming the file that is no CIFAR-10 batch, or the one that is missing.
+    """
+    import numpy as np
+
+    found = files(directory, part)
+    batches = [_unpickle(file) for file in found]
+    if missing := [name for name in _WHOLE[part] if name not in {file.name for file in found}]:
+        raise UsageError(f"CIFAR-10 is not whole in '{found[0].parent}': no {', '.join(missing)}", "fetch the data set again")
+    pixels = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, SIDE, SIDE)
+    labels = np.array([label for batch in batches for label in batch[b"labels"]], np.int64)
+    return Arrays(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays, and nothing else that a pickle may name: the folder is often somebody else's, and a pickle can be any program."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module.partition('.')[0]}.{name}" not in ARRAYS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and is no array")
+        return super().find_class(module, name)
+
+
+def _unpickle(file: Path) -> dict[bytes, Any]:
+    with readable():
+        content = file.read_bytes()
+    try:
+        batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        if b"fine_labels" in batch:
+            raise ValueError("it is of CIFAR-100")
+        if batch[b"data"].shape != (len(batch[b"labels"]), 3 * SIDE * SIDE) or batch[b"data"].dtype != "uint8":
+            raise ValueError("its pixels and labels do not fit together")
+        if not all(0 <= label < CLASSES for label in batch[b"labels"]):
+            raise ValueError(f"a label is not between 0 and {CLASSES - 1}")
+    except Exception as problem:  # a damaged pickle raises nearly anything
+        raise UsageError(f"'{file}' is no CIFAR-10 batch: {problem}", "fetch the data set again") from problem
+    return batch

@@ -1,0 +1,176 @@
+"""A tree of images with one folder a class, as ImageNet has it. Read with the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+
+from ddpbench.data.datasets import files as sets
+from ddpbench.data.datasets.unreadable import refuse_unreadable
+from ddpbench.data.generated.folder import is_made
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Data, Files
+
+JPEG = (".jpg", ".jpeg")
+ENDINGS = (*JPEG, ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of image files, the same as torchvision's ImageFolder takes."""
+
+
+@dataclass(frozen=True)
+class ImageTree:
+    """Every image of a tree: its path and its class, which is the place of its class folder in the order of names."""
+
+    files: list[str]
+    labels: list[int]
+    kind: Files
+    description: str
+    made: bool = False
+
+    def data(self, loader: str) -> Data:
+        """Which data a loader of that name reads here."""
+        return Data(loader=loader, description=self.description, files=self.kind, images=len(self.files), made=self.made)
+
+
+KEPT = 2
+"""Trees that a process keeps: to list one of a million images anew, at every opening of a loader, would take seconds."""
+
+MOST_ENDINGS = 4
+"""That are told of files that are no images."""
+
+PARTS = {"train", "val", "test"}
+"""Folders that hold class folders, and are none where nothing else is there."""
+
+
+@lru_cache(maxsize=KEPT)
+def read(directory: str) -> ImageTree:
+    """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read, or there is none any more."""
+    tree = _tree(dict(enumerate(class_folders(directory))), is_made(directory))
+    if not tree.files:
+        raise UsageError(f"no images in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+    return tree
+
+
+def fingerprint(directory: str) -> str:
+    """How many images ``read`` finds, and a digest of their names: the same on every node that has the same, wherever it lies there."""
+    tree, root = read(directory), str(Path(directory))
+    names = sha256()
+    for file in tree.files:
+        names.update(os.fsencode(file.removeprefix(root).lstrip(os.sep)) + b"\0")
+    return f"{len(tree.files):,} images, {names.hexdigest()[:12]}"
+
+
+def has_held_out(directory: str) -> bool:
+    """Whether there are class folders to train on, and images in those of DIR/val."""
+    return bool(_trained(Path(directory))) and _have_images(_folders_in(Path(directory) / "val"))
+
+
+@lru_cache(maxsize=KEPT)
+def read_held_out(directory: str) -> ImageTree | None:
+    """Every image of DIR/val, labelled as in training; None without any in class folders. Raises UsageError as ``count`` does."""
+    tree = _tree(_held_out_folders(directory, class_folders(directory)), is_made(directory))
+    return tree if tree.files else None
+
+
+def _tree(folders: Mapping[int, Path], made: bool) -> ImageTree:
+    """Every image of the class folders, which stand under their labels; of what is passed over for its name, how many files and why."""
+    images: list[tuple[str, int]] = []
+    others: list[str] = []
+    for label, folder in folders.items():
+        for file in _files(folder):
+            if _is_image(file):
+                images.append((file, label))
+            else:
+                others.append(file)
+    files, labels = [file for file, _ in images], [label for _, label in images]
+    endings = sorted({Path(file).suffix.lower() or "no ending" for file in others})
+    left_out = f", {len(others):,} left out ({', '.join(endings[:MOST_ENDINGS])})" if others else ""
+    kind: Files = "jpegs" if all(file.lower().endswith(JPEG) for file in files) else "images"
+    named = "ImageNet" if all(re.fullmatch(r"n\d{8}", folder.name) for folder in folders.values()) else "image"
+    what = "made set in the shape of ImageNet" if made else f"{named} folder"
+    content = "JPEGs" if kind == "jpegs" else "images"
+    return ImageTree(files, labels, kind, f"{what}, {len(files):,} {content}{left_out}", made)
+
+
+def count(directory: str, classes: int, enough: int) -> int:
+    """How many images ``directory`` holds, counted up to ``enough``, and up to one in each class.
+
+    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``, where one of
+    them is empty, or where DIR/val has one that training has not, or no image in any.
+    """
+    folders = class_folders(directory)
+    if len(folders) > classes:
+        raise UsageError(f"'{directory}' has {len(folders):,} class folders and the model {classes:,} outputs", "use another workload")
+    held_out = _held_out_folders(directory, folders).values()
+    if held_out and not _have_images(held_out):
+        raise UsageError(f"no images in the class folders of '{Path(directory) / 'val'}'", "fill them, or take them away")
+    found = 0
+    for folder in folders:
+        here = sum(1 for _ in islice(filter(_is_image, _files(folder)), max(1, enough - found)))
+        if not here:
+            others = sum(1 for _ in _files(folder))
+            why = f": {others:,} there, and none ends in {', '.join(ENDINGS)}" if others else ""
+            hint = "fill it, or take it away: labels are the places of the folders"
+            raise UsageError(f"no images in the class folder '{folder}'{why}", hint)
+        found += here
+    return min(found, enough)
+
+
+def class_folders(directory: str) -> list[Path]:
+    """The class folders in DIR/train, or in DIR itself where there are none, by name. Raises UsageError."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise UsageError(f"'{directory}' is no folder" if root.exists() else f"there is no folder '{directory}'", "check --data-dir")
+    folders = _trained(root)
+    if other := sets.holds(directory):
+        raise UsageError(f"'{directory}' holds {other}, and this workload trains on image folders", "'ddpbench list' shows every workload")
+    if not folders:
+        where = root / "train" if any((root / part).is_dir() for part in PARTS) else root
+        raise UsageError(f"no class folders in '{where}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
+    return folders
+
+
+def _trained(root: Path) -> list[Path]:
+    if folders := _folders_in(root / "train"):
+        return folders
+    folders = _folders_in(root)
+    return folders if {folder.name for folder in folders} - PARTS else []
+
+
+def _held_out_folders(directory: str, trained: Sequence[Path]) -> dict[int, Path]:
+    """The class folders of DIR/val under the labels that ``trained`` gives their names."""
+    labels = {folder.name: label for label, folder in enumerate(trained)}
+    folders = _folders_in(Path(directory) / "val")
+    for folder in folders:
+        if folder.name not in labels:
+            raise UsageError(f"'{folder}' is a class that training has not", "DIR/val must have the class folders of DIR/train")
+    return {labels[folder.name]: folder for folder in folders}
+
+
+def _folders_in(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as problem:
+        refuse_unreadable(problem)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Every file below ``folder``, by name; of hidden ones those that seem to be images: systems leave others behind."""
+    for parent, folders, names in os.walk(folder, onerror=refuse_unreadable, followlinks=True):
+        folders.sort()
+        yield from (os.path.join(parent, name) for name in sorted(names) if not name.startswith(".") or _is_image(name))
+
+
+def _have_images(folders: Iterable[Path]) -> bool:
+    return any(_is_image(file) for folder in folders for file in _files(folder))
+
+
+def _is_image(file: str) -> bool:
+    return file.lower().endswith(ENDINGS)

@@ -1,0 +1,70 @@
+"""MNIST's IDX files, packed with gzip or not, as torchvision lays them out: DIR/MNIST/raw/train-images-idx3-ubyte, or DIR itself."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpbench.data.datasets.in_memory import Arrays, Part
+from ddpbench.data.datasets.unreadable import readable
+from ddpbench.record.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+SIDE, CLASSES = 28, 10
+LAYOUT = "DIR/MNIST/raw/train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz are needed, as torchvision.datasets.MNIST lays them out"
+_PREFIX: dict[Part, str] = {"train": "train", "held-out": "t10k"}
+
+
+def files(directory: str, part: Part) -> list[Path]:
+    """The file of images and that of labels of ``part`` below ``directory``; empty where one of them is missing."""
+    for folder in (Path(directory) / "MNIST" / "raw", Path(directory)):
+        names = (f"{_PREFIX[part]}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
+        either = (next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None) for name in names)
+        found = [path for path in either if path]
+        if len(found) == 2:
+            return found
+    return []
+
+
+def read(directory: str, part: Part) -> Arrays:
+    """The images of ``part`` below ``directory``, where its files are. Raises UsageError naming the file that is not as IDX has it."""
+    import numpy as np
+
+    images_file, labels_file = files(directory, part)
+    images, labels = _idx(images_file, 3), _idx(labels_file, 1)
+    if images.shape[1:] != (SIDE, SIDE):
+        raise _damaged(images_file, f"its images are {images.shape[1]} x {images.shape[2]} and not {SIDE} x {SIDE}")
+    if len(images) != len(labels):
+        raise _damaged(labels_file, f"{len(labels):,} labels for {len(images):,} images")
+    if labels.max(initial=0) >= CLASSES:
+        raise _damaged(labels_file, f"a label is not between 0 and {CLASSES - 1}")
+    return Arrays(images[..., None], labels.astype(np.int64), f"MNIST, {len(labels):,} images")
+
+
+def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
+    """The array of bytes in ``file``: a magic number, the length of every dimension, the bytes (yann.lecun.com/exdb/mnist)."""
+    import numpy as np
+
+    with readable():
+        content = file.read_bytes()
+    try:
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
+    except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+        raise _damaged(file, f"cannot be unpacked, {problem}") from problem
+    header = 4 * (1 + dimensions)
+    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < header:
+        raise _damaged(file, "it does not begin as one")
+    shape = [int.from_bytes(content[place : place + 4], "big") for place in range(4, header, 4)]
+    if len(content) != header + prod(shape):
+        raise _damaged(file, f"{len(content):,} bytes and not {header + prod(shape):,}, is it truncated?")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # torch wants what it could write to
+
+
+def _damaged(file: Path, why: str) -> UsageError:
+    return UsageError(f"'{file}' is no IDX file of MNIST: {why}", "fetch the data set again")

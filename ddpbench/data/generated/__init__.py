@@ -1,0 +1,1 @@
+"""Generated datasets that stand in for published ones."""

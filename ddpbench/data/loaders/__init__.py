@@ -1,0 +1,1 @@
+"""The loaders, one module each."""

@@ -1,0 +1,121 @@
+"""Whether a loader could feed its ranks: every refusal that needs no device, before they meet. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from ddpbench.data.datasets import files, image_folder
+from ddpbench.data.datasets.download import fetch
+from ddpbench.data.datasets.unreadable import readable
+from ddpbench.data.registry import find
+from ddpbench.data.shm_check import refuse_little
+from ddpbench.record.datasets import DATASETS
+from ddpbench.record.errors import UsageError
+from ddpbench.record.loaders import LOADERS, LoaderSpec
+from ddpbench.record.resolved import Settled
+
+HELD_OUT_BYTES = 4
+"""What a pixel's value takes where workers hand over held-out images: float32, whatever the loader."""
+
+
+def check(config: Settled, dataset: str, classes: int, world_size: int) -> None:
+    """Raises UsageError where the loader of ``config`` could not feed ``world_size`` ranks.
+
+    Imports no torch unless there is something to download. Images of a tree are counted only until there are enough for one
+    batch of every rank; sets that fit in memory are read whole.
+    """
+    spec = find(config.loader)
+    _check_loader(spec, dataset, config)
+    with readable():
+        if spec.own:
+            _check_own(config)
+        elif spec.reads_files:
+            _check_data(config, dataset, classes, world_size)
+    held_out = HELD_OUT_BYTES if _decodes_held_out(spec, config, dataset) else 0
+    if spec.shared_bytes or held_out:
+        refuse_little(config, spec.shared_bytes, held_out, DATASETS[dataset].channels)
+
+
+def _check_own(config: Settled) -> None:
+    """What somebody's own loader reads is its own affair, but not where."""
+    if config.download:
+        raise UsageError(f"--download fetches for the loaders of ddpbench, and not for '{config.loader}'", "leave it out")
+    if config.data_dir and not Path(config.data_dir).exists():
+        raise UsageError(f"there is no folder '{config.data_dir}'", "check --data-dir")
+
+
+def _check_data(config: Settled, dataset: str, classes: int, world_size: int) -> None:
+    if config.download:
+        fetch(dataset, config.data_dir)
+    batch, needed = config.batch_size, config.batch_size * world_size
+    found = _count(config.data_dir, dataset, classes, needed)
+    if found < needed:
+        where = f"in '{config.data_dir}'" if config.data_dir else "in the data set"
+        raise UsageError(
+            f"too few samples {where}: {found:,} found, {needed:,} needed for one step of {batch:,} x {world_size:,}",
+            f"{'make the batch smaller (-b)' if batch > 1 else 'start fewer ranks'}, or add images",
+        )
+
+
+def _decodes_held_out(spec: LoaderSpec, config: Settled, dataset: str) -> bool:
+    """Whether workers read held-out images."""
+    if dataset != "imagenet" or not (config.validate and spec.reads_files):
+        return False
+    return image_folder.has_held_out(config.data_dir) if config.data_dir else not spec.own  # the made set has some
+
+
+def _check_loader(spec: LoaderSpec, dataset: str, config: Settled) -> None:
+    if dataset not in spec.datasets:
+        if config.data_dir and not any(other.reads_files for other in LOADERS.values() if dataset in other.datasets):
+            raise UsageError(f"the {DATASETS[dataset].title} are drawn here, and no folder is read", "leave out --data-dir")
+        able = [f"--loader {other.name}" for other in LOADERS.values() if dataset in other.datasets]
+        raise UsageError(f"loader '{spec.name}' does not read {dataset}", f"use {' or '.join(able)}")
+    if spec.gpu and config.device == "cpu":
+        raise UsageError(f"loader '{spec.name}' works on a GPU, and this run is on the CPU", "use --loader dali-cpu")
+    if spec.module and not _importable(spec.module):
+        raise UsageError(
+            f"loader '{spec.name}' needs {spec.module}, which is not installed",
+            _brought_by(spec),
+        )
+    for version in _versions(spec.packages):
+        if int(version.partition(".")[0]) < spec.oldest:
+            raise UsageError(
+                f"loader '{spec.name}' needs {spec.module} {spec.oldest}.0 or newer, and {version} is installed", _brought_by(spec)
+            )
+
+
+def _brought_by(spec: LoaderSpec) -> str:
+    return f"pip install 'ddpbench[{spec.needs}]' (dali-cuda12 where torch is built for CUDA 12), or use --loader torch"
+
+
+def _versions(packages: Iterable[str]) -> Iterator[str]:
+    """Of those that are installed."""
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            yield metadata.version(package)
+
+
+def fingerprint(config: Settled, dataset: str) -> str:
+    """What every rank must find alike of the images that it reads by their numbers; empty where there is nothing of the kind."""
+    spec = find(config.loader)
+    reads_tree = dataset == "imagenet" and spec.reads_files and not spec.own
+    return image_folder.fingerprint(config.data_dir) if reads_tree and config.data_dir else ""
+
+
+def _count(directory: str | None, dataset: str, classes: int, enough: int) -> int:
+    if dataset != "imagenet":
+        return files.check(dataset, directory, classes)
+    if directory is None:
+        return enough  # a set is made that has them
+    return image_folder.count(directory, classes, enough)
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
