@@ -8,7 +8,7 @@ import sys
 import torch
 from training import config, session, tiny_net, world
 
-from ddpbench.training.ledger import digest
+from ddpbench.training.loss_tracker import digest
 
 ranks = world()
 ended = {}

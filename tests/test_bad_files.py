@@ -24,7 +24,7 @@ from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.record import load
 from ddpbench.training.session import Session
-from ddpbench.training.warming import warm_up
+from ddpbench.training.warmup import warm_up
 
 WITH_WORKERS = ["torch", "torch-uint8"]
 

@@ -14,9 +14,9 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.terms import Terms
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
-from ddpbench.training import warming
+from ddpbench.training import warmup
 from ddpbench.training.session import Session
-from ddpbench.training.warming import LEAST_WARM_UP, WARMUP_LIMIT, warm_up, warm_up_again
+from ddpbench.training.warmup import LEAST_WARM_UP, WARMUP_LIMIT, warm_up, warm_up_again
 
 CPU = torch.device("cpu")
 
@@ -86,7 +86,7 @@ def test_a_loader_is_closed_before_the_next_is_opened(live: Session) -> None:
 
 @pytest.mark.parametrize(("limit_s", "windows"), [(None, WARMUP_LIMIT), (1e-6, LEAST_WARM_UP), (1e6, WARMUP_LIMIT)])
 def test_a_short_time_for_a_job_is_short_for_its_warming_up(limit_s: float | None, windows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warming, "AGREEMENT", -1.0)  # no two windows agree
+    monkeypatch.setattr(warmup, "AGREEMENT", -1.0)  # no two windows agree
     asked = Config(workload="disc-mlp-2", device="cpu", warmup=1, steps=1, rounds=1, time_limit=limit_s)
     arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2))
     arm.enter()

@@ -13,8 +13,8 @@ from ddpbench.machine.backends import set_tf32, tf32
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Attestation
-from ddpbench.training.placed import compiled
-from ddpbench.training.warming import warm_up
+from ddpbench.training.prepare_model import compiled
+from ddpbench.training.warmup import warm_up
 
 MODES = [mode for field in flags(Config) if field.name == "compile" for mode in field.choices if mode != "off"]
 

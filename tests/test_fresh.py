@@ -16,10 +16,10 @@ from ddpbench.experiments.terms import Terms
 from ddpbench.machine.progress_marker import Pulse, Turn
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
-from ddpbench.training.ledger import digest
+from ddpbench.training.evaluate import accuracy
+from ddpbench.training.loss_tracker import digest
 from ddpbench.training.session import Session
-from ddpbench.training.validating import accuracy
-from ddpbench.training.warming import warm_up, warm_up_again
+from ddpbench.training.warmup import warm_up, warm_up_again
 from ddpbench.workloads.drawn import shared
 
 

@@ -23,7 +23,7 @@ from ddpbench.experiments.settle import settle
 from ddpbench.experiments.to_do import ToDo
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
-from ddpbench.training.warming import WARMUP_LIMIT_S
+from ddpbench.training.warmup import WARMUP_LIMIT_S
 
 
 def small(**asked: Any) -> Settled:

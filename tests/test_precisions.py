@@ -22,12 +22,12 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Attestation, Record
 from ddpbench.record.registry import ALIASES, PRECISIONS, precision
-from ddpbench.training.engine import Engine, make_engine
-from ddpbench.training.ledger import digest
+from ddpbench.training.engines import Engine, make_engine
+from ddpbench.training.loss_tracker import digest
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import cast_model, refuse_impossible
 from ddpbench.training.session import Session
-from ddpbench.training.warming import warm_up
+from ddpbench.training.warmup import warm_up
 
 IMPLEMENTATIONS = ("fused", "foreach", "loop")
 

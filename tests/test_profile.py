@@ -9,7 +9,7 @@ from typing import Any
 
 from test_faults import PLAIN, SMALL, TESTS
 
-from ddpbench.training.profile import ALL_REDUCE, COMMUNICATION, bare_of
+from ddpbench.training.profiler import ALL_REDUCE, COMMUNICATION, bare_of
 
 
 def test_a_trace_on_a_processor_comes_without_a_word_of_gpus(launch: Callable[..., Any], results: Path) -> None:

@@ -17,7 +17,7 @@ from ddpbench.data.loaders.open import open_host, open_loader
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Data
 from ddpbench.training.session import Session
-from ddpbench.training.warming import warm_up
+from ddpbench.training.warmup import warm_up
 
 
 @pytest.fixture(scope="module")

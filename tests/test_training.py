@@ -15,9 +15,9 @@ from ddpbench.machine.backends import set_tf32, tf32
 from ddpbench.record.errors import UsageError
 from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import PHASES
-from ddpbench.training.ledger import Ledger, digest
+from ddpbench.training.loss_tracker import Ledger, digest
 from ddpbench.training.optimizer import make_optimizer
-from ddpbench.training.warming import warm_up
+from ddpbench.training.warmup import warm_up
 
 
 def test_tf32_goes_off_on_and_back_to_what_torch_ships() -> None:

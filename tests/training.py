@@ -18,7 +18,7 @@ from ddpbench.machine.rank_env import Seat, take_seat
 from ddpbench.record.environment import RankPlace
 from ddpbench.record.record import Data
 from ddpbench.record.resolved import Settled
-from ddpbench.training.parked import Parked
+from ddpbench.training.offload import Parked
 from ddpbench.training.session import Session
 
 BATCH, SIDE, CLASSES = 8, 16, 4

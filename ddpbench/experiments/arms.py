@@ -32,12 +32,12 @@ from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.record.record import Attestation, Data, Preparation, Round
 from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace
+from ddpbench.training.evaluate import accuracy
 from ddpbench.training.loss import LOSSES
-from ddpbench.training.parked import Parked
-from ddpbench.training.profile import kernel_ms
+from ddpbench.training.offload import Parked
+from ddpbench.training.profiler import kernel_ms
 from ddpbench.training.session import Session
-from ddpbench.training.validating import accuracy
-from ddpbench.training.warming import LEAST_WARM_UP, first_step_patience_s, warm_up, warm_up_again
+from ddpbench.training.warmup import LEAST_WARM_UP, first_step_patience_s, warm_up, warm_up_again
 from ddpbench.workloads import catalogue as workloads
 from ddpbench.workloads.copied import copied
 from ddpbench.workloads.drawn import drawn, shared

@@ -7,7 +7,7 @@ import math
 from ddpbench.analysis.evidence import BATCHES_PER_MAKER, LEAST_STEPS
 from ddpbench.experiments.brief import whole_turns
 from ddpbench.record.resolved import Settled
-from ddpbench.training.warming import WARMUP_LIMIT_S
+from ddpbench.training.warmup import WARMUP_LIMIT_S
 
 ROUND_S = 3.0
 LEAST_STEPS_CUDA = 10

@@ -24,8 +24,8 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.resolved import Settled
 from ddpbench.training.optimizer import make_optimizer
-from ddpbench.training.placed import compiled, on_device
 from ddpbench.training.precision import autocast
+from ddpbench.training.prepare_model import compiled, on_device
 from ddpbench.workloads.copied import copied
 from ddpbench.workloads.spec import WorkloadSpec
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC, Clock
-from ddpbench.training.engine import Engine
-from ddpbench.training.ledger import Ledger
+from ddpbench.training.engines import Engine
+from ddpbench.training.loss_tracker import Ledger
 
 
 class Batches(Protocol):

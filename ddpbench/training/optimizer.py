@@ -10,7 +10,7 @@ from torch import nn
 
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.resolved import Settled
-from ddpbench.training.masters import keep_in_state, master_weights
+from ddpbench.training.master_weights import keep_in_state, master_weights
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,

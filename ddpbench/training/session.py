@@ -25,14 +25,14 @@ from ddpbench.record.record import Attestation
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace
-from ddpbench.training.draining import Drain
-from ddpbench.training.engine import bucket_bytes, make_engine
-from ddpbench.training.ledger import Ledger, digest
+from ddpbench.training.drain import Drain
+from ddpbench.training.engines import bucket_bytes, make_engine
 from ddpbench.training.loop import Batches, Marked, train
+from ddpbench.training.loss_tracker import Ledger, digest
+from ddpbench.training.offload import Parked, on_host
 from ddpbench.training.optimizer import forget, make_optimizer
-from ddpbench.training.parked import Parked, on_host
-from ddpbench.training.placed import compiled, on_device
 from ddpbench.training.precision import Observation, attest, refuse_impossible
+from ddpbench.training.prepare_model import compiled, on_device
 from ddpbench.training.schedule import Schedule
 
 

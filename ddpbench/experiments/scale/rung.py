@@ -15,7 +15,7 @@ from ddpbench.record.record import Round
 from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import Overlap
 from ddpbench.record.trace import Trace
-from ddpbench.training.profile import STEPS, all_reduces
+from ddpbench.training.profiler import STEPS, all_reduces
 from ddpbench.training.session import Session
 
 

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpbench.distributed.world import World
 from ddpbench.record.registry import PrecisionSpec
 from ddpbench.record.resolved import Settled
-from ddpbench.training.masters import Masters
+from ddpbench.training.master_weights import Masters
 from ddpbench.training.precision import autocast
 from ddpbench.training.scaler import loss_scaler
 
