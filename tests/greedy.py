@@ -7,7 +7,7 @@ import os
 import torch
 from torch import nn
 
-from ddpbench.workloads.catalogue import WorkloadSpec
+from ddpbench.workloads.registry import WorkloadSpec
 
 WHERE = os.environ.get("GREEDY", "step")
 

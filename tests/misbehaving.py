@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ddpbench.workloads.catalogue import WorkloadSpec
+from ddpbench.workloads.registry import WorkloadSpec
 
 RANK, STEP = int(os.environ.get("FAULT_RANK", "0")), int(os.environ.get("FAULT_STEP", "0"))
 STAMP = os.environ.get("FAULT_STAMP")

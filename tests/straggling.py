@@ -23,7 +23,7 @@ from ddpbench.experiments.arms import Arm
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace
-from ddpbench.workloads.catalogue import WorkloadSpec
+from ddpbench.workloads.registry import WorkloadSpec
 
 WINDOW = 5
 """Rounds, of which so many are judged as a run of them is."""

@@ -324,7 +324,7 @@ def test_the_console_script_is_the_same_program(launch: Callable[..., Any]) -> N
 
 @pytest.mark.parametrize("program", [[str(Path(sys.executable).with_name("ddpbench"))], PROGRAM], ids=["script", "module"])
 def test_names_of_ones_own_are_found_where_one_works(program: list[str], launch: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("from ddpbench.workloads.catalogue import WORKLOADS\nsmall = WORKLOADS['resnet18']\nloader = 3\n")
+    (tmp_path / "mine.py").write_text("from ddpbench.workloads.registry import WORKLOADS\nsmall = WORKLOADS['resnet18']\nloader = 3\n")
     done = launch([*program, "mine:small", "--loader", "mine:loader"], cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("ddpbench: error: 'mine:loader' is no loader\nhint: ")

@@ -22,8 +22,8 @@ from ddpbench.published.publications import names
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.record import Job, save
 from ddpbench.record.registry import ENGINES, PRECISIONS
-from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
+from ddpbench.workloads.registry import WORKLOADS
 
 PRINTED_MODULES = """
 import sys

@@ -20,7 +20,7 @@ from ddpbench.training.evaluate import accuracy
 from ddpbench.training.loss_tracker import digest
 from ddpbench.training.session import Session
 from ddpbench.training.warmup import warm_up, warm_up_again
-from ddpbench.workloads.drawn import shared
+from ddpbench.workloads.init_model import shared
 
 
 def weights(seed: int) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ from PIL import Image
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.normalize import NORMALISATION
 from ddpbench.data.preflight import fingerprint
-from ddpbench.workloads.catalogue import WORKLOADS
+from ddpbench.workloads.registry import WORKLOADS
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from torch import nn
 
 from ddpbench.data.validation import held_out
 from ddpbench.record.names import resolve
-from ddpbench.workloads.catalogue import find
+from ddpbench.workloads.registry import find
 
 DIGITS = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 

@@ -9,7 +9,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.names import SYNONYMS, did_you_mean
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.workloads.catalogue import WORKLOADS
+from ddpbench.workloads.registry import WORKLOADS
 
 
 def test_the_nearest_name_is_offered() -> None:

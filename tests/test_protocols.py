@@ -18,7 +18,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job
 from ddpbench.record.request import Output
 from ddpbench.training.schedule import factor
-from ddpbench.workloads.cost import cost_of
+from ddpbench.workloads.model_cost import cost_of
 
 FULL = [(name, cell) for name, protocol in PROTOCOLS.items() for cell in protocol(False)]
 

@@ -20,8 +20,8 @@ from ddpbench.record.config import TRAINING, Config
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.registry import ALIASES, ENGINES, PRECISIONS
 from ddpbench.record.request import Output
-from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
+from ddpbench.workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

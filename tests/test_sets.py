@@ -94,7 +94,7 @@ def test_the_points_of_the_disc() -> None:
 @pytest.mark.parametrize(("layers", "error"), [(2, 0.025), (5, 0.025)])
 def test_the_disc_is_learnt_within_the_published_error(layers: int, error: float) -> None:
     from ddpbench.record.names import resolve
-    from ddpbench.workloads.catalogue import find
+    from ddpbench.workloads.registry import find
 
     spec, points = find(f"disc-mlp-{layers}"), disc.points()
     torch.manual_seed(0)

@@ -23,8 +23,8 @@ from ddpbench.cli.measuring import run
 from ddpbench.cli.words import request
 from ddpbench.experiments.settle import settle
 from ddpbench.record.findings import CAUSES, Limit
-from ddpbench.workloads import catalogue as workloads
-from ddpbench.workloads.drawn import drawn
+from ddpbench.workloads import registry as workloads
+from ddpbench.workloads.init_model import drawn
 
 BY_NAME = {situation.name: situation for situation in SITUATIONS}
 OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.") for word in situation.words)]

@@ -12,7 +12,7 @@ from training import CLASSES, config, tiny_net, world_of_one
 
 from ddpbench.experiments.trial import agree_that_it_fits
 from ddpbench.machine.backends import tf32
-from ddpbench.workloads.catalogue import find
+from ddpbench.workloads.registry import find
 
 
 class Switches(nn.Module):

@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import resolve
-from ddpbench.workloads.catalogue import WORKLOADS, find, is_workload
-from ddpbench.workloads.copied import copied
-from ddpbench.workloads.cost import cost
+from ddpbench.workloads.clone import copied
+from ddpbench.workloads.model_cost import cost
+from ddpbench.workloads.registry import WORKLOADS, find, is_workload
 from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 

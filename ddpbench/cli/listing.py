@@ -13,8 +13,8 @@ from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.registry import ENGINES, PRECISIONS
 from ddpbench.record.text import printable
-from ddpbench.workloads.catalogue import WORKLOADS
 from ddpbench.workloads.families import FAMILIES
+from ddpbench.workloads.registry import WORKLOADS
 from ddpbench.workloads.spec import WorkloadSpec
 
 

@@ -93,7 +93,7 @@ def _with_command(words: list[str]) -> list[str]:
         return _with_command([*rest, f"--{first}"])
     if first in program.commands or first in ("-h", "--help", "--version"):
         return words
-    from ddpbench.workloads.catalogue import WORKLOADS, is_workload
+    from ddpbench.workloads.registry import WORKLOADS, is_workload
 
     if not first.startswith("-") and ":" not in first and not is_workload(first):
         near = did_you_mean(first, [*program.commands, *SPOKEN, *WORKLOADS])

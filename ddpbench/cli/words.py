@@ -18,7 +18,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
 from ddpbench.record.registry import ENGINES, precision
 from ddpbench.record.request import OUR_TORCHRUN, Output, Request
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 LAUNCHERS = {
     "torchrun": "torchrun",

@@ -20,7 +20,7 @@ from ddpbench.machine.cpu_usage import CoreWatch
 from ddpbench.machine.host import cpu_seconds, resident_bytes
 from ddpbench.record.diagnosis import Alone
 from ddpbench.record.resolved import Settled
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 WINDOW_S = 2.0
 LONGEST = 3

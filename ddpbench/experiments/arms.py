@@ -38,9 +38,9 @@ from ddpbench.training.offload import Parked
 from ddpbench.training.profiler import kernel_ms
 from ddpbench.training.session import Session
 from ddpbench.training.warmup import LEAST_WARM_UP, first_step_patience_s, warm_up, warm_up_again
-from ddpbench.workloads import catalogue as workloads
-from ddpbench.workloads.copied import copied
-from ddpbench.workloads.drawn import drawn, shared
+from ddpbench.workloads import registry as workloads
+from ddpbench.workloads.clone import copied
+from ddpbench.workloads.init_model import drawn, shared
 
 OPENING = "opening the loader"
 """The phase of a run in which an arm gets its loader."""

@@ -11,7 +11,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of
 from ddpbench.record.resolved import Settled
-from ddpbench.workloads.catalogue import find
+from ddpbench.workloads.registry import find
 
 DDP_FLAGS = ("broadcast_buffers", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "comm_hook")
 """Fields of Config that only DDP reads."""

@@ -30,8 +30,8 @@ from ddpbench.record.request import Request
 from ddpbench.record.resolved import Settled
 from ddpbench.record.text import count
 from ddpbench.training.precision import refuse_impossible
-from ddpbench.workloads import catalogue as workloads
-from ddpbench.workloads.cost import cost_of
+from ddpbench.workloads import registry as workloads
+from ddpbench.workloads.model_cost import cost_of
 
 MEETING_PATIENCE = 2.5
 """Times the hang timeout that ranks may take to come together."""

@@ -15,7 +15,7 @@ from ddpbench.machine.device import Device
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Request
 from ddpbench.report.reproduction import render_reproduction
-from ddpbench.workloads.catalogue import find
+from ddpbench.workloads.registry import find
 
 
 def reproduce(name: str, quick: bool, request: Request) -> NoReturn:

@@ -12,7 +12,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, spec_of
 from ddpbench.record.registry import precision
 from ddpbench.record.resolved import Settled
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 
 MOST_WORKERS = 8

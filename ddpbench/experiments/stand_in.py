@@ -13,7 +13,7 @@ from ddpbench.data.generated.folder import make
 from ddpbench.data.generated.registry import stand_in
 from ddpbench.record.resolved import Settled
 from ddpbench.report.progress import counting
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 
 def with_images(arms: Sequence[Settled], world_size: int, quiet: bool) -> list[Settled]:

@@ -26,7 +26,7 @@ from ddpbench.record.resolved import Settled
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
 from ddpbench.training.prepare_model import compiled, on_device
-from ddpbench.workloads.copied import copied
+from ddpbench.workloads.clone import copied
 from ddpbench.workloads.spec import WorkloadSpec
 
 TRIAL = "trying a step alone"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ddpbench.workloads.catalogue import WorkloadSpec
+from ddpbench.workloads.registry import WorkloadSpec
 
 SIDE = 32
 

@@ -27,7 +27,7 @@ from ddpbench.record.errors import ArmOver
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Round
 from ddpbench.record.resolved import Settled
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
     ("torch", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-cpu"}, {"loader": "dali-gpu"}),

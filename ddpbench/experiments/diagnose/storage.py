@@ -8,7 +8,7 @@ from ddpbench.experiments.diagnose.scene import Experiment, Scene
 from ddpbench.experiments.together import on_rank_zero
 from ddpbench.machine.storage import storage
 from ddpbench.record.diagnosis import Storage
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 BUDGET_S = 3.0
 

@@ -11,7 +11,7 @@ from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 LEAST_STEPS = 2
 

@@ -14,7 +14,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.registry import WITHOUT_SYNC
 from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, rung
-from ddpbench.workloads import catalogue as workloads
+from ddpbench.workloads import registry as workloads
 
 
 def ladder(world_size: int, a_node: int) -> list[int]:

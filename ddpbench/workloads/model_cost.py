@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import resolve
-from ddpbench.workloads.catalogue import find
-from ddpbench.workloads.copied import copied
+from ddpbench.workloads.clone import copied
+from ddpbench.workloads.registry import find
 
 
 @dataclass(frozen=True)
