@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ddpbench.analysis.waits import thinned
+from ddpbench.analysis.collective_wait import thinned
 from ddpbench.record.record import load, save
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import records
 from msgspec.structs import replace
 
-from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.published.publications import Mean, load
+from ddpbench.published.sweep_points import LEFTOVERS
 from ddpbench.record.record import Data, Fault, Job, Record, Round
 from ddpbench.record.registry import precision
 from ddpbench.record.resolved import Settled

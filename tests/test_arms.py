@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from records import record
 
-from ddpbench.analysis.waits import waits_of
+from ddpbench.analysis.collective_wait import waits_of
 from ddpbench.experiments import pace as pace_module
 from ddpbench.experiments.gathering import MOST_RAW, collect
 from ddpbench.experiments.pace import Pace

@@ -11,10 +11,10 @@ import pytest
 import records
 from test_command import parsed
 
-from ddpbench.analysis.bottleneck import verdict
-from ddpbench.analysis.limits import LIMITS
+from ddpbench.analysis.bottleneck.limits import LIMITS
+from ddpbench.analysis.bottleneck.verdict import verdict
+from ddpbench.analysis.checks.figure import checks
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.trust import checks
 from ddpbench.record.config import Config
 from ddpbench.record.findings import Limit, Verdict
 from ddpbench.record.record import LaunchGap, Record

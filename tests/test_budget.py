@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 from training import world_of_one
 
-from ddpbench.analysis.cures import DIAGNOSIS_S
+from ddpbench.analysis.remedies.training import DIAGNOSIS_S
 from ddpbench.experiments.budget import Budget
 from ddpbench.experiments.diagnose.briefs import batches_to_replay, brief_of, share_of
 from ddpbench.experiments.diagnose.openers import Openers

@@ -12,14 +12,14 @@ import records
 from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, on_processors
 from msgspec.structs import replace
 
-from ddpbench.analysis.case import Case
-from ddpbench.analysis.experiments import diagnosed, experiments_of
+from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.controls import diagnosed, experiments_of
 from ddpbench.analysis.judge import judge, judge_all
-from ddpbench.analysis.neighbours import busiest
-from ddpbench.analysis.pipeline.ceilings import ceilings
+from ddpbench.analysis.node_cpu_usage import busiest
 from ddpbench.analysis.pipeline.costs import Cost
-from ddpbench.analysis.pipeline.stealing import stolen
-from ddpbench.analysis.pipeline.supply import STOOD_MS, Supply, supply
+from ddpbench.analysis.pipeline.interference import stolen
+from ddpbench.analysis.pipeline.model import STOOD_MS, Supply, supply
+from ddpbench.analysis.pipeline.peaks import ceilings
 from ddpbench.analysis.summary import summarise
 from ddpbench.data.batch_timing import STOOD_S
 from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL

@@ -8,14 +8,14 @@ import pytest
 import sweeps
 from msgspec.structs import replace
 
-from ddpbench.analysis.cells import LEFTOVERS
-from ddpbench.analysis.claims import ClaimResult, claims
-from ddpbench.analysis.effects import PublishedRatio
-from ddpbench.analysis.measures import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread, times
+from ddpbench.analysis.metrics import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread, times
 from ddpbench.analysis.ratio import Ratio, ratio_of
-from ddpbench.analysis.reproduction import departures, rows, stand_ins
 from ddpbench.cli import main
+from ddpbench.published.claims import ClaimResult, claims
+from ddpbench.published.effect_size import PublishedRatio
 from ddpbench.published.publications import load
+from ddpbench.published.reproduction import departures, rows, stand_ins
+from ddpbench.published.sweep_points import LEFTOVERS
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Data, Job
 

@@ -10,8 +10,8 @@ import records
 from msgspec.structs import replace
 
 from ddpbench.analysis.command import Rerun, launcher, threads
-from ddpbench.analysis.cures import rounds_to_ask_for
 from ddpbench.analysis.judge import judge
+from ddpbench.analysis.remedies.training import rounds_to_ask_for
 from ddpbench.cli.program import program
 from ddpbench.cli.words import request
 from ddpbench.record.config import Config

@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 import sweeps
 
-from ddpbench.analysis.crossover import Point, conclusion, crossing, crossing_of
+from ddpbench.published.crossing import Point, conclusion, crossing, crossing_of
 
 
 def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[Point]:

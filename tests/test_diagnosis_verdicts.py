@@ -13,14 +13,14 @@ import records
 from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
 from msgspec.structs import replace
 
-from ddpbench.analysis.case import Case
+from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.cures import offered
-from ddpbench.analysis.experiments import diagnosed, experiments_of
+from ddpbench.analysis.controls import diagnosed, experiments_of
 from ddpbench.analysis.judge import judge, judge_all
-from ddpbench.analysis.loader_cures import first_command
-from ddpbench.analysis.pipeline.offers import WORTH_IT, Cure
-from ddpbench.analysis.pipeline.supply import supply
+from ddpbench.analysis.pipeline.model import supply
+from ddpbench.analysis.remedies.loader import first_command
+from ddpbench.analysis.remedies.rules import WORTH_IT, Cure
+from ddpbench.analysis.remedies.training import offered
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.diagnosis import DEVICE
 from ddpbench.record.findings import CAUSES, Limit, Verdict

@@ -6,7 +6,7 @@ import pytest
 import records
 from msgspec.structs import replace
 
-from ddpbench.analysis.held import moved_to_sync
+from ddpbench.analysis.backward_stall import moved_to_sync
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.experiments.gathering import collect
 from ddpbench.record.trace import PHASES, Trace

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from busy import busy_process
 
-from ddpbench.analysis.experiments import diagnosed
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.record.record import Job, load
 

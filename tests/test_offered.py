@@ -9,10 +9,10 @@ import pytest
 from test_command import parsed
 
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.cures import offered
 from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.whatif.answer import asked_of
+from ddpbench.analysis.remedies.training import offered
+from ddpbench.analysis.whatif.query import asked_of
 from ddpbench.record.record import Record, load
 
 ROOT = Path(__file__).parent.parent

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from records import BUSY, record
 
-from ddpbench.analysis.bottleneck import verdict
+from ddpbench.analysis.bottleneck.verdict import verdict
 from ddpbench.analysis.evidence import pieces
-from ddpbench.analysis.parts import PARTS
+from ddpbench.analysis.split_rounds import PARTS
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Record
 from ddpbench.record.sample import one_of

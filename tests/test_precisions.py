@@ -17,7 +17,7 @@ from test_faults import TESTS, TORCHRUN
 from torch import nn
 from training import config, session, tiny_net, world_of_one
 
-from ddpbench.analysis.trust import checks
+from ddpbench.analysis.checks.figure import checks
 from ddpbench.record.errors import UsageError
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Attestation, Record

@@ -18,11 +18,11 @@ from test_diagnose import HERE
 from test_faults import TORCHRUN, only_job
 from training import world_of_one
 
-from ddpbench.analysis.cures import offered
-from ddpbench.analysis.experiments import diagnosed
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.whatif.answer import asked_of
+from ddpbench.analysis.remedies.training import offered
 from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
+from ddpbench.analysis.whatif.query import asked_of
 from ddpbench.experiments.diagnose.openers import Openers
 from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s
 from ddpbench.experiments.diagnose.scene import Scene

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.cells import LEFTOVERS, stands_for
 from ddpbench.experiments.cells import Cell, request_of
 from ddpbench.experiments.protocols import PROTOCOLS, request
 from ddpbench.experiments.settle import settle
 from ddpbench.experiments.sides import cells as crossover_cells
 from ddpbench.experiments.sides import sides
 from ddpbench.published.publications import load, names
+from ddpbench.published.sweep_points import LEFTOVERS, stands_for
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job

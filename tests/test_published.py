@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpbench.analysis.claims import CHECKS
+from ddpbench.published.claims import CHECKS
 from ddpbench.published.publications import Mean, load, names
 from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import precision

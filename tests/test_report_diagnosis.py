@@ -18,7 +18,7 @@ from records import BUSY, RESNET50
 from scenes import several
 
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import rounds_of
+from ddpbench.analysis.text import rounds_of
 from ddpbench.experiments.journal import close_records
 from ddpbench.record.diagnosis import BESIDE, Diagnosis, Numa
 from ddpbench.record.loader_stats import Loading

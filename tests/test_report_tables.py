@@ -12,8 +12,8 @@ import pytest
 import sweeps
 from scenes import SCENES
 
-from ddpbench.analysis.claims import claims
 from ddpbench.analysis.judge import judge_all
+from ddpbench.published.claims import claims
 from ddpbench.record.config import Config
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.markdown import to_markdown

@@ -11,10 +11,10 @@ import pytest
 from ladders import OWN, job
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.scaling.arms import Arms, arms_of
+from ddpbench.analysis.scaling.allreduce import traffic
 from ddpbench.analysis.scaling.ladder import SLOWER_RANKS, ladder
 from ddpbench.analysis.scaling.overlap import overlap_of
-from ddpbench.analysis.scaling.traffic import traffic
+from ddpbench.analysis.scaling.runs import Arms, arms_of
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,
     CONTENTION,

@@ -10,7 +10,7 @@ import pytest
 import sweeps
 from msgspec.structs import replace
 
-from ddpbench.analysis.shares import together
+from ddpbench.analysis.sweep_shards import together
 from ddpbench.cli import main
 from ddpbench.cli.files import jobs_in, whole
 from ddpbench.record.record import Job, Record, load, save

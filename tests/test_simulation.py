@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.simulation.course import Simulated, run
-from ddpbench.analysis.simulation.setting import Setting
+from ddpbench.analysis.simulation.params import Setting
+from ddpbench.analysis.simulation.simulate import Simulated, run
 
 STEPS = 1000
 EVEN = Setting(ranks=1, workers=4, prefetch=2, batches=[[0.2]], steps=[0.1])

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from test_faults import PLAIN, only_record
 from torch import distributed as dist
 
-from ddpbench.analysis.trust import checks
+from ddpbench.analysis.checks.figure import checks
 from ddpbench.distributed.infiniband import active_devices
 from ddpbench.distributed.interconnect import Fabric, ask, gloo_ways
 from ddpbench.distributed.nccl_log import Channel, cards, channels, nccl_log

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.trust import checks
+from ddpbench.analysis.checks.figure import checks
 from ddpbench.record.config import Config
 from ddpbench.record.findings import Check
 from ddpbench.record.loader_stats import Loading

@@ -13,7 +13,7 @@ import pytest
 from mutations import Mutation
 from test_cli_reading import refused
 
-from ddpbench.analysis.whatif.answer import ask
+from ddpbench.analysis.whatif.query import ask
 from ddpbench.experiments.kept import read
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.prediction import Change

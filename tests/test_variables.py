@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpbench.analysis.nodes import OFF
+from ddpbench.analysis.checks.cluster import OFF
 from ddpbench.machine.variables import SPEED_VARIABLES, speed_variables
 
 

@@ -25,10 +25,10 @@ from diagnoses import (
 )
 from msgspec.structs import replace
 
-from ddpbench.analysis.experiments import diagnosed
-from ddpbench.analysis.whatif.answer import Answer, ask
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.analysis.whatif.curve import Curve
-from ddpbench.analysis.whatif.price import model_error
+from ddpbench.analysis.whatif.gain import model_error
+from ddpbench.analysis.whatif.query import Answer, ask
 from ddpbench.cli import main
 from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL, Candidate
 from ddpbench.record.errors import UsageError

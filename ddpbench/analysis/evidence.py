@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from ddpbench.analysis.parts import in_parts
+from ddpbench.analysis.split_rounds import in_parts
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record
 

@@ -9,8 +9,8 @@ from math import comb
 
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.compare import figure, same_devices, times_as_fast
-from ddpbench.analysis.cures import rounds_to_ask_for
 from ddpbench.analysis.ratio import Ratio
+from ddpbench.analysis.remedies.training import rounds_to_ask_for
 from ddpbench.analysis.stats import log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record

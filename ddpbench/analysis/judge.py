@@ -8,13 +8,13 @@ from statistics import median, stdev
 
 import msgspec
 
-from ddpbench.analysis.bottleneck import verdict
-from ddpbench.analysis.experiments import NONE, Experiments, diagnosed, experiments_of
-from ddpbench.analysis.scaling.arms import arms_of
+from ddpbench.analysis.bottleneck.verdict import verdict
+from ddpbench.analysis.checks.figure import checks
+from ddpbench.analysis.controls import NONE, Experiments, diagnosed, experiments_of
+from ddpbench.analysis.scaling.runs import arms_of
 from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.trust import checks
 from ddpbench.record.findings import Headline
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import COMMUNICATION

@@ -17,8 +17,8 @@ from statistics import fmean, stdev
 
 import msgspec
 
+from ddpbench.analysis.collective_wait import thinned, waits_of
 from ddpbench.analysis.stats import variation
-from ddpbench.analysis.waits import thinned, waits_of
 from ddpbench.record.diagnosis import Alone, Diagnosis
 from ddpbench.record.record import LaunchGap, Record, Round, Waits
 from ddpbench.record.trace import PHASES, Trace

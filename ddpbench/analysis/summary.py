@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import fsum
 from statistics import fmean
 
+from ddpbench.analysis.collective_wait import late_data_ms
 from ddpbench.analysis.ranks import RankRow, known, mean, rank_rows
 from ddpbench.analysis.straggler import StragglerNote, find_straggler
-from ddpbench.analysis.waits import late_data_ms
 from ddpbench.record.record import Attestation, Record, Round
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
 

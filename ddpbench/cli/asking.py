@@ -34,7 +34,7 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     another precision or batch ('--loader synthetic'), or another loader's diagnosis.
     """
     change = _change(given)
-    from ddpbench.analysis.whatif.answer import ask
+    from ddpbench.analysis.whatif.query import ask
     from ddpbench.cli.files import one_below
     from ddpbench.experiments.kept import read
     from ddpbench.report.console import make_console, printed

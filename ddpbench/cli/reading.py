@@ -49,7 +49,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
     """
     asked, verbose = Reporting(**values_given(Reporting, given)), words.output(given).verbose
-    from ddpbench.analysis.shares import together
+    from ddpbench.analysis.sweep_shards import together
     from ddpbench.cli.files import latest, latest_below, measured_again, whole
     from ddpbench.experiments.kept import read
     from ddpbench.published import views

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.cores import given_threads
+from ddpbench.analysis.cpu_demand import given_threads
 from ddpbench.experiments.earlier import ELSEWHERE, Earlier
 from ddpbench.experiments.journal import Journal, new_job
 from ddpbench.record.config import measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ddpbench.analysis.nodes import unequal_nodes
+from ddpbench.analysis.checks.cluster import unequal_nodes
 from ddpbench.distributed.world import World
 from ddpbench.record.record import Record
 

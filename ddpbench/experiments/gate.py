@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.text import device_word
 from ddpbench.record.errors import BenchError, UsageError, WaitsForData
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddpbench.analysis.held import moved_to_sync
+from ddpbench.analysis.backward_stall import moved_to_sync
+from ddpbench.analysis.collective_wait import thinned
 from ddpbench.analysis.straggler import THROTTLING
-from ddpbench.analysis.waits import thinned
 from ddpbench.record.record import Round
 from ddpbench.record.registry import WITHOUT_SYNC
 from ddpbench.record.trace import Trace

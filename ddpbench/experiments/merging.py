@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.bottleneck import verdict
+from ddpbench.analysis.bottleneck.verdict import verdict
+from ddpbench.analysis.checks.figure import SEVERITY
 from ddpbench.analysis.judge import across_launches
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.trust import SEVERITY
 from ddpbench.experiments.journal import new_job, not_saved, print_and_write, reserve_now
 from ddpbench.record.errors import BenchError
 from ddpbench.record.findings import Check

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.experiments import sides
 from ddpbench.experiments.cells import Cell, request_of
+from ddpbench.published.sweep_points import LEFTOVERS
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC

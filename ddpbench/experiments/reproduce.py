@@ -7,11 +7,11 @@ from typing import NoReturn
 
 import torch
 
-from ddpbench.analysis.cells import LEFTOVERS
 from ddpbench.experiments.cells import kept_as
 from ddpbench.experiments.job import carry_out
 from ddpbench.experiments.recipe import ContinuedRecipe
 from ddpbench.machine.device import Device
+from ddpbench.published.sweep_points import LEFTOVERS
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Request
 from ddpbench.report.reproduction import render_reproduction

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ddpbench.analysis.nodes import no_infiniband
+from ddpbench.analysis.checks.cluster import no_infiniband
 from ddpbench.distributed.interconnect import Fabric, ask, in_order
 from ddpbench.distributed.nccl_log import nccl_log
 from ddpbench.distributed.world import World

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ddpbench.analysis.words import rounds_of
+from ddpbench.analysis.text import rounds_of
 from ddpbench.distributed.exit_status import leave_outcome
 from ddpbench.distributed.rank_store import Blame, alive
 from ddpbench.distributed.world import World

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ddpbench.analysis.crossover import crossing_of, side
-from ddpbench.analysis.measures import SECONDS
+from ddpbench.analysis.metrics import SECONDS
+from ddpbench.published.crossing import crossing_of, side
 from ddpbench.published.publications import load
 from ddpbench.record.record import Job
 from ddpbench.report.crossover import PUBLISHED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpbench.analysis.crossover import crossing_of
 from ddpbench.published import crossover_plot
+from ddpbench.published.crossing import crossing_of
 from ddpbench.record.record import Job
 from ddpbench.report import crossover, plots, reproduction
 from ddpbench.report.grid import Grid

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.fastest import NO_DIFFERENCE
-from ddpbench.analysis.measures import last_accuracy, seen_in
+from ddpbench.analysis.metrics import last_accuracy, seen_in
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record

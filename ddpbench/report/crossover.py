@@ -9,9 +9,9 @@ from statistics import median
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.crossover import Crossing, conclusion, crossing_of, missing
-from ddpbench.analysis.measures import SECONDS
+from ddpbench.analysis.metrics import SECONDS
 from ddpbench.analysis.ratio import Ratio
+from ddpbench.published.crossing import Crossing, conclusion, crossing_of, missing
 from ddpbench.published.publications import load
 from ddpbench.record.record import Job
 from ddpbench.record.text import count

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.case import Case
+from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.cures import next_step, offered
-from ddpbench.analysis.experiments import diagnosed
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.analysis.ratio import Ratio
+from ddpbench.analysis.remedies.training import next_step, offered
 from ddpbench.analysis.stats import Interval
-from ddpbench.analysis.whatif.answer import predicted
+from ddpbench.analysis.text import device_word
+from ddpbench.analysis.whatif.gain import CONFIDENCE
 from ddpbench.analysis.whatif.outcome import Outcome, best, can_be_tried, command_for, outcomes
-from ddpbench.analysis.whatif.price import CONFIDENCE
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.whatif.query import predicted
 from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record

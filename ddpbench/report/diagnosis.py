@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.case import Case
-from ddpbench.analysis.experiments import diagnosed, experiments_of
-from ddpbench.analysis.pipeline.ceilings import ceilings
-from ddpbench.analysis.pipeline.supply import supply
+from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.controls import diagnosed, experiments_of
+from ddpbench.analysis.pipeline.model import supply
+from ddpbench.analysis.pipeline.peaks import ceilings
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show, show_sections

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.words import rounds_of
+from ddpbench.analysis.text import rounds_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import count
 from ddpbench.report.header import those

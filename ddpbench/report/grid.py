@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from ddpbench.analysis.measures import Measure, Spread, spread
+from ddpbench.analysis.metrics import Measure, Spread, spread
 from ddpbench.record.record import Record
 from ddpbench.report.figures import MISSING, fixed, ranged
 from ddpbench.report.ink import LABEL, inked

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import structs
 from rich.text import Text
 
-from ddpbench.analysis.cores import given_threads, need
-from ddpbench.analysis.measures import SECONDS, duration
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.cpu_demand import given_threads, need
+from ddpbench.analysis.metrics import SECONDS, duration
+from ddpbench.analysis.text import device_word
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
 from ddpbench.record.flags import Field, flags

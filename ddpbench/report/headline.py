@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ddpbench.analysis.evidence import Reach, reach
-from ddpbench.analysis.measures import last_accuracy, seen_in
+from ddpbench.analysis.metrics import last_accuracy, seen_in
 from ddpbench.analysis.summary import Summary
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.text import device_word
 from ddpbench.record.findings import Headline
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record

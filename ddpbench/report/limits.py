@@ -9,15 +9,15 @@ from math import ceil
 
 from rich.text import Text
 
-from ddpbench.analysis.case import Case
-from ddpbench.analysis.neighbours import LEAST_OTHERS
-from ddpbench.analysis.pipeline.cause import TRAINER
-from ddpbench.analysis.pipeline.ceilings import Ceilings
-from ddpbench.analysis.pipeline.starting import start_of
-from ddpbench.analysis.pipeline.supply import Supply
+from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.node_cpu_usage import LEAST_OTHERS
+from ddpbench.analysis.pipeline.model import Supply
+from ddpbench.analysis.pipeline.peaks import Ceilings
+from ddpbench.analysis.pipeline.root_cause import TRAINER
+from ddpbench.analysis.pipeline.worker_startup import start_of
 from ddpbench.analysis.ranks import mean
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.text import device_word
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
 from ddpbench.record.text import count, trimmed

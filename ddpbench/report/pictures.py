@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.measures import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, speedup, spread
+from ddpbench.analysis.latest_only import superseded
+from ddpbench.analysis.metrics import IMAGES_PER_S, SECONDS, Measure, duration, last_accuracy, memory, speedup, spread
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.superseded import superseded
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Job, Record

@@ -10,12 +10,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.cells import by_precision, cells
-from ddpbench.analysis.claims import ClaimResult, claims
-from ddpbench.analysis.effects import FAR, NEGLIGIBLE
-from ddpbench.analysis.measures import Measure
-from ddpbench.analysis.reproduction import RowResult, departures, rows, stand_ins
+from ddpbench.analysis.metrics import Measure
+from ddpbench.published.claims import ClaimResult, claims
+from ddpbench.published.effect_size import FAR, NEGLIGIBLE
 from ddpbench.published.publications import Experiment, Publication, load, names
+from ddpbench.published.reproduction import RowResult, departures, rows, stand_ins
+from ddpbench.published.sweep_points import by_precision, cells
 from ddpbench.record.record import Job, Record
 from ddpbench.record.registry import precision
 from ddpbench.report.console import page_of, show, show_sections

@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.scaling.arms import arms_of
 from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
+from ddpbench.analysis.scaling.runs import arms_of
 from ddpbench.analysis.scaling.verdict import Found, found_of
 from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.text import device_word
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
 from ddpbench.record.scaling import rung as label_of

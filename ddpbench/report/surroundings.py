@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.neighbours import LEAST_OTHERS
+from ddpbench.analysis.node_cpu_usage import LEAST_OTHERS
 from ddpbench.analysis.ranks import mean
 from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings
 from ddpbench.record.record import Record

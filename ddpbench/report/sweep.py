@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.measures import Measure, accuracy, duration, memory
+from ddpbench.analysis.metrics import Measure, accuracy, duration, memory
 from ddpbench.record.record import Job, Record
 from ddpbench.report.arms import arm_name, arm_values
 from ddpbench.report.console import page_of, show_sections

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from ddpbench.analysis.evidence import reach
-from ddpbench.analysis.measures import last_accuracy
+from ddpbench.analysis.metrics import last_accuracy
 from ddpbench.analysis.scaling.ladder import Rung
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from rich.text import Text
 
-from ddpbench.analysis.trust import OF_THE_FIGURE, RULES
+from ddpbench.analysis.checks.figure import OF_THE_FIGURE, RULES
 from ddpbench.record.findings import Check, Effect
 from ddpbench.record.record import Record
 from ddpbench.report.header import those

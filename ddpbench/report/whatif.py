@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.experiments import diagnosed
-from ddpbench.analysis.whatif.answer import Answer
-from ddpbench.analysis.whatif.price import CONFIDENCE
-from ddpbench.analysis.words import device_word
+from ddpbench.analysis.controls import diagnosed
+from ddpbench.analysis.text import device_word
+from ddpbench.analysis.whatif.gain import CONFIDENCE
+from ddpbench.analysis.whatif.query import Answer
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import count

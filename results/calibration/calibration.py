@@ -35,10 +35,10 @@ from imagery import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
 from ddpbench.analysis.compare import times_as_fast  # noqa: E402
+from ddpbench.analysis.controls import diagnosed  # noqa: E402
 from ddpbench.analysis.evidence import batches_lacking  # noqa: E402
-from ddpbench.analysis.experiments import diagnosed  # noqa: E402
-from ddpbench.analysis.whatif.answer import ask  # noqa: E402
 from ddpbench.analysis.whatif.outcome import WIDEST, outcomes  # noqa: E402
+from ddpbench.analysis.whatif.query import ask  # noqa: E402
 from ddpbench.experiments.launches import without  # noqa: E402
 from ddpbench.record.diagnosis import AGAIN, TRIED  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402

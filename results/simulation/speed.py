@@ -13,8 +13,8 @@ from random import Random
 from statistics import median
 from time import perf_counter
 
-from ddpbench.analysis.simulation.course import run
-from ddpbench.analysis.simulation.setting import Setting
+from ddpbench.analysis.simulation.params import Setting
+from ddpbench.analysis.simulation.simulate import run
 
 RANKS, STEPS, REPEATS = 8, 10_000, 15
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 from imagery import image_tree
 
-from ddpbench.analysis.experiments import diagnosed
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.record.record import Record, load
 from situations.situation import Situation
 

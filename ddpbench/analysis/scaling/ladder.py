@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
+from ddpbench.analysis.checks.figure import MOST_VARIATION
 from ddpbench.analysis.compare import figure, times_as_fast
 from ddpbench.analysis.evidence import LEAST_ROUNDS, Reach, reach
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.scaling.arms import Arms, step_of
+from ddpbench.analysis.scaling.runs import Arms, step_of
 from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
 from ddpbench.analysis.stats import log_steady_interval, steady_mean, variation
 from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.trust import MOST_VARIATION
 from ddpbench.record.record import Record
 from ddpbench.record.text import count
 

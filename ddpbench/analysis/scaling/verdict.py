@@ -8,13 +8,13 @@ from statistics import median
 
 import msgspec
 
-from ddpbench.analysis.bottleneck import repeated
+from ddpbench.analysis.bottleneck.verdict import repeated
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.evidence import LEAST_FOR_A_VERDICT
 from ddpbench.analysis.resampling import resamples, single_rounds
-from ddpbench.analysis.scaling.arms import Arms, arms_of
+from ddpbench.analysis.scaling.allreduce import Traffic, traffic
 from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
-from ddpbench.analysis.scaling.traffic import Traffic, traffic
+from ddpbench.analysis.scaling.runs import Arms, arms_of
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,
     CONTENTION,

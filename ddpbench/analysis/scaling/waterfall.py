@@ -8,7 +8,7 @@ from math import fsum
 
 from ddpbench.analysis.compare import figure
 from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
-from ddpbench.analysis.scaling.arms import Arms, Step, steps_of
+from ddpbench.analysis.scaling.runs import Arms, Step, steps_of
 from ddpbench.analysis.stats import steady_interval, steady_mean
 from ddpbench.record.record import Record
 from ddpbench.record.scaling import ALONE, APART, SHARE

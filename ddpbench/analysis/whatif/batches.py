@@ -8,7 +8,7 @@ from math import fsum
 from statistics import fmean
 
 from ddpbench.analysis.pipeline.costs import cost_of
-from ddpbench.analysis.whatif.assumed import Assumption
+from ddpbench.analysis.whatif.assumptions import Assumption
 from ddpbench.record.diagnosis import Alone
 from ddpbench.record.loader_stats import Loading
 

@@ -8,18 +8,18 @@ from math import fsum
 from random import Random
 from statistics import fmean
 
-from ddpbench.analysis.case import Case
-from ddpbench.analysis.cores import need, worker_cpu_s
-from ddpbench.analysis.experiments import longer_s, step_s
-from ddpbench.analysis.neighbours import busiest
+from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.controls import longer_s, step_s
+from ddpbench.analysis.cpu_demand import need, worker_cpu_s
+from ddpbench.analysis.node_cpu_usage import busiest
 from ddpbench.analysis.pipeline.costs import cost_of
 from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE, known, mean
-from ddpbench.analysis.simulation.course import run, shortest_by_cores
-from ddpbench.analysis.whatif.assumed import Assumption, Unmeasured
+from ddpbench.analysis.simulation.simulate import run, shortest_by_cores
+from ddpbench.analysis.whatif.assumptions import Assumption, Unmeasured
 from ddpbench.analysis.whatif.batches import Batches, handing_s, image_cpu_s, of_turns, of_workers
 from ddpbench.analysis.whatif.curve import Curve
-from ddpbench.analysis.whatif.situation import Situation
+from ddpbench.analysis.whatif.state import Situation
 from ddpbench.record.diagnosis import Alone
 from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Record, Round

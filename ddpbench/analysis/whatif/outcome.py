@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ddpbench.analysis.command import CONFIG, Rerun
 from ddpbench.analysis.compare import FIGURE_STANDS, times_as_fast, why_no_figure
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.analysis.evidence import batches_lacking
-from ddpbench.analysis.experiments import diagnosed
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.diagnosis import AGAIN, TRIED
 from ddpbench.record.prediction import Change, Prediction

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, inf, sqrt
 
-from ddpbench.analysis.cures import DIAGNOSIS_S
 from ddpbench.analysis.evidence import LEAST_STEPS
+from ddpbench.analysis.remedies.training import DIAGNOSIS_S
 from ddpbench.data.loaders.replay import LEAST_BATCHES, MOST_BATCHES
 from ddpbench.experiments.brief import Brief
 from ddpbench.experiments.diagnose.scene import ENTERING_S, Scene

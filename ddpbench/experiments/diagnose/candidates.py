@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from ddpbench.analysis.pipeline.offers import NEARLY_ALL
+from ddpbench.analysis.remedies.rules import NEARLY_ALL
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
 from ddpbench.data.preflight import check

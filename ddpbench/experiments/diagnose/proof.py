@@ -8,12 +8,12 @@ from itertools import product
 
 import msgspec
 
-from ddpbench.analysis.cures import offered
 from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.loader_cures import loader_cures
-from ddpbench.analysis.whatif.answer import asked_of, predicted
+from ddpbench.analysis.remedies.loader import loader_cures
+from ddpbench.analysis.remedies.training import offered
 from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
+from ddpbench.analysis.whatif.query import asked_of, predicted
 from ddpbench.data.loader import Loader, Opener
 from ddpbench.data.preflight import check
 from ddpbench.data.shard import Shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ddpbench.analysis.cures import DIAGNOSIS_S, PROOF_S
+from ddpbench.analysis.remedies.training import DIAGNOSIS_S, PROOF_S
 from ddpbench.data.loader import Opener
 from ddpbench.experiments.arms import Arm
 from ddpbench.experiments.brief import Brief

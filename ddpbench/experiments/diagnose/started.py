@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.experiments import diagnosed
+from ddpbench.analysis.controls import diagnosed
 from ddpbench.analysis.whatif.outcome import best, fields_of, outcomes
 from ddpbench.distributed.exit_status import refuse
 from ddpbench.experiments.diagnose.trainings import with_a_loader

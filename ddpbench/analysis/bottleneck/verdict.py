@@ -1,0 +1,127 @@
+"""Which limit a run hit, and how often the same limit is named when its rounds are resampled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.bottleneck.limits import first_limit
+from ddpbench.analysis.bottleneck.loading import rates
+from ddpbench.analysis.bottleneck.training import looks_like
+from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.controls import NONE, Experiments
+from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
+from ddpbench.analysis.remedies.training import next_step
+from ddpbench.analysis.straggler import suspect
+from ddpbench.analysis.summary import Summary
+from ddpbench.record.findings import PROBABLE, Verdict
+from ddpbench.record.record import Record
+from ddpbench.record.text import count
+
+DECIDES = {
+    "straggler": "the control runs of a diagnosis",
+    "loader-steals-cpu": "training while the loader runs and its batches are dropped",
+    "loader-steals-gpu": "training while the loader runs and its batches are dropped",
+    "noisy-neighbour": "the same run with no other process on these cores",
+    "data-bound": "training on batches that are already on the device",
+    "host-to-device-bound": "training on batches in pinned host memory",
+    "launch-bound": "a profiler window",
+    "sync-bound": "training without gradient sync",
+}
+"""The measurement that decides on a limit; compute-bound is what remains if none of them holds."""
+
+
+def verdict(record: Record, summary: Summary, swept: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
+    """The limit that ``record`` hit, why, how often it repeats, and a command to try next.
+
+    None without rounds. ``swept`` are the fields that its job compares, and ``around`` holds the control runs. Too few rounds or steps,
+    and two limits of which no one is named by ``PROBABLE`` of the resamples, make it inconclusive. How much the rounds vary is no reason
+    by itself: if they vary by 5% and all of them show the same limit, every resample does, too.
+    """
+    if summary.step_ms is None:
+        return None
+    case = Case(record, summary, around.with_intervals())
+    found = first_limit(case)
+    if too_few_for_a_verdict(record):
+        few = f"{count(len(record.rounds), 'round')} and {count(steps(record), 'step')} are too few for a verdict"
+        found = Verdict(kind="inconclusive", says=few, why=looks_like(found), rank=found.rank)
+    elif found.kind != "inconclusive":
+        resampled = resampled_limits(case, found)
+        found = repeated(found, resampled, has_controls=case.around.device is not None, without_cause=rates(case))
+    run = Rerun(record, "diagnose" if around.diagnosis else "run", swept)
+    return msgspec.structs.replace(found, next=next_step(run, Case(record, summary, around), found))
+
+
+def resampled_limits(case: Case, found: Verdict) -> list[Verdict]:
+    """The limit of each resample; of each single round instead if all of these agree with ``found``, and rounds are all the evidence.
+
+    Whether a rank is slow by chance, no single round shows; control runs and the profiler's window have an uncertainty of their own.
+    """
+    by_rounds = case.around.diagnosis is None and case.record.launch_gap is None
+    if by_rounds and suspect(case.record, case.summary.ranks) is None:
+        alone = [first_limit(each) for each in case.each_round()]
+        if {(each.kind, each.cause) for each in alone} == {(found.kind, found.cause)}:
+            return alone
+    return [first_limit(each) for each in case.resampled()]
+
+
+def repeated(found: Verdict, resampled: Sequence[Verdict], *, has_controls: bool, without_cause: str = "") -> Verdict:
+    """``found`` with the shares of the ``resampled`` verdicts that name its limit and its cause.
+
+    A limit below ``PROBABLE`` becomes inconclusive. A cause below it is left open: ``without_cause`` is what ``why`` says then, with the
+    two causes that compete. If the control runs are there (``has_controls``), only more rounds of them can decide.
+    """
+    same = [each for each in resampled if _is_same_limit(each, found)]
+    others = [each for each in resampled if not _is_same_limit(each, found)]
+    limits = Counter(_name(each) for each in others)
+    share = len(same) / len(resampled)
+    runner_up, times = limits.most_common(1)[0] if limits else ("", 0)
+    if share < PROBABLE:
+        other = next(each for each in others if _name(each) == runner_up)
+        ranked = sorted(((found, share), (other, times / len(resampled))), key=lambda each: -each[1])
+        return _undecided(ranked, runner_up, has_controls)
+    causes = Counter(each.cause for each in same)
+    cause_share = causes[found.cause] / len(same) if found.cause else None
+    is_open = cause_share is not None and cause_share < PROBABLE
+    return msgspec.structs.replace(
+        found,
+        repeatability=share,
+        cause="" if is_open else found.cause,
+        cause_repeatability=None if is_open else cause_share,
+        runner_up=runner_up,
+        cause_runner_up="" if is_open else next((cause for cause, _ in causes.most_common() if cause not in ("", found.cause)), ""),
+        why=f"{without_cause}; {_open_cause(causes, len(same))}" if is_open else found.why,
+    )
+
+
+def _name(found: Verdict) -> str:
+    return "none of them" if found.kind == "inconclusive" else found.kind
+
+
+def _is_same_limit(one: Verdict, other: Verdict) -> bool:
+    """Of two stragglers, whether they may be the same rank: a verdict on waiting may name none."""
+    ranks = {one.rank, other.rank} - {None}
+    return one.kind == other.kind and (one.kind != "straggler" or len(ranks) < 2)
+
+
+def _undecided(ranked: Sequence[tuple[Verdict, float]], runner_up: str, has_controls: bool) -> Verdict:
+    """The two limits that compete, each with its share, the more frequent one first."""
+    (first, share), _ = ranked
+    kinds = [] if has_controls else [found.kind for found, _ in ranked]
+    decides = list(dict.fromkeys(DECIDES[kind] for kind in kinds if kind in DECIDES)) or ["more rounds"]
+    return Verdict(
+        kind="inconclusive",
+        says=" or ".join(f"{_name(found)} ({of:.0%} of resamples)" for found, of in ranked),
+        why=f"{looks_like(first)}; {' or '.join(decides)} would decide",
+        repeatability=share,
+        runner_up=runner_up,
+        rank=first.rank,
+    )
+
+
+def _open_cause(causes: Counter[str], resamples: int) -> str:
+    shares = [f"{cause.replace('-', ' ') or 'unknown'} in {number / resamples:.0%}" for cause, number in causes.most_common(2)]
+    return f"the cause is open: {', '.join(shares)} of resamples"

@@ -1,0 +1,40 @@
+"""What it takes to start workers anew for an epoch, as a DataLoader does whose workers do not persist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from ddpbench.analysis.pipeline.model import Supply
+from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.record.record import Record
+
+
+@dataclass(frozen=True)
+class Start:
+    """``first_s`` until the first batch is there, and ``epoch_s`` that an epoch with such a start takes."""
+
+    first_s: float
+    epoch_s: float
+
+    @property
+    def share(self) -> float:
+        """Of an epoch, the fraction, at most: a batch is waited for also where workers are there already."""
+        return min(1.0, self.first_s / self.epoch_s)
+
+    @property
+    def most_gain(self) -> float:
+        """How many times as fast epochs would be without it, at most."""
+        return 1 / (1 - self.share) if self.share < 1 else inf
+
+
+def start_of(record: Record, given: Supply, diagnosis: Diagnosis) -> Start | None:
+    """None without workers, and where nobody counts the images or took a first batch.
+
+    Epochs of a loader that does start them anew have it in them, as the run had where they are short.
+    """
+    data, first_s = record.data, max((each.first_batch_s for each in diagnosis.alone), default=None)
+    if data is None or not data.images or first_s is None or not given.workers:
+        return None
+    first_s, epoch_s = max(0.0, first_s - data.set_up_s), data.images / (record.world_size * given.given_rate)
+    return Start(first_s, epoch_s if data.starts_anew else first_s + epoch_s)

@@ -1,0 +1,62 @@
+"""The claims of a published experiment, each checked on the cells that repeat it, and said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpbench.published.claims import disc, imagenet, t4, vgg, wrn
+from ddpbench.published.claims.answer import Answer, Check
+from ddpbench.published.effect_size import PublishedRatio
+from ddpbench.published.publications import load
+from ddpbench.published.sweep_points import is_quick
+from ddpbench.record.record import Job
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A published claim beside what the cells here show. ``holds`` is None where they cannot tell; ``sentence`` says why.
+
+    Where it holds, ``far`` are the ratios that show the published effect, but a factor far from the published one.
+    """
+
+    says: str
+    ratios: Sequence[PublishedRatio]
+    sentence: str
+    holds: bool | None
+    far: Sequence[PublishedRatio] = ()
+
+
+CHECKS: Mapping[str, Sequence[Check]] = {
+    "t4-tensor-cores": (
+        t4.gemm_is_faster,
+        t4.gemm_uses_more_memory,
+        t4.mnist_takes_the_same_time,
+        t4.mnist_takes_less_memory,
+        t4.another_bottleneck,
+    ),
+    "wrn-cifar10-apex-levels": (wrn.levels_on_t4, wrn.levels_on_p100, wrn.o3_does_not_converge, wrn.two_cores_hide_the_level),
+    "vgg16-cifar10-batch-sweep": (vgg.half_pays_on_v100, vgg.half_does_not_pay_before),
+    "disc-mlp-cpu-vs-gpu": (disc.gpu_wins_from_ten_layers, disc.trains_without_error),
+    "imagenet-resnet-slurm-vs-container": (
+        imagenet.half_doubles_the_speed,
+        imagenet.environments_differ,
+        imagenet.only_big_networks_gain,
+    ),
+}
+"""The check of every claim, in the order of the publication."""
+
+
+def claims(name: str, job: Job) -> list[ClaimResult]:
+    """Every claim of the published experiment ``name``, in its order; a job that shrank its protocol settles none of them.
+
+    Raises UsageError for a name that is none.
+    """
+    publication = load(name)
+    answers = [check(publication, job) for check in CHECKS[publication.id]]
+    return [_result(claim.says, answer, settles=not is_quick(job)) for claim, answer in zip(publication.claims, answers, strict=True)]
+
+
+def _result(says: str, answer: Answer, settles: bool) -> ClaimResult:
+    far = [each for each in answer.ratios if each.agrees and each.is_far] if settles and answer.holds else []
+    return ClaimResult(says, answer.ratios, answer.sentence, answer.holds if settles else None, far)

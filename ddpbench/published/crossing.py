@@ -1,0 +1,181 @@
+"""From how many parameters on one device trains faster than another: the crossing of two curves of time over model size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+from ddpbench.analysis.metrics import SECONDS
+from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.stats import Interval
+from ddpbench.record.record import Job, Record
+from ddpbench.record.text import trimmed
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model on both devices: the seconds of every round that both have, in the same order."""
+
+    parameters: int
+    layers: int
+    first_s: Sequence[float]
+    second_s: Sequence[float]
+
+    @property
+    def ratio(self) -> Ratio:
+        """How many times the first device's seconds the second's are."""
+        return ratio_of(self.first_s, self.second_s)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where ``winner``, the faster device at the largest model, becomes the faster one.
+
+    ``parameters`` is None where it is the faster one at every model. An end of the interval that lies beyond the models is
+    None, and so are both where single rounds give no interval.
+    """
+
+    loser: str  # the devices' names
+    winner: str
+    points: Sequence[Point]  # by rising parameters
+    parameters: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The ends of the interval, an open one at the last model on its side."""
+        return self.low or self.points[0].parameters, self.high or self.points[-1].parameters
+
+    @property
+    def around(self) -> Sequence[Point]:
+        """The models among which the interval lies, which is theirs alone."""
+        low, high = self.reach
+        before = [place for place, point in enumerate(self.points) if point.parameters <= low]
+        behind = [place for place, point in enumerate(self.points) if point.parameters >= high]
+        return self.points[max(before, default=0) : min(behind, default=len(self.points)) + 1]
+
+    @property
+    def has_interval(self) -> bool:
+        return any(point.ratio.low < point.ratio.high for point in self.around)
+
+    @property
+    def kind(self) -> str:
+        """What the interval is where it is none of 95%: models that it lies among have too few rounds for one."""
+        few = [point for point in self.around if not point.ratio.has_interval]
+        if not few:
+            return ""
+        return "range of the rounds" if len(few) == len(self.around) else "in part the range of few rounds"
+
+    @property
+    def even(self) -> list[int]:
+        """The layers of the models whose rounds show neither device to be faster."""
+        return [point.layers for point in self.points if point.ratio.low <= 1 <= point.ratio.high]
+
+    def layers(self, parameters: float) -> float:
+        """How deep a model of so many parameters would be, between the two models around it."""
+        for before, after in pairwise(self.points):
+            if parameters <= after.parameters:
+                share = max(0.0, log(parameters / before.parameters) / log(after.parameters / before.parameters))
+                return before.layers + (after.layers - before.layers) * share
+        return float(self.points[-1].layers)
+
+
+def crossing(first: str, second: str, points: Sequence[Point]) -> Crossing:
+    """From which model on, and up to the largest, one device is faster than the other, with the interval. Needs one point or more.
+
+    The log of the ratio of the two times is drawn through the models' logs of parameters piece by piece: a small model's time
+    on a GPU is all launches and a large one's all arithmetic, so that no one straight line, and no one power, holds for both.
+    The interval comes from the rounds: it reaches from where the 95% band of the ratio touches 1 to where it leaves it, with
+    no resampling (inverse regression by the band, as Fieller's).
+    """
+    ordered = sorted(points, key=lambda point: point.parameters)
+    loser, winner = first, second
+    if ordered[-1].ratio.center > 1:
+        loser, winner = second, first
+        ordered = [Point(point.parameters, point.layers, point.second_s, point.first_s) for point in ordered]
+    center = _last_fall(ordered, lambda ratio: ratio.center)
+    if center is None or all(point.ratio.low == point.ratio.high for point in ordered):
+        return Crossing(loser, winner, ordered, center)
+    low, high = _last_fall(ordered, lambda ratio: ratio.low), _last_fall(ordered, lambda ratio: ratio.high)
+    return Crossing(loser, winner, ordered, center, low, high)
+
+
+def conclusion(found: Crossing) -> str:
+    """``GPU is faster than CPU from 602,000 parameters (599,000 to 605,000) on, 9.9 layers (9.9 to 9.9)``."""
+    winner, loser, points = spoken(found.winner), spoken(found.loser), found.points
+    if found.parameters is None:
+        sizes = dict.fromkeys(f"{point.parameters:,}" for point in (points[0], points[-1]))
+        models = f"{' to '.join(sizes)} parameters"
+        if not found.even:
+            return f"no crossing: {winner} is faster than {loser} at every model, {models}"
+        even = ", ".join(map(str, found.even))
+        return f"no crossing: {winner} looks faster than {loser} at every model, {models}, but no difference shows at {even} layers"
+    parameters, layers = f"{trimmed(found.parameters)} parameters", f"{found.layers(found.parameters):.1f} layers"
+    if found.has_interval:
+        low, high = found.reach
+        ends = [" or fewer" if found.low is None else "", " or more" if found.high is None else ""]
+        kind = f"{found.kind}: " if found.kind else ""
+        parameters += f" ({kind}{trimmed(low)}{ends[0]} to {trimmed(high)}{ends[1]})"
+        layers += f" ({found.layers(low):.1f} to {found.layers(high):.1f})"
+    else:
+        parameters += " (no interval)"
+    return f"{winner} is faster than {loser} from {parameters} on, {layers}"
+
+
+def spoken(name: str) -> str:
+    """A device in a sentence: ``CPU with 2 threads``."""
+    return name.replace(", ", " with ")
+
+
+def crossing_of(job: Job) -> Crossing | None:
+    """The crossing of the two devices of a job, over the models that both trained; None where there are not two, or no model.
+
+    Models are those that are named by their depth. Cells of one device are told by their label ("CPU, 4 threads"), or by the
+    kind of device where they have none.
+    """
+    records = [record for record in job.records if layers_of(record.config.workload)]
+    sides = list(dict.fromkeys(map(side, records)))
+    if len(sides) != 2:
+        return None
+    first, second = sides
+    points = []
+    for workload in dict.fromkeys(record.config.workload for record in records):
+        ours = {side(record): record for record in records if record.config.workload == workload}
+        if len(ours) < 2:
+            continue
+        first_s, second_s = SECONDS.by_round(ours[first]), SECONDS.by_round(ours[second])
+        if shared := sorted(first_s.keys() & second_s.keys()):
+            paired = [first_s[index] for index in shared], [second_s[index] for index in shared]
+            points.append(Point(ours[first].parameters, layers_of(workload), *paired))
+    return crossing(first, second, points) if points else None
+
+
+def side(record: Record) -> str:
+    """The device that a cell trained on, by name."""
+    return record.label or ("GPU" if record.environment.device_type == "cuda" else "CPU")
+
+
+def layers_of(workload: str) -> int:
+    """The layers in a name such as ``disc-mlp-10``; 0 where it is of another family."""
+    family, _, digits = workload.rpartition("-")
+    return int(digits) if family == "disc-mlp" and digits.isdigit() else 0
+
+
+def _last_fall(points: Sequence[Point], bound: Callable[[Interval], float]) -> float | None:
+    """The parameters from which ``bound`` of the ratio stays below 1; None where it never does, or does from the start."""
+    heights = [(log(point.parameters), log(bound(point.ratio))) for point in points]
+    for (start, above), (end, below) in reversed(list(pairwise(heights))):
+        if below >= 0:
+            return None
+        if above >= 0:
+            return exp(start + (end - start) * above / (above - below))
+    return None
+
+
+def missing(job: Job, known: Sequence[int]) -> str:
+    """The depths that were asked for and are not ``known``."""
+    unknown = [str(layers) for layers in dict.fromkeys(layers_of(record.config.workload) for record in job.records) if layers not in known]
+    return f"missing: {', '.join(unknown)} layers" if unknown else ""
