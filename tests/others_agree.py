@@ -9,7 +9,7 @@ from pathlib import Path
 import loading
 from training import world
 
-from ddpbench.experiments.diagnose.candidates import other_loaders
+from ddpbench.bench.diagnose.alternatives import other_loaders
 
 ranks = world()
 found = [other.loader for other in other_loaders(loading.config("torch", Path(sys.argv[1 + ranks.rank])), ranks)]

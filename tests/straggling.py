@@ -17,9 +17,9 @@ from held_up import HeldUp
 from torch import nn
 
 from ddpbench.analysis.ranks import own_ms
+from ddpbench.bench.arm import Arm
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
-from ddpbench.experiments.arms import Arm
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.resolved import Settled
 from ddpbench.record.trace import Trace

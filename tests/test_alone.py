@@ -13,9 +13,9 @@ import torch
 from test_faults import SMALL, TESTS, TORCHRUN, only_job
 from training import InMemory, world_of_one
 
-from ddpbench.experiments import alone
-from ddpbench.experiments.alone import loader_alone
-from ddpbench.experiments.settle import settle
+from ddpbench.bench import loader_bench
+from ddpbench.bench.loader_bench import loader_alone
+from ddpbench.bench.resolve import settle
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
 
@@ -39,7 +39,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bursts]]:
         loaders.append(Bursts())
         return loaders[-1]
 
-    monkeypatch.setattr(alone, "open_loader", open_bursts)
+    monkeypatch.setattr(loader_bench, "open_loader", open_bursts)
     yield loaders
     assert all(loader.closed for loader in loaders)
 
@@ -80,7 +80,7 @@ def test_the_first_window_is_dropped_and_whole_turns_are_counted(opened: list[Bu
 
 
 def test_a_loader_that_takes_long_is_not_waited_for_forever(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "LONGEST", 0)
+    monkeypatch.setattr(loader_bench, "LONGEST", 0)
     told = loader_alone(config(workers=3), world_of_one(), window_s=0.1)
     assert opened[0].given == 3 + len(told.intervals_ms)
     assert len(told.intervals_ms) == 1

@@ -7,9 +7,9 @@ import pytest
 from records import record
 
 from ddpbench.analysis.collective_wait import waits_of
-from ddpbench.experiments import pace as pace_module
-from ddpbench.experiments.gathering import MOST_RAW, collect
-from ddpbench.experiments.pace import Pace
+from ddpbench.bench import pace as pace_module
+from ddpbench.bench.gathering import MOST_RAW, collect
+from ddpbench.bench.pace import Pace
 from ddpbench.record.sample import one_of
 from ddpbench.record.trace import PHASES, Trace
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from training import InMemory, config, session, tiny_net, world_of_one
 
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.terms import Terms
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.terms import Terms
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training import warmup

@@ -9,11 +9,11 @@ import pytest
 from training import world_of_one
 
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S
-from ddpbench.experiments.budget import Budget
-from ddpbench.experiments.diagnose.briefs import batches_to_replay, brief_of, share_of
-from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.diagnose.scene import Scene
-from ddpbench.experiments.settle import settle
+from ddpbench.bench.diagnose.briefs import batches_to_replay, brief_of, share_of
+from ddpbench.bench.diagnose.loaders import Openers
+from ddpbench.bench.diagnose.scene import Scene
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.time_budget import Budget
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
 

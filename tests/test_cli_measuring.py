@@ -17,7 +17,7 @@ from ddpbench.cli.options import options
 from ddpbench.cli.program import program
 from ddpbench.cli.sides import Sides
 from ddpbench.cli.words import as_typed
-from ddpbench.experiments.protocols import request as asked_for
+from ddpbench.published.protocols import request as asked_for
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output, Proving, Racing, Request
 
@@ -36,7 +36,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     places = {name: name for name in ("run", "sweep", "reproduce", "crossover")}
     places |= {"diagnose.command": "diagnose", "scale.command": "scale", "diagnose.started": "diagnose", "launches": "start_launches"}
     for place, name in places.items():
-        monkeypatch.setitem(sys.modules, f"ddpbench.experiments.{place}", SimpleNamespace(**{name: take}))
+        monkeypatch.setitem(sys.modules, f"ddpbench.bench.{place}", SimpleNamespace(**{name: take}))
     return calls
 
 
@@ -180,7 +180,7 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
 
 
 def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
-    from ddpbench.experiments.sides import ROUNDS
+    from ddpbench.published.sides import ROUNDS
 
     [told] = (option.default for option in options(Sides) if option.field.name == "rounds")
     assert told == str(ROUNDS)

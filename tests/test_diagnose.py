@@ -22,15 +22,15 @@ from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import kept_up, spans_of
+from ddpbench.bench.diagnose.alternatives import round_beside
+from ddpbench.bench.diagnose.background_loader import Beside
+from ddpbench.bench.diagnose.control_runs import trainings, with_a_loader
+from ddpbench.bench.diagnose.loaders import Openers
+from ddpbench.bench.diagnose.scene import Scene
+from ddpbench.bench.ground import Ground
+from ddpbench.bench.resolve import settle
 from ddpbench.data.device_loader import Delivered
 from ddpbench.data.loaders.open import open_host
-from ddpbench.experiments.diagnose.beside import Beside
-from ddpbench.experiments.diagnose.candidates import round_beside
-from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.diagnose.scene import Scene
-from ddpbench.experiments.diagnose.trainings import trainings, with_a_loader
-from ddpbench.experiments.ground import Ground
-from ddpbench.experiments.settle import settle
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY

@@ -8,7 +8,7 @@ import records
 from msgspec.structs import replace as with_fields
 from test_idle import world
 
-from ddpbench.experiments.early import early_words
+from ddpbench.bench.early import early_words
 
 ALONE = records.record([{"forward": 1.0}])
 

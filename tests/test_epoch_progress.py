@@ -9,14 +9,14 @@ from time import monotonic, sleep
 import pytest
 from training import world_of_one
 
+from ddpbench.bench import epoch_progress as module
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.epoch_progress import epoch_progress
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.terms import Terms
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.experiments import epoch_progress as module
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.epoch_progress import epoch_progress
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.terms import Terms
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled

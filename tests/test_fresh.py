@@ -6,13 +6,13 @@ import pytest
 import torch
 from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.scheduler import enter_alone
+from ddpbench.bench.terms import Terms
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.interleaving import enter_alone
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.terms import Terms
 from ddpbench.machine.progress_marker import Pulse, Turn
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled

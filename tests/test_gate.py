@@ -13,8 +13,8 @@ import pytest
 import records
 from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, errors, only_job, only_record
 
+from ddpbench.bench.gate import past_the_gate
 from ddpbench.cli import main
-from ddpbench.experiments.gate import past_the_gate
 from ddpbench.record.config import Config
 
 pytestmark = pytest.mark.timeout(110)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ddpbench.analysis.backward_stall import moved_to_sync
 from ddpbench.analysis.ranks import own_ms
-from ddpbench.experiments.gathering import collect
+from ddpbench.bench.gathering import collect
 from ddpbench.record.trace import PHASES, Trace
 
 SEEN = (

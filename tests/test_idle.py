@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from torch import distributed as dist
 
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.unused_flags import DDP_FLAGS, note_idle_flags
 from ddpbench.distributed.rank_store import Board, Notice
 from ddpbench.distributed.world import World
-from ddpbench.experiments.idle import DDP_FLAGS, note_idle_flags
-from ddpbench.experiments.settle import settle
 from ddpbench.machine.device import open_device
 from ddpbench.machine.rank_env import Seat
 from ddpbench.record.config import Config

@@ -10,12 +10,12 @@ from time import perf_counter
 import pytest
 from training import world_of_one
 
-from ddpbench.experiments import pace as pace_module
-from ddpbench.experiments.allowance import Allowance
-from ddpbench.experiments.brief import Brief
-from ddpbench.experiments.interleaving import interleave, schedule
-from ddpbench.experiments.pace import Pace
-from ddpbench.experiments.since import BEGAN_VARIABLE, began, process_began_s
+from ddpbench.bench import pace as pace_module
+from ddpbench.bench.allowance import Allowance
+from ddpbench.bench.pace import Pace
+from ddpbench.bench.round_plan import Brief
+from ddpbench.bench.scheduler import interleave, schedule
+from ddpbench.bench.since import BEGAN_VARIABLE, began, process_began_s
 from ddpbench.record.config import Config
 
 

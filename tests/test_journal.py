@@ -11,9 +11,9 @@ import pytest
 import records
 from test_files import no_room
 
-from ddpbench.experiments.continued import continued_journal, device_slug
-from ddpbench.experiments.earlier import Earlier
-from ddpbench.experiments.journal import Journal, close_records, write_json
+from ddpbench.bench.earlier import Earlier
+from ddpbench.bench.journal import Journal, close_records, write_json
+from ddpbench.bench.resume import continued_journal, device_slug
 from ddpbench.record import folder
 from ddpbench.record.errors import ArmOver, UsageError
 from ddpbench.record.record import Ceilings, Fault, Job, load, save

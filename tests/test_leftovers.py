@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from training import world_of_one
 
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.reproduce import earlier_model
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.terms import Terms
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.terms import Terms
 from ddpbench.machine.device import Device
 from ddpbench.machine.progress_marker import Pulse
+from ddpbench.published.reproduce import earlier_model
 from ddpbench.record.config import Config
 from ddpbench.record.record import Round
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ddpbench.analysis.evidence import BATCHES_PER_MAKER, LEAST_STEPS
-from ddpbench.experiments.earlier import NOTHING, Earlier
-from ddpbench.experiments.lengths import (
+from ddpbench.bench.earlier import NOTHING, Earlier
+from ddpbench.bench.lengths import (
     CPU_JOB_S,
     LEAST_STEPS_CUDA,
     ROUND_S,
@@ -19,8 +19,8 @@ from ddpbench.experiments.lengths import (
     steps_on_gpu,
     warm_up_limit_s,
 )
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.to_do import ToDo
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.to_do import ToDo
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled
 from ddpbench.training.warmup import WARMUP_LIMIT_S

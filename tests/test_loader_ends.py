@@ -127,7 +127,7 @@ def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
 import sys, time, torch
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.experiments.settle import settle
+from ddpbench.bench.resolve import settle
 from ddpbench.record.config import Config
 asked = Config(
     workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2, image_size=32, workers=2, channels_last=True

@@ -14,12 +14,12 @@ from loading import config
 from test_faults import TORCHRUN, errors, only_record
 from torchvision import datasets
 
+from ddpbench.bench.stand_in import with_images
 from ddpbench.cli import main
 from ddpbench.data.datasets import files
 from ddpbench.data.generated import arrays
 from ddpbench.data.generated.cache import cache_folder
 from ddpbench.data.generated.registry import FULL, SMALL, made_set, stand_in
-from ddpbench.experiments.stand_in import with_images
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 

@@ -13,8 +13,8 @@ import records
 from test_files import no_room
 
 from ddpbench.analysis.judge import judge
+from ddpbench.bench.merge_launches import merge, show
 from ddpbench.cli.files import latest, latest_below
-from ddpbench.experiments.merging import merge, show
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, load, save
 from ddpbench.record.request import Output, Request

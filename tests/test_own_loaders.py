@@ -20,12 +20,12 @@ from loading import config, opened, shard, take
 from patience import eventually
 from test_interrupts import rounds_on_disk
 
+from ddpbench.bench.raised import raised
 from ddpbench.data.loaders.user import open_own
 from ddpbench.data.preflight import check
 from ddpbench.data.registry import OFFERED, asked_for, find
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.validation import held_out
-from ddpbench.experiments.raised import raised
 from ddpbench.record.errors import BenchError, UsageError
 
 

@@ -23,11 +23,11 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.training import offered
 from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
 from ddpbench.analysis.whatif.query import asked_of
-from ddpbench.experiments.diagnose.openers import Openers
-from ddpbench.experiments.diagnose.proof import BOARD, laid_out, predictions_of, prove, takes_s
-from ddpbench.experiments.diagnose.scene import Scene
-from ddpbench.experiments.ground import Ground
-from ddpbench.experiments.journal import Journal
+from ddpbench.bench.diagnose.loaders import Openers
+from ddpbench.bench.diagnose.scene import Scene
+from ddpbench.bench.diagnose.verify import BOARD, laid_out, predictions_of, prove, takes_s
+from ddpbench.bench.ground import Ground
+from ddpbench.bench.journal import Journal
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
 from ddpbench.record.prediction import Change, Prediction

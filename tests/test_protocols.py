@@ -6,12 +6,12 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.experiments.cells import Cell, request_of
-from ddpbench.experiments.protocols import PROTOCOLS, request
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.sides import cells as crossover_cells
-from ddpbench.experiments.sides import sides
+from ddpbench.bench.cells import Cell, request_of
+from ddpbench.bench.resolve import settle
+from ddpbench.published.protocols import PROTOCOLS, request
 from ddpbench.published.publications import load, names
+from ddpbench.published.sides import cells as crossover_cells
+from ddpbench.published.sides import sides
 from ddpbench.published.sweep_points import LEFTOVERS, stands_for
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError

@@ -19,7 +19,7 @@ from scenes import several
 
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.text import rounds_of
-from ddpbench.experiments.journal import close_records
+from ddpbench.bench.journal import close_records
 from ddpbench.record.diagnosis import BESIDE, Diagnosis, Numa
 from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Data, Fault, Job

@@ -14,7 +14,7 @@ import pytest
 from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, only_job, only_record
 
 from ddpbench.analysis.summary import summarise
-from ddpbench.experiments.interleaving import schedule
+from ddpbench.bench.scheduler import schedule
 from ddpbench.record.environment import Transport
 from ddpbench.record.record import Record
 from ddpbench.record.trace import PHASES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_faults import PLAIN, TESTS, errors, only_job
 
-from ddpbench.experiments.scale.trainings import ladder, refuse_no_ladder, trainings
+from ddpbench.bench.scaling.ladder import ladder, refuse_no_ladder, trainings
 from ddpbench.machine.rank_env import Seat
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError

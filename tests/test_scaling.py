@@ -26,7 +26,7 @@ from ddpbench.analysis.scaling.waterfall import (
     Waterfall,
     waterfall,
 )
-from ddpbench.experiments.journal import close_records
+from ddpbench.bench.journal import close_records
 from ddpbench.record.findings import Loss
 from ddpbench.record.record import Fault, Job, Status
 from ddpbench.record.scaling import Kernel

@@ -6,9 +6,9 @@ import pytest
 import torch
 from training import config, tiny_net, world_of_one
 
-from ddpbench.experiments import arms as arms_module
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.settle import settle
+from ddpbench.bench import arm as arms_module
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.resolve import settle
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.training.optimizer import make_optimizer

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.experiments.settle import settle
+from ddpbench.bench.resolve import settle
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import load

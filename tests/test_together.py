@@ -9,7 +9,7 @@ import torch
 from loading import CPU, shard
 from training import InMemory, config, world_of_one
 
-from ddpbench.experiments.together import on_every_rank, on_rank_zero, opened_by_all
+from ddpbench.bench.together import on_every_rank, on_rank_zero, opened_by_all
 from ddpbench.record.errors import ArmOver, BenchError
 
 

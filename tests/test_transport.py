@@ -19,12 +19,12 @@ from test_faults import PLAIN, only_record
 from torch import distributed as dist
 
 from ddpbench.analysis.checks.figure import checks
+from ddpbench.bench.transport import with_ways
 from ddpbench.distributed.infiniband import active_devices
 from ddpbench.distributed.interconnect import Fabric, ask, gloo_ways
 from ddpbench.distributed.nccl_log import Channel, cards, channels, nccl_log
 from ddpbench.distributed.rank_store import Board, Notice
 from ddpbench.distributed.world import World
-from ddpbench.experiments.transport import with_ways
 from ddpbench.machine.device import open_device
 from ddpbench.machine.rank_env import Seat
 from ddpbench.record.environment import Environment, Transport

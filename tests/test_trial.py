@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from training import CLASSES, config, tiny_net, world_of_one
 
-from ddpbench.experiments.trial import agree_that_it_fits
+from ddpbench.bench.dry_run import agree_that_it_fits
 from ddpbench.machine.backends import tf32
 from ddpbench.workloads.registry import find
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from training import InMemory, config, world_of_one
 
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.brief import Brief
-from ddpbench.experiments.interleaving import interleave
-from ddpbench.experiments.terms import Terms
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.round_plan import Brief
+from ddpbench.bench.scheduler import interleave
+from ddpbench.bench.terms import Terms
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Data, Round

@@ -9,14 +9,14 @@ import pytest
 from held_up import HeldUp
 from training import world_of_one
 
+from ddpbench.bench.lengths import ROUND_S
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.round_plan import INSTANT_S, Brief
+from ddpbench.bench.scaling.briefs import BESIDE_S, LEAST_ROUND_S, SLOW, brief_of
+from ddpbench.bench.scaling.subset_arm import Rung, Wait
+from ddpbench.bench.terms import Terms
 from ddpbench.data.loaders.synthetic import Synthetic, open_synthetic
 from ddpbench.data.shard import Shard
-from ddpbench.experiments.brief import INSTANT_S, Brief
-from ddpbench.experiments.lengths import ROUND_S
-from ddpbench.experiments.scale.briefs import BESIDE_S, LEAST_ROUND_S, SLOW, brief_of
-from ddpbench.experiments.scale.rung import Rung, Wait
-from ddpbench.experiments.settle import settle
-from ddpbench.experiments.terms import Terms
 from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.config import Config
 from ddpbench.record.resolved import Settled

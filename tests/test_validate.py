@@ -14,7 +14,7 @@ from mutations import Mutation
 from test_cli_reading import refused
 
 from ddpbench.analysis.whatif.query import ask
-from ddpbench.experiments.kept import read
+from ddpbench.bench.kept import read
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Job, load

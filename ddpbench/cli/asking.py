@@ -35,8 +35,8 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     """
     change = _change(given)
     from ddpbench.analysis.whatif.query import ask
+    from ddpbench.bench.kept import read
     from ddpbench.cli.files import one_below
-    from ddpbench.experiments.kept import read
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.whatif import render_answer
 

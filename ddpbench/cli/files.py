@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ddpbench.analysis.sweep_shards import ANY, PART, Found, outdated, together
-from ddpbench.experiments.kept import read
+from ddpbench.bench.kept import read
 from ddpbench.record.errors import UsageError
 from ddpbench.record.folder import finished
 from ddpbench.record.record import Job

@@ -56,7 +56,7 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     request = words.request(workload, given, context.obj)
     if request.starts_ranks:
         return started(request)
-    from ddpbench.experiments.run import run as carry_out
+    from ddpbench.bench.run import run as carry_out
 
     return carry_out(request)
 
@@ -82,9 +82,9 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
     if request.starts_ranks:
-        from ddpbench.experiments.diagnose.started import diagnose as carry_out
+        from ddpbench.bench.diagnose.started import diagnose as carry_out
     else:
-        from ddpbench.experiments.diagnose.command import diagnose as carry_out
+        from ddpbench.bench.diagnose.command import diagnose as carry_out
 
     return carry_out(request, proving)
 
@@ -106,7 +106,7 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     if request.starts_ranks:
         return started(request)
     laddering = Laddering(**values_given(Laddering, given))
-    from ddpbench.experiments.scale.command import scale as carry_out
+    from ddpbench.bench.scaling.command import scale as carry_out
 
     return carry_out(request, laddering.strong)
 
@@ -132,7 +132,7 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
         request = part_of(request, part)
     if request.starts_ranks:
         return started(request)
-    from ddpbench.experiments.sweep import sweep as carry_out
+    from ddpbench.bench.sweep import sweep as carry_out
 
     return carry_out(request)
 
@@ -155,12 +155,12 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     if name is None:
         return _show_published(context.obj)
     lookup("published experiment", name, dict.fromkeys(names()))
-    from ddpbench.experiments import protocols
+    from ddpbench.published import protocols
 
     request = protocols.request(name, quick, values_given(Config, given), words.output(given), words.as_typed(context.obj))
     if request.starts_ranks:
         return started(request)
-    from ddpbench.experiments.reproduce import reproduce as carry_out
+    from ddpbench.published.reproduce import reproduce as carry_out
 
     return carry_out(name, quick, request)
 
@@ -180,14 +180,14 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
     """
     asked = racing(family, {"layers": layers, "device": device, "threads": threads})
     settings, output, typed = values_given(Config, given), words.output(given), words.as_typed(context.obj)
-    from ddpbench.experiments.crossover import crossover as carry_out
+    from ddpbench.published.crossover import crossover as carry_out
 
     return carry_out(asked, settings, output, typed)
 
 
 def started(request: Request) -> int:
     """Carries the request out in processes that are started for it, which is done without torch: its import takes seconds."""
-    from ddpbench.experiments.launches import start_launches
+    from ddpbench.bench.launch import start_launches
 
     return start_launches(request)
 

@@ -50,8 +50,8 @@ def report(files: Sequence[Path], **given: Any) -> int:
     """
     asked, verbose = Reporting(**values_given(Reporting, given)), words.output(given).verbose
     from ddpbench.analysis.sweep_shards import together
+    from ddpbench.bench.kept import read
     from ddpbench.cli.files import latest, latest_below, measured_again, whole
-    from ddpbench.experiments.kept import read
     from ddpbench.published import views
     from ddpbench.report import tables
     from ddpbench.report.console import make_console, printed

@@ -12,7 +12,7 @@ from ddpbench.record.sweep_shard import Share
 
 OUTPUT = "Output"
 
-OUR_TORCHRUN = "ddpbench.experiments.torchrun"
+OUR_TORCHRUN = "ddpbench.bench.torchrun"
 """The module that --gpus starts ranks with: by its name in the command of their parent they know what a person typed."""
 
 

@@ -39,7 +39,7 @@ from ddpbench.analysis.controls import diagnosed  # noqa: E402
 from ddpbench.analysis.evidence import batches_lacking  # noqa: E402
 from ddpbench.analysis.whatif.outcome import WIDEST, outcomes  # noqa: E402
 from ddpbench.analysis.whatif.query import ask  # noqa: E402
-from ddpbench.experiments.launches import without  # noqa: E402
+from ddpbench.bench.launch import without  # noqa: E402
 from ddpbench.record.diagnosis import AGAIN, TRIED  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
 from ddpbench.record.prediction import Change  # noqa: E402

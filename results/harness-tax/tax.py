@@ -18,8 +18,8 @@ import torch
 from bare import bare_windows
 
 from ddpbench.analysis.ratio import ratio_of
-from ddpbench.experiments.arms import Arm
-from ddpbench.experiments.prepare import prepare
+from ddpbench.bench.arm import Arm
+from ddpbench.bench.preflight import prepare
 from ddpbench.machine.progress_marker import Pulse, Watchdog
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output, Request

@@ -15,9 +15,9 @@ import torch
 from uint8 import NOT_TIMED, STOCK, rates_of
 
 from ddpbench.analysis.ratio import ratio_of
+from ddpbench.bench.resolve import settle
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.experiments.settle import settle
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 

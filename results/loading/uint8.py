@@ -19,12 +19,12 @@ from unittest import mock
 import torch
 
 from ddpbench.analysis.ratio import ratio_of
+from ddpbench.bench.resolve import settle
+from ddpbench.bench.scheduler import schedule
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.experiments.interleaving import schedule
-from ddpbench.experiments.settle import settle
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 

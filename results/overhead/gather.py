@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ddpbench.experiments.gathering import collect
-from ddpbench.experiments.prepare import meet_others
+from ddpbench.bench.gathering import collect
+from ddpbench.bench.preflight import meet_others
 from ddpbench.machine.device import open_device
 from ddpbench.machine.rank_env import take_seat
 from ddpbench.record.config import Config

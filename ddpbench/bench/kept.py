@@ -1,0 +1,50 @@
+"""A job that a file keeps, read while its run goes on, after it, or after it was cut off. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+
+from ddpbench.analysis.judge import judge_all
+from ddpbench.bench.journal import close_records
+from ddpbench.record.environment import RankPlace
+from ddpbench.record.errors import UsageError
+from ddpbench.record.record import Fault, Job, load
+
+
+def read(path: Path) -> Job:
+    """The job in ``path`` as it stands now: one that nobody closed is judged by the rounds it has, and ended where nobody runs it.
+
+    Raises UsageError for a file that is no record.
+    """
+    job = load(path)
+    if not job.records:
+        raise UsageError(f"'{path}' holds no training", "it ended before the first began")
+    unclosed = [record for record in job.records if record.status == "running"]
+    if not unclosed:
+        return job
+    place = unclosed[0].environment.places[0]
+    if not _runs(place, path):
+        elsewhere = "" if _is_here(place.host) and "#" not in place.host else f", or it still runs on {place.host}"
+        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
+    judge_all(job)
+    return job
+
+
+def _runs(place: RankPlace, path: Path) -> bool:
+    """Whether the rank at ``place`` still writes the record ``path``: a process that is younger than the file is another one."""
+    if not _is_here(place.host):
+        return False
+    try:
+        process = psutil.Process(place.pid)
+        return process.status() != psutil.STATUS_ZOMBIE and bool(process.create_time() <= path.stat().st_mtime)
+    except psutil.Error:
+        return False
+
+
+def _is_here(host: str) -> bool:
+    """By its name, which nodes may share: then a number follows it, and it may be another of them."""
+    return host.partition("#")[0] in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))

@@ -1,0 +1,35 @@
+"""On what terms an arm takes its turns among the others of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpbench.bench.earlier import NOTHING, Earlier
+from ddpbench.bench.round_plan import Brief
+from ddpbench.data.loader import Opener
+from ddpbench.data.loaders.open import open_loader
+from ddpbench.machine.device import Device
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms an arm takes its turns.
+
+    ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
+    device when one begins that is fresh, and what its first loss takes the place of. ``report`` takes the epoch that a long round is in,
+    on rank 0.
+    """
+
+    arms: int = 1  # of the job
+    index: int | None = None  # its place among the records of the job
+    earlier: Earlier = NOTHING
+    opener: Opener = open_loader
+    brief: Brief | None = None
+    beside: Callable[[Device], object] | None = None
+    report: Callable[[str], None] | None = None
+    trace_file: Path | None = None
+
+
+ALONE = Terms()

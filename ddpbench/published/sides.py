@@ -1,0 +1,65 @@
+"""The two sides of a crossover, and the trainings in which they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpbench.bench.cells import Cell
+from ddpbench.machine.host import usable_cores
+from ddpbench.machine.rank_env import take_seat
+from ddpbench.record.config import Config
+from ddpbench.record.errors import UsageError
+from ddpbench.record.text import count
+
+EPOCHS, ROUNDS = 100, 3
+
+Side = tuple[str, int | None]
+"""A device, and where that is the processor the threads that a rank computes with."""
+
+
+def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:
+    """The two sides asked for; else the processor with a rank's share of its cores against the GPU or, without one, a single thread.
+
+    Raises UsageError where they are not two.
+    """
+    import torch  # which the protocols of the other experiments do without
+
+    cores = max(1, int(usable_cores() / take_seat().local_world_size))
+    devices = devices or (["cpu", "cuda"] if torch.cuda.is_available() and len(threads) < 2 else ["cpu"])
+    threads = threads or ([cores] if "cuda" in devices else [1, max(2, cores)])
+    found: list[Side] = [(device, number) for device in devices for number in (threads if device == "cpu" else [None])]
+    if len(set(found)) != 2:
+        raise UsageError(
+            f"a crossover has two sides, and these are {len(set(found))}: {'; '.join(dict.fromkeys(map(label, found)))}",
+            "--device cpu,cuda, or --device cpu --threads 1,8",
+        )
+    return found
+
+
+def label(side: Side) -> str:
+    """``GPU``, or ``CPU, 8 threads``."""
+    _, threads = side
+    return f"CPU, {count(threads, 'thread')}" if threads else "GPU"
+
+
+def cells(family: str, sides: Sequence[Side], layers: range, epochs: int = EPOCHS, rounds: int = ROUNDS) -> list[Cell]:
+    """Every depth on both sides: a thousand points, a hundred a step, in the same order every epoch, as it was published."""
+    return [
+        Cell(
+            Config(
+                workload=f"{family}-{depth}",
+                precision="fp32",
+                device=device,  # type: ignore[arg-type]  # one of its words
+                threads=threads,
+                batch_size=100,
+                loader="tensor",
+                shuffle=False,
+                epochs=epochs,
+                rounds=rounds,
+                fresh=True,
+            ),
+            label((device, threads)),
+        )
+        for depth in layers
+        for device, threads in sides
+    ]
