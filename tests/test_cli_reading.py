@@ -240,7 +240,7 @@ def test_plot_refuses_a_folder_without_records_and_one_it_cannot_write(journals:
 def test_plot_without_matplotlib_says_how_to_get_it(
     journals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "ddpbench.report.canvas", raising=False)
+    monkeypatch.delitem(sys.modules, "ddpbench.report.draw", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = refused(f"plot {shlex.quote(str(journals / 'sweep.json'))}", capsys)
     assert told == "ddpbench: error: pictures need matplotlib, which is not here\nhint: pip install matplotlib\n"

@@ -24,14 +24,14 @@ from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Job, Record, save
 from ddpbench.record.text import printable
-from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console, say
+from ddpbench.report.draw import draw_chart
+from ddpbench.report.export import to_csv, to_json
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pages import view_of
-from ddpbench.report.pictures import Chart, Curve
+from ddpbench.report.pages.registry import view_of
+from ddpbench.report.plot_data import Chart, Curve
 from ddpbench.report.plots import plot
 from ddpbench.report.progress import counting, listener
-from ddpbench.report.tables import to_csv, to_json
 
 STEERING = "\x1b[31m\x1b]8;;http://evil\x07\x9b2J\x00\x7f\u202egpj.\u2066\u200b\ufeff\r\n\t\u2028"
 MARKUP = "`a``b` | <img src=x onerror=alert(1)> [x](http://evil) ![y](z) *b* _i_ ~~s~~ &lt;u&gt; $\\frac{1}{0}$ www.evil.com \\ ]]> -->"

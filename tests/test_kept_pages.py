@@ -10,7 +10,7 @@ import pytest
 
 from ddpbench.record.record import load
 from ddpbench.report.console import make_console
-from ddpbench.report.diagnosis import render_diagnosis
+from ddpbench.report.pages.diagnosis import render_diagnosis
 
 ROOT = Path(__file__).parent.parent
 KEPT = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":"diagnose"' in path.read_bytes()[:4096]]

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from ddpbench.published.crossover_plot import races
 from ddpbench.record.record import Job
-from ddpbench.report.canvas import draw_bars, draw_chart, draw_races
-from ddpbench.report.pictures import bars, cells_by_workload, charts, outdated
+from ddpbench.report.draw import draw_bars, draw_chart, draw_races
+from ddpbench.report.plot_data import bars, cells_by_workload, charts, outdated
 from ddpbench.report.plots import left_out, pages_of_bars, plot
 
 GPUS = ("1080 Ti", "TITAN X", "V100")
@@ -373,7 +373,5 @@ def test_lines_and_bars_differ_without_colour() -> None:
 
 
 def test_only_drawing_loads_matplotlib() -> None:
-    script = (
-        "import sys, ddpbench.report.plots, ddpbench.report.sweep, ddpbench.report.reproduction\nassert 'matplotlib' not in sys.modules"
-    )
+    script = "import sys, ddpbench.report.plots, ddpbench.report.pages.sweep, ddpbench.published.reproduction_page\nassert 'matplotlib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

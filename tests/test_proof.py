@@ -34,7 +34,7 @@ from ddpbench.record.prediction import Change, Prediction
 from ddpbench.record.progress import Silent
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.console import make_console
-from ddpbench.report.diagnosis import render_diagnosis
+from ddpbench.report.pages.diagnosis import render_diagnosis
 
 
 def more_cores_of(job: Job) -> Change:

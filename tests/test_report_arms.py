@@ -11,12 +11,12 @@ import records
 from scenes import SCENES, UNEVEN, arm, several
 
 from ddpbench.analysis.ratio import Ratio
-from ddpbench.report.arms import ratio_text
 from ddpbench.report.console import make_console
+from ddpbench.report.export import to_csv
 from ddpbench.report.layout import Page
-from ddpbench.report.tables import to_csv
-from ddpbench.report.terminal import render_run
-from ddpbench.report.warnings import together, warnings
+from ddpbench.report.pages.arms import ratio_text
+from ddpbench.report.pages.checks import together, warnings
+from ddpbench.report.pages.run import render_run
 
 
 def page(name: str, width: int = 80) -> str:

@@ -15,12 +15,12 @@ from scenes import SCENES
 
 from ddpbench.record.record import Fault
 from ddpbench.report.console import make_console, page_of, show
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.run import render_run
 
 TESTS = Path(__file__).parent
 PRINT_A_PAGE = (
     f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
-    "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.terminal import render_run\n"
+    "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.pages.run import render_run\n"
     "for _ in range({times}): render_run(SCENES['data-bound'](), make_console(sys.stdout), None)\n"
 )
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -129,7 +129,7 @@ def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
 
 
 def test_printing_imports_neither_torch_nor_numpy() -> None:
-    heavy = "import ddpbench.report.tables, ddpbench.report.progress\nprint(sorted({'torch', 'numpy', 'scipy'} & {*sys.modules}))"
+    heavy = "import ddpbench.report.export, ddpbench.report.progress\nprint(sorted({'torch', 'numpy', 'scipy'} & {*sys.modules}))"
     argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=1) + heavy]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True)
     assert done.stdout.splitlines()[-1] == "[]"

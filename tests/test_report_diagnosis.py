@@ -24,9 +24,9 @@ from ddpbench.record.diagnosis import BESIDE, Diagnosis, Numa
 from ddpbench.record.loader_stats import Loading
 from ddpbench.record.record import Data, Fault, Job
 from ddpbench.report.console import make_console
-from ddpbench.report.diagnosis import render_diagnosis
-from ddpbench.report.pages import view_of
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.diagnosis import render_diagnosis
+from ddpbench.report.pages.registry import view_of
+from ddpbench.report.pages.run import render_run
 
 GOLDEN = Path(__file__).parent / "golden" / "diagnosis"
 RECORD = Path("results/runs/20261121T012930Z-diagnose-resnet50.json")

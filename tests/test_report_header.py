@@ -9,8 +9,8 @@ import records
 from msgspec.structs import replace
 
 from ddpbench.record.record import Record
-from ddpbench.report.header import header, shared_header
 from ddpbench.report.layout import Page
+from ddpbench.report.pages.header import header, shared_header
 
 PAGE = Page(100, unicode=True)
 

@@ -18,8 +18,8 @@ from ddpbench.analysis.fastest import command_after, fastest
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
-from ddpbench.report.findings import NOTHING_TO_GAIN
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.run import render_run
+from ddpbench.report.pages.verdict import NOTHING_TO_GAIN
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORD = Path("results/runs/20261121T012930Z-resnet50-amp-fp16-torch.json")

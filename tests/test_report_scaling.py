@@ -14,7 +14,7 @@ import pytest
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pages import view_of
+from ddpbench.report.pages.registry import view_of
 
 RECORD = Path("results/runs/20261121T012930Z-scale-resnet50-amp-fp16.json")
 JOBS = [ladders.whole, ladders.network, ladders.strong, ladders.straggling, ladders.too_good, ladders.data_bound]

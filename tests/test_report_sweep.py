@@ -12,12 +12,12 @@ import sweeps
 from msgspec.structs import replace
 from rich.console import Console
 
+from ddpbench.published.crossover_page import render_crossover
 from ddpbench.published.publications import load, names
+from ddpbench.published.reproduction_page import render_published, render_reproduction
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
-from ddpbench.report.crossover import render_crossover
-from ddpbench.report.reproduction import render_published, render_reproduction
-from ddpbench.report.sweep import render_sweep
+from ddpbench.report.pages.sweep import render_sweep
 
 Page = Callable[[Console], None]
 

@@ -16,8 +16,8 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.published.claims import claims
 from ddpbench.record.config import Config
 from ddpbench.record.record import Fault, Job
+from ddpbench.report.export import to_csv, to_json
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.tables import to_csv, to_json
 
 
 def rows_of(job: Job) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from ddpbench.report.figures import about, adding_up, fixed, gib, interval, percent, significant, step_decimals
+from ddpbench.report.format import about, adding_up, fixed, gib, interval, percent, significant, step_decimals
 from ddpbench.report.layout import Page, advice, columns, command, flow, sentence
 
 WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)

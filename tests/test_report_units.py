@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from ddpbench.analysis.judge import judge
 from ddpbench.record.record import Job, Record
-from ddpbench.report.canvas import draw_chart
 from ddpbench.report.console import make_console
+from ddpbench.report.draw import draw_chart
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pictures import cells_by_workload, charts
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.run import render_run
+from ddpbench.report.plot_data import cells_by_workload, charts
 
 
 def of(item: str, job: Job) -> Job:

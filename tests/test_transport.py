@@ -30,8 +30,8 @@ from ddpbench.machine.rank_env import Seat
 from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
-from ddpbench.report.header import header
 from ddpbench.report.layout import Page
+from ddpbench.report.pages.header import header
 
 P2P, SHM = Transport(via="P2P/CUMEM", across=False), Transport(via="SHM/direct/direct", across=False)
 IB, SOCKET = Transport(via="NET/IB/GDRDMA", across=True), Transport(via="NET/Socket", across=True)

@@ -19,11 +19,11 @@ from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Job, load
 from ddpbench.record.trace import PHASES
-from ddpbench.report import tables
+from ddpbench.report import export
 from ddpbench.report.console import make_console
 from ddpbench.report.markdown import to_markdown
-from ddpbench.report.pages import view_of
-from ddpbench.report.whatif import render_answer
+from ddpbench.report.pages.registry import view_of
+from ddpbench.report.pages.whatif import render_answer
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "schema-1.json"
@@ -43,8 +43,8 @@ def render(job: Job, whatif: bool = False) -> None:
     console = make_console(io.StringIO())
     for verbose, quiet in ((False, False), (True, False), (False, True)):
         view_of(job).render(job, console, RUN, verbose=verbose, quiet=quiet)
-    tables.to_json(job)
-    tables.to_csv(job)
+    export.to_json(job)
+    export.to_csv(job)
     to_markdown(job)
     for change in (Change(workers=8, cores_per_gpu=8.0), Change(batch_size=64, gpus=4)) if whatif else ():
         try:

@@ -35,7 +35,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Change
 from ddpbench.record.record import Job, LaunchGap, load, save
 from ddpbench.report.console import make_console
-from ddpbench.report.whatif import render_answer
+from ddpbench.report.pages.whatif import render_answer
 
 RESULTS = Path(__file__).parent.parent / "results"
 KEPT = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"

@@ -10,7 +10,7 @@ from ddpbench.record.errors import BenchError, UsageError, WaitsForData
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.record.resolved import Settled
-from ddpbench.report.arms import arm_name
+from ddpbench.report.pages.arms import arm_name
 
 
 def refuse_idle_gate(arms: Sequence[Settled]) -> None:

@@ -17,7 +17,7 @@ from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
 from ddpbench.record.resolved import Settled
-from ddpbench.report.pages import Render
+from ddpbench.report.pages.registry import Render
 
 OpenJournal = Callable[[Request, list[Record]], Journal]
 

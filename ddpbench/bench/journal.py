@@ -22,8 +22,8 @@ from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, sav
 from ddpbench.record.request import Output, Request
 from ddpbench.record.scaling import Scaling
 from ddpbench.report.console import make_console
-from ddpbench.report.pages import Render
-from ddpbench.report.tables import to_json
+from ddpbench.report.export import to_json
+from ddpbench.report.pages.registry import Render
 
 
 class Journal:

@@ -16,7 +16,7 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Job, Record, save, slug
 from ddpbench.record.request import Request
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.run import render_run
 
 
 def merge(request: Request, jobs: Sequence[Job]) -> Job:

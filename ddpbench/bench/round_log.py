@@ -10,9 +10,9 @@ from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Ceilings, Round
 from ddpbench.record.request import Request
 from ddpbench.record.resolved import Settled
-from ddpbench.report.arms import arm_name
-from ddpbench.report.figures import about
-from ddpbench.report.header import rate
+from ddpbench.report.format import about
+from ddpbench.report.pages.arms import arm_name
+from ddpbench.report.pages.header import rate
 
 
 def labels_of(request: Request) -> Sequence[str]:

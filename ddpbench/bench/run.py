@@ -14,8 +14,8 @@ from ddpbench.bench.loader_bench import WINDOW_S, loader_alone
 from ddpbench.bench.runner import carry_out
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import Request
-from ddpbench.report.pages import Render
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.registry import Render
+from ddpbench.report.pages.run import render_run
 
 
 def run(request: Request) -> NoReturn:

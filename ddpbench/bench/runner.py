@@ -36,7 +36,7 @@ from ddpbench.record.progress import Progress, Silent
 from ddpbench.record.record import Ceilings, Fault, Job, Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
-from ddpbench.report.arms import arm_name
+from ddpbench.report.pages.arms import arm_name
 from ddpbench.report.progress import listener
 
 

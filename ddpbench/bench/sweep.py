@@ -11,7 +11,7 @@ from ddpbench.bench.job_spec import ContinuedRecipe
 from ddpbench.bench.runner import carry_out
 from ddpbench.record.record import slug
 from ddpbench.record.request import Request
-from ddpbench.report.sweep import render_sweep
+from ddpbench.report.pages.sweep import render_sweep
 
 
 def sweep(request: Request) -> NoReturn:

@@ -38,7 +38,7 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     from ddpbench.bench.kept import read
     from ddpbench.cli.files import one_below
     from ddpbench.report.console import make_console, printed
-    from ddpbench.report.whatif import render_answer
+    from ddpbench.report.pages.whatif import render_answer
 
     job, *others = map(read, map(one_below, records))
     console = make_console(sys.stdout)

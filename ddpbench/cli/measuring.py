@@ -196,8 +196,8 @@ def _show_published(typed: list[str]) -> int:
     """The published experiments; raises UsageError where flags stand without one to hold for."""
     if flags := [word for word in typed if word.startswith("-")]:
         raise UsageError(f"{flags[0]} without the NAME of an experiment", "'ddpbench reproduce' shows which there are")
+    from ddpbench.published.reproduction_page import render_published
     from ddpbench.report.console import make_console, printed
-    from ddpbench.report.reproduction import render_published
 
     console = make_console(sys.stdout)
     render_published(console)

@@ -53,10 +53,10 @@ def report(files: Sequence[Path], **given: Any) -> int:
     from ddpbench.bench.kept import read
     from ddpbench.cli.files import latest, latest_below, measured_again, whole
     from ddpbench.published import views
-    from ddpbench.report import tables
+    from ddpbench.report import export
     from ddpbench.report.console import make_console, printed
     from ddpbench.report.markdown import to_markdown
-    from ddpbench.report.pages import view_of
+    from ddpbench.report.pages.registry import view_of
 
     views.register()
     console = make_console(sys.stdout)
@@ -65,9 +65,9 @@ def report(files: Sequence[Path], **given: Any) -> int:
     found = together(named)
     jobs = [job for _, job in found]
     if asked.format == "json":
-        console.out(tables.to_json(*jobs))
+        console.out(export.to_json(*jobs))
     elif asked.format == "csv":
-        console.out(tables.to_csv(*jobs))
+        console.out(export.to_csv(*jobs))
     elif asked.format == "markdown":
         console.out("\n\n".join(map(to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
     else:

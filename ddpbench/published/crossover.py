@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 from ddpbench.bench.cells import kept_as, request_of
 from ddpbench.bench.job_spec import ContinuedRecipe
 from ddpbench.bench.runner import carry_out
+from ddpbench.published.crossover_page import render_crossover
 from ddpbench.published.sides import cells, label, sides
 from ddpbench.record.record import slug
 from ddpbench.record.request import Output, Racing
-from ddpbench.report.crossover import render_crossover
 
 
 def crossover(asked: Racing, given: Mapping[str, Any], output: Output, command: Sequence[str]) -> NoReturn:

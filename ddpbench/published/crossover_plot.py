@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ddpbench.analysis.metrics import SECONDS
 from ddpbench.published.crossing import crossing_of, side
+from ddpbench.published.crossover_page import PUBLISHED
 from ddpbench.published.publications import load
 from ddpbench.record.record import Job
-from ddpbench.report.crossover import PUBLISHED
-from ddpbench.report.pictures import Race, curve_of, dates_of, device_name
+from ddpbench.report.plot_data import Race, curve_of, dates_of, device_name
 from ddpbench.report.plots import batched, stem_of
 
 CROSSOVER = "disc-mlp"
@@ -21,7 +21,7 @@ RACES = 3
 
 def draw(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """Draws the crossings of ``jobs``, a few in one picture, into ``folder``; the files written. matplotlib is loaded here."""
-    from ddpbench.report.canvas import draw_races, save
+    from ddpbench.report.draw import draw_races, save
 
     row = load(PUBLISHED).experiments[0].rows[0]
     published = (row.crossover_parameters or 0, f"published: {row.crossover_parameters:,} parameters, {row.crossover_layers} layers")

@@ -11,10 +11,10 @@ from ddpbench.bench.cells import kept_as
 from ddpbench.bench.job_spec import ContinuedRecipe
 from ddpbench.bench.runner import carry_out
 from ddpbench.machine.device import Device
+from ddpbench.published.reproduction_page import render_reproduction
 from ddpbench.published.sweep_points import LEFTOVERS
 from ddpbench.record.names import resolve
 from ddpbench.record.request import Request
-from ddpbench.report.reproduction import render_reproduction
 from ddpbench.workloads.registry import find
 
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpbench.published import crossover_plot
+from ddpbench.published import crossover_page, crossover_plot, reproduction_page
 from ddpbench.published.crossing import crossing_of
 from ddpbench.record.record import Job
-from ddpbench.report import crossover, plots, reproduction
+from ddpbench.report import plots
 from ddpbench.report.grid import Grid
-from ddpbench.report.pages import VIEWS, JobView
+from ddpbench.report.pages.registry import VIEWS, JobView
 
 
 def register() -> None:
     """Adds the pages, tables and plots of these jobs to those that the report knows."""
-    VIEWS["reproduce"] = JobView(reproduction.render_reproduction, _reproduction_tables, _reproduction_findings)
-    VIEWS["crossover"] = JobView(crossover.render_crossover, crossover.grids, crossover.findings)
+    VIEWS["reproduce"] = JobView(reproduction_page.render_reproduction, _reproduction_tables, _reproduction_findings)
+    VIEWS["crossover"] = JobView(crossover_page.render_crossover, crossover_page.grids, crossover_page.findings)
     plots.PLOTTERS[:] = [plots.Plotter(lambda job: crossing_of(job) is not None, crossover_plot.draw)]
 
 
 def _reproduction_tables(job: Job) -> Iterator[Grid]:
-    publication = reproduction.publication_of(job)
-    yield from reproduction.grids(publication, job)
-    if publication.id == crossover.PUBLISHED:
-        yield from crossover.grids(job)
+    publication = reproduction_page.publication_of(job)
+    yield from reproduction_page.grids(publication, job)
+    if publication.id == crossover_page.PUBLISHED:
+        yield from crossover_page.grids(job)
 
 
 def _reproduction_findings(job: Job) -> Iterator[str]:
-    if reproduction.publication_of(job).id == crossover.PUBLISHED:
-        yield from crossover.findings(job)
-    yield from reproduction.concluded(job)
+    if reproduction_page.publication_of(job).id == crossover_page.PUBLISHED:
+        yield from crossover_page.findings(job)
+    yield from reproduction_page.concluded(job)

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from ddpbench.analysis.metrics import Measure, Spread, spread
 from ddpbench.record.record import Record
-from ddpbench.report.figures import MISSING, fixed, ranged
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import MISSING, fixed, ranged
 from ddpbench.report.layout import GAP, Page, columns, sentence
+from ddpbench.report.styled import LABEL, inked
 
 NO_MEMORY = "no memory"
 

@@ -10,15 +10,15 @@ from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.scaling.ladder import Rung
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import printable
-from ddpbench.report.arms import arm_name, arm_values, memory_heading, speedup_text
-from ddpbench.report.ending import ending_words
-from ddpbench.report.figures import MISSING, gib, interval
-from ddpbench.report.findings import verdict_text
+from ddpbench.report.format import MISSING, gib, interval
 from ddpbench.report.grid import Grid
-from ddpbench.report.header import place, rate
-from ddpbench.report.pages import view_of
-from ddpbench.report.scaling import EFFICIENCY, LOST_TO, efficiency_text, rungs_of
-from ddpbench.report.warnings import together
+from ddpbench.report.pages.arms import arm_name, arm_values, memory_heading, speedup_text
+from ddpbench.report.pages.checks import together
+from ddpbench.report.pages.header import place, rate
+from ddpbench.report.pages.registry import view_of
+from ddpbench.report.pages.scaling import EFFICIENCY, LOST_TO, efficiency_text, rungs_of
+from ddpbench.report.pages.status import ending_words
+from ddpbench.report.pages.verdict import verdict_text
 
 LONE_RUN = ("workload", "precision")
 """What names a run that has no other arm beside it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpbench.record.record import Job, slug
-from ddpbench.report.pictures import Bars, Cell, Chart, bars, cells_by_workload, charts, outdated
+from ddpbench.report.plot_data import Bars, Cell, Chart, bars, cells_by_workload, charts, outdated
 
 Thing = TypeVar("Thing")
 
@@ -41,7 +41,7 @@ def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
     goes on in another. Nothing is drawn, and nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two
     devices. Raises OSError where ``folder`` cannot be written. matplotlib is loaded here, not with this module.
     """
-    from ddpbench.report.canvas import draw_bars, draw_chart, save
+    from ddpbench.report.draw import draw_bars, draw_chart, save
 
     written: list[Path] = []
     for workload, cells in _drawn(jobs).items():

@@ -27,7 +27,7 @@ from ddpbench.data.loader import Opener
 from ddpbench.record.diagnosis import DEVICE, REAL
 from ddpbench.record.errors import ArmOver
 from ddpbench.record.record import Record
-from ddpbench.report.diagnosis import render_diagnosis
+from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.progress import time_left
 
 WINDOW_S = 2.0

@@ -21,7 +21,7 @@ from ddpbench.machine.progress_marker import Pulse
 from ddpbench.record.errors import UsageError
 from ddpbench.record.resolved import Settled
 from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung
-from ddpbench.report.scaling import render_scaling
+from ddpbench.report.pages.scaling import render_scaling
 
 LIMIT_S = 175.0
 """Without ``--time-limit``, with what it takes to start: under three minutes."""

@@ -13,11 +13,11 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import count
-from ddpbench.report.figures import MISSING, gib, interval, percent
-from ddpbench.report.findings import named
-from ddpbench.report.header import labelled, rate
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import MISSING, gib, interval, percent
 from ddpbench.report.layout import Page, columns
+from ddpbench.report.pages.header import labelled, rate
+from ddpbench.report.pages.verdict import named
+from ddpbench.report.styled import LABEL, inked
 
 FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}

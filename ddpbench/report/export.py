@@ -17,7 +17,7 @@ from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import printable
 from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
-from ddpbench.report.scaling import rungs_of
+from ddpbench.report.pages.scaling import rungs_of
 
 STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]
 """What a step consists of beside the wait for other ranks."""

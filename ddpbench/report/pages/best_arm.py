@@ -8,10 +8,10 @@ from rich.text import Text
 
 from ddpbench.analysis.fastest import Fastest, command_after, fastest
 from ddpbench.record.record import Job
-from ddpbench.report.arms import arm_name, ratio_text
-from ddpbench.report.header import MOST_NAMED
-from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, command, sentence
+from ddpbench.report.pages.arms import arm_name, ratio_text
+from ddpbench.report.pages.header import MOST_NAMED
+from ddpbench.report.styled import CAUTION, GOOD, LABEL, inked
 
 
 def conclusion(job: Job, page: Page) -> Iterator[Text]:

@@ -15,17 +15,17 @@ from ddpbench.analysis.pipeline.peaks import ceilings
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.cures import cures, use
-from ddpbench.report.ending import ending_of
-from ddpbench.report.figures import percent
-from ddpbench.report.findings import findings
-from ddpbench.report.header import labelled, loader_items, titled
-from ddpbench.report.ink import GOOD, inked
+from ddpbench.report.format import percent
 from ddpbench.report.layout import Page, sentence
-from ddpbench.report.limits import ceiling_table, cost_line, cost_table, needs, starting, utilised
-from ddpbench.report.phases import phases
-from ddpbench.report.surroundings import machine
-from ddpbench.report.warnings import unmeasured, warnings
+from ddpbench.report.pages.checks import unmeasured, warnings
+from ddpbench.report.pages.header import labelled, loader_items, titled
+from ddpbench.report.pages.node_state import machine
+from ddpbench.report.pages.phases import phases
+from ddpbench.report.pages.pipeline_table import ceiling_table, cost_line, cost_table, needs, starting, utilised
+from ddpbench.report.pages.remedies import cures, use
+from ddpbench.report.pages.status import ending_of
+from ddpbench.report.pages.verdict import findings
+from ddpbench.report.styled import GOOD, inked
 
 HEALTHY = ("launch-bound", "sync-bound", "compute-bound")
 """Limits that no loader can help."""

@@ -12,7 +12,7 @@ from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags
 from ddpbench.record.record import Job, Record
-from ddpbench.report.arms import arm_name
+from ddpbench.report.pages.arms import arm_name
 
 SHOWN = ("precision", "batch_size", "workload")
 """Fields that a picture shows by itself."""

@@ -13,11 +13,11 @@ from ddpbench.analysis.straggler import StragglerNote
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.report.figures import about, fixed, gib, step_decimals
+from ddpbench.report.format import about, fixed, gib, step_decimals
 from ddpbench.report.grid import Column, laid_out
-from ddpbench.report.header import rate
-from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, sentence
+from ddpbench.report.pages.header import rate
+from ddpbench.report.styled import CAUTION, LABEL, inked
 
 MOST_ROWS = 16
 """Above this many ranks only the slowest, the median and the fastest have a row."""

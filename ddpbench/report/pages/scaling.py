@@ -19,15 +19,15 @@ from ddpbench.record.scaling import WITH_DATA
 from ddpbench.record.scaling import rung as label_of
 from ddpbench.record.text import count
 from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.ending import endings
-from ddpbench.report.figures import MISSING, about, adding_up, fixed, interval, percent
-from ddpbench.report.findings import verdict_lines, verdict_text
-from ddpbench.report.header import labelled, place, rate
-from ddpbench.report.ink import CAUTION, LABEL, inked
+from ddpbench.report.format import MISSING, about, adding_up, fixed, interval, percent
 from ddpbench.report.layout import Page, columns, flow, sentence
-from ddpbench.report.ranks import slow_rank
-from ddpbench.report.transport import travel
-from ddpbench.report.warnings import reasons, unmeasured, warnings
+from ddpbench.report.pages.checks import reasons, unmeasured, warnings
+from ddpbench.report.pages.header import labelled, place, rate
+from ddpbench.report.pages.ranks import slow_rank
+from ddpbench.report.pages.status import endings
+from ddpbench.report.pages.transport import travel
+from ddpbench.report.pages.verdict import verdict_lines, verdict_text
+from ddpbench.report.styled import CAUTION, LABEL, inked
 
 EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 

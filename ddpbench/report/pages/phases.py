@@ -9,10 +9,10 @@ from rich.text import Text
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.report.figures import adding_up, fixed, step_decimals
-from ddpbench.report.header import wraps
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import adding_up, fixed, step_decimals
 from ddpbench.report.layout import Page, columns, flow
+from ddpbench.report.pages.header import wraps
+from ddpbench.report.styled import LABEL, inked
 
 LONGEST_BAR = 25
 EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -11,10 +11,10 @@ from ddpbench.analysis.ranks import mean
 from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings
 from ddpbench.record.record import Record
 from ddpbench.record.text import count
-from ddpbench.report.figures import gib, percent, significant
-from ddpbench.report.header import MOST_NAMED
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import gib, percent, significant
 from ddpbench.report.layout import Page, flow
+from ddpbench.report.pages.header import MOST_NAMED
+from ddpbench.report.styled import LABEL, inked
 
 LABELLED = "machine  "
 

@@ -18,10 +18,10 @@ from ddpbench.record.loaders import SYNTHETIC, spec_of
 from ddpbench.record.record import Attestation, Record
 from ddpbench.record.registry import WITHOUT_SYNC
 from ddpbench.record.text import count
-from ddpbench.report.figures import MISSING
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import MISSING
 from ddpbench.report.layout import Page, flow, sentence
-from ddpbench.report.transport import travel
+from ddpbench.report.pages.transport import travel
+from ddpbench.report.styled import LABEL, inked
 
 IN_WORDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}

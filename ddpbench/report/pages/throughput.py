@@ -14,10 +14,10 @@ from ddpbench.record.findings import Headline
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.text import count
-from ddpbench.report.figures import MISSING, gib, interval, percent, significant
-from ddpbench.report.header import rate
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import MISSING, gib, interval, percent, significant
 from ddpbench.report.layout import Page, flow
+from ddpbench.report.pages.header import rate
+from ddpbench.report.styled import LABEL, inked
 
 NOTHING = 1e-3
 """A loss below this is that of samples that the model knows."""

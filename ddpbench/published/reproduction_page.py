@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ddpbench.analysis.metrics import Measure
 from ddpbench.published.claims import ClaimResult, claims
+from ddpbench.published.crossover_page import crossover
 from ddpbench.published.effect_size import FAR, NEGLIGIBLE
 from ddpbench.published.publications import Experiment, Publication, load, names
 from ddpbench.published.reproduction import RowResult, departures, rows, stand_ins
@@ -19,14 +20,13 @@ from ddpbench.published.sweep_points import by_precision, cells
 from ddpbench.record.record import Job, Record
 from ddpbench.record.registry import precision
 from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.crossover import crossover
-from ddpbench.report.ending import continued, endings
-from ddpbench.report.figures import MISSING, significant
+from ddpbench.report.format import MISSING, significant
 from ddpbench.report.grid import Column, Grid, as_published, grid, mean_cell
-from ddpbench.report.header import place
-from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import GAP, Page, flow, sentence
-from ddpbench.report.warnings import warnings
+from ddpbench.report.pages.checks import warnings
+from ddpbench.report.pages.header import place
+from ddpbench.report.pages.status import continued, endings
+from ddpbench.report.styled import CAUTION, GOOD, LABEL, inked
 
 ANSWERS = {True: ("holds", GOOD), False: ("not here", CAUTION), None: ("open", LABEL)}
 SAME_WAY = ("same way", CAUTION)

@@ -10,9 +10,9 @@ from rich.text import Text
 from ddpbench.analysis.text import rounds_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import count
-from ddpbench.report.header import those
-from ddpbench.report.ink import BAD, LABEL, inked
 from ddpbench.report.layout import Page, sentence
+from ddpbench.report.pages.header import those
+from ddpbench.report.styled import BAD, LABEL, inked
 
 JOBS_ROUNDS = re.compile(r", [\d,]+ of [\d,]+ rounds$")
 """How many rounds the whole job had, of all its arms: a page tells how many those had that it shows."""

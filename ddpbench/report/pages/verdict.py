@@ -9,8 +9,8 @@ from rich.text import Text
 from ddpbench.record.findings import Verdict
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
 from ddpbench.report.layout import Page, advice, command, sentence
+from ddpbench.report.styled import CAUTION, GOOD, LABEL, inked
 
 GOOD_NEWS = ("compute-bound", "scales")
 """Verdicts on a run and on a ladder that find nothing wrong."""

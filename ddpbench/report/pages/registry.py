@@ -10,10 +10,10 @@ from typing import Protocol
 from rich.console import Console
 
 from ddpbench.record.record import Job
-from ddpbench.report import scaling, sweep
-from ddpbench.report.diagnosis import render_diagnosis
 from ddpbench.report.grid import Grid
-from ddpbench.report.terminal import render_run
+from ddpbench.report.pages.diagnosis import render_diagnosis
+from ddpbench.report.pages import scaling, sweep
+from ddpbench.report.pages.run import render_run
 
 
 class Render(Protocol):

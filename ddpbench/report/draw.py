@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.record.text import printable, trimmed
-from ddpbench.report.pictures import Bars, Chart, Curve, Race
+from ddpbench.report.plot_data import Bars, Chart, Curve, Race
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 """Okabe and Ito's palette, told apart by colour-blind eyes; no more than a second sign here."""

@@ -21,10 +21,10 @@ from ddpbench.analysis.text import device_word
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
 from ddpbench.record.text import count, trimmed
-from ddpbench.report.figures import MISSING, about, fixed, milliseconds, percent, significant
-from ddpbench.report.header import rate
-from ddpbench.report.ink import CAUTION, LABEL, inked
+from ddpbench.report.format import MISSING, about, fixed, milliseconds, percent, significant
 from ddpbench.report.layout import GAP, Page, columns, flow, sentence
+from ddpbench.report.pages.header import rate
+from ddpbench.report.styled import CAUTION, LABEL, inked
 
 INDENT = "  "
 

@@ -11,14 +11,14 @@ from rich.text import Text
 
 from ddpbench.analysis.metrics import Measure, accuracy, duration, memory
 from ddpbench.record.record import Job, Record
-from ddpbench.report.arms import arm_name, arm_values
 from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.ending import continued, endings
 from ddpbench.report.grid import Column, Grid, grid, mean_cell, middle_cell
-from ddpbench.report.header import labelled, shared_header
-from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, command
-from ddpbench.report.warnings import warnings
+from ddpbench.report.pages.arms import arm_name, arm_values
+from ddpbench.report.pages.checks import warnings
+from ddpbench.report.pages.header import labelled, shared_header
+from ddpbench.report.pages.status import continued, endings
+from ddpbench.report.styled import LABEL, inked
 
 COLUMNS = "precision"
 """The field whose values head the columns; every other swept field names the rows."""

@@ -20,11 +20,11 @@ from ddpbench.record.diagnosis import AGAIN
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import count
-from ddpbench.report.figures import about, ranged
-from ddpbench.report.header import rate
-from ddpbench.report.ink import GOOD, LABEL, inked
+from ddpbench.report.format import about, ranged
 from ddpbench.report.layout import Page, command, sentence
-from ddpbench.report.whatif import gain_text
+from ddpbench.report.pages.header import rate
+from ddpbench.report.pages.whatif import gain_text
+from ddpbench.report.styled import GOOD, LABEL, inked
 
 NEXT = "the command behind 'next'"
 

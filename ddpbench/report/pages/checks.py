@@ -11,9 +11,9 @@ from rich.text import Text
 from ddpbench.analysis.checks.figure import OF_THE_FIGURE, RULES
 from ddpbench.record.findings import Check, Effect
 from ddpbench.record.record import Record
-from ddpbench.report.header import those
-from ddpbench.report.ink import BAD, CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, advice, flow, sentence
+from ddpbench.report.pages.header import those
+from ddpbench.report.styled import BAD, CAUTION, LABEL, inked
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 

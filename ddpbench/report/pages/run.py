@@ -11,19 +11,19 @@ from rich.text import Text
 from ddpbench.analysis.summary import summarise
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.report.arms import arm_name, arms
-from ddpbench.report.conclusion import conclusion
 from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.ending import ending_words, endings
-from ddpbench.report.findings import NO_LOADER, findings
-from ddpbench.report.header import details, header, shared_header
-from ddpbench.report.headline import figure, figures
-from ddpbench.report.ink import LABEL, inked
 from ddpbench.report.layout import Page, advice, columns
-from ddpbench.report.loading import loaders, loading
-from ddpbench.report.phases import phases
-from ddpbench.report.ranks import ranks
-from ddpbench.report.warnings import reasons, warnings
+from ddpbench.report.pages.arms import arm_name, arms
+from ddpbench.report.pages.best_arm import conclusion
+from ddpbench.report.pages.checks import reasons, warnings
+from ddpbench.report.pages.header import details, header, shared_header
+from ddpbench.report.pages.loaders import loaders, loading
+from ddpbench.report.pages.phases import phases
+from ddpbench.report.pages.ranks import ranks
+from ddpbench.report.pages.status import ending_words, endings
+from ddpbench.report.pages.throughput import figure, figures
+from ddpbench.report.pages.verdict import NO_LOADER, findings
+from ddpbench.report.styled import LABEL, inked
 
 Section = Sequence[Text]
 

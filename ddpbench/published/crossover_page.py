@@ -16,13 +16,13 @@ from ddpbench.published.publications import load
 from ddpbench.record.record import Job
 from ddpbench.record.text import count
 from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.ending import continued, endings
-from ddpbench.report.figures import interval, significant
+from ddpbench.report.format import interval, significant
 from ddpbench.report.grid import Column, Grid, grid, number
-from ddpbench.report.header import place
-from ddpbench.report.ink import CAUTION, LABEL, inked
 from ddpbench.report.layout import Page, sentence
-from ddpbench.report.warnings import warnings
+from ddpbench.report.pages.checks import warnings
+from ddpbench.report.pages.header import place
+from ddpbench.report.pages.status import continued, endings
+from ddpbench.report.styled import CAUTION, LABEL, inked
 
 PUBLISHED = "disc-mlp-cpu-vs-gpu"
 

@@ -15,10 +15,10 @@ from ddpbench.record.loaders import spec_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import count
 from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.figures import about, percent, ranged
-from ddpbench.report.header import rate, titled
-from ddpbench.report.ink import CAUTION, GOOD, LABEL, inked
+from ddpbench.report.format import about, percent, ranged
 from ddpbench.report.layout import Page, flow, sentence
+from ddpbench.report.pages.header import rate, titled
+from ddpbench.report.styled import CAUTION, GOOD, LABEL, inked
 
 MISSES = 0.1
 """A model that is further off than this fraction of the run that it was told from is not to be trusted in silence."""

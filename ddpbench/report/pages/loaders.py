@@ -10,11 +10,11 @@ from rich.text import Text
 from ddpbench.analysis.pipeline.costs import cost_of_run
 from ddpbench.analysis.ranks import mean
 from ddpbench.record.record import Job, Record
-from ddpbench.report.arms import arm_name
-from ddpbench.report.figures import MISSING, about, gib, milliseconds, significant
-from ddpbench.report.header import labelled, rate
-from ddpbench.report.ink import LABEL, inked
+from ddpbench.report.format import MISSING, about, gib, milliseconds, significant
 from ddpbench.report.layout import Page, columns, flow
+from ddpbench.report.pages.arms import arm_name
+from ddpbench.report.pages.header import labelled, rate
+from ddpbench.report.styled import LABEL, inked
 
 
 def loading(record: Record, page: Page) -> Iterator[Text]:
