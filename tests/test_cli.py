@@ -13,10 +13,10 @@ import pytest
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.cli.measuring import AMP, run
 from ddpbench.cli.options import options
+from ddpbench.cli.parse import request
 from ddpbench.cli.program import program
-from ddpbench.cli.words import request
+from ddpbench.cli.train import AMP, run
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output, Request
 
@@ -95,7 +95,7 @@ def test_amp_on_an_automatic_device_asks_torch() -> None:
 
 
 def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[..., Any]) -> None:
-    script = "from ddpbench.cli.words import as_typed; print(as_typed(['resnet18']))"
+    script = "from ddpbench.cli.parse import as_typed; print(as_typed(['resnet18']))"
     rest = ["--standalone", "--nproc_per_node=1", "--no-python", sys.executable, "-c", script]
     assert launch([*TORCHRUN[:3], *rest]).stdout == f"{['torchrun', *rest]}\n"
     assert launch([sys.executable, "-c", script]).stdout == "['ddpbench', 'resnet18']\n"

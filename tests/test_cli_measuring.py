@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from ddpbench.cli import main
-from ddpbench.cli.measuring import diagnose, reproduce, run, sweep
+from ddpbench.cli.crossover import Sides
 from ddpbench.cli.options import options
+from ddpbench.cli.parse import as_typed
 from ddpbench.cli.program import program
-from ddpbench.cli.sides import Sides
-from ddpbench.cli.words import as_typed
+from ddpbench.cli.train import diagnose, reproduce, run, sweep
 from ddpbench.published.protocols import request as asked_for
 from ddpbench.record.config import Config
 from ddpbench.record.request import Output, Proving, Racing, Request

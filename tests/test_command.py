@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from ddpbench.analysis.command import Rerun, launcher, threads
 from ddpbench.analysis.judge import judge
 from ddpbench.analysis.remedies.training import rounds_to_ask_for
+from ddpbench.cli.parse import request
 from ddpbench.cli.program import program
-from ddpbench.cli.words import request
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddpbench.cli.measuring import run
 from ddpbench.cli.program import program
+from ddpbench.cli.train import run
 from ddpbench.published.publications import names
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flags

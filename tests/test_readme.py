@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ddpbench.cli.measuring import AMP, crossover, reproduce, run, sweep
+from ddpbench.cli.crossover import racing
 from ddpbench.cli.options import Option, options
+from ddpbench.cli.parse import request
 from ddpbench.cli.program import program
-from ddpbench.cli.sides import racing
-from ddpbench.cli.words import request
+from ddpbench.cli.train import AMP, crossover, reproduce, run, sweep
 from ddpbench.published.publications import names
 from ddpbench.record.config import TRAINING, Config
 from ddpbench.record.loaders import LOADERS

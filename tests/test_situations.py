@@ -20,8 +20,8 @@ from situations.table import SITUATIONS
 from situations.trial import Said, Trial, score, try_out
 
 from ddpbench.bench.resolve import settle
-from ddpbench.cli.measuring import run
-from ddpbench.cli.words import request
+from ddpbench.cli.parse import request
+from ddpbench.cli.train import run
 from ddpbench.record.findings import CAUSES, Limit
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.init_model import drawn

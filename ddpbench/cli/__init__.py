@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ddpbench.cli.beginning import main
+from ddpbench.cli.start import main
 
 __all__ = ["main"]

@@ -7,12 +7,12 @@ import sys
 import rich_click as click
 from rich.text import Text
 
-from ddpbench.cli.asking import whatif
-from ddpbench.cli.making import make_data
-from ddpbench.cli.measuring import crossover, diagnose, reproduce, run, scale, sweep
+from ddpbench.cli.help_flags import helped, versioned
+from ddpbench.cli.make_data import make_data
 from ddpbench.cli.options import COLUMNS
-from ddpbench.cli.reading import env, list_, plot, report
-from ddpbench.cli.telling import helped, versioned
+from ddpbench.cli.report import env, list_, plot, report
+from ddpbench.cli.train import crossover, diagnose, reproduce, run, scale, sweep
+from ddpbench.cli.whatif import whatif
 from ddpbench.distributed.exit_status import refuse
 from ddpbench.record.errors import BenchError, Exit, UsageError
 from ddpbench.record.names import did_you_mean

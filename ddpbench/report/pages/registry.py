@@ -11,8 +11,8 @@ from rich.console import Console
 
 from ddpbench.record.record import Job
 from ddpbench.report.grid import Grid
-from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages import scaling, sweep
+from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.run import render_run
 
 

@@ -11,8 +11,8 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli.flags import takes
+from ddpbench.cli.help_flags import helped
 from ddpbench.cli.options import options, values_given
-from ddpbench.cli.telling import helped
 from ddpbench.record.config import DATA, Positive
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag

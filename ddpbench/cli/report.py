@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import rich_click as click
 
-from ddpbench.cli import words
+from ddpbench.cli import parse
 from ddpbench.cli.flags import only, takes
+from ddpbench.cli.help_flags import helped
 from ddpbench.cli.options import options, values_given
-from ddpbench.cli.telling import helped
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.request import OUTPUT, Output
@@ -48,7 +48,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
 
     A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
     """
-    asked, verbose = Reporting(**values_given(Reporting, given)), words.output(given).verbose
+    asked, verbose = Reporting(**values_given(Reporting, given)), parse.output(given).verbose
     from ddpbench.analysis.sweep_shards import together
     from ddpbench.bench.kept import read
     from ddpbench.cli.files import latest, latest_below, measured_again, whole

@@ -8,12 +8,12 @@ from typing import Any
 
 import rich_click as click
 
-from ddpbench.cli import words
+from ddpbench.cli import parse
+from ddpbench.cli.crossover import Sides, racing
 from ddpbench.cli.flags import all_but, only, takes
+from ddpbench.cli.help_flags import helped, versioned
 from ddpbench.cli.options import Option, options, values_given
 from ddpbench.cli.parts import part_of
-from ddpbench.cli.sides import Sides, racing
-from ddpbench.cli.telling import helped, versioned
 from ddpbench.published.publications import names
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import UsageError
@@ -53,7 +53,7 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     'ddpbench list' shows workloads, precisions, loaders and engines. Underscores work as hyphens.
     """
-    request = words.request(workload, given, context.obj)
+    request = parse.request(workload, given, context.obj)
     if request.starts_ranks:
         return started(request)
     from ddpbench.bench.run import run as carry_out
@@ -77,7 +77,7 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     Three minutes, or two with --no-verify, unless --time-limit says otherwise.
     """
-    request = words.lone(words.request(workload, given, context.obj))
+    request = parse.lone(parse.request(workload, given, context.obj))
     proving = Proving(**values_given(Proving, given))
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
@@ -102,7 +102,7 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     Three minutes, unless --time-limit says otherwise.
     """
-    request = words.lone(words.request(workload, given, context.obj))
+    request = parse.lone(parse.request(workload, given, context.obj))
     if request.starts_ranks:
         return started(request)
     laddering = Laddering(**values_given(Laddering, given))
@@ -127,7 +127,7 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
     Several jobs share a sweep: with --part 1/4 to --part 4/4 each has a quarter of it, and 'ddpbench report FOLDER' puts
     together what there is.
     """
-    request = words.request(workload, given, context.obj)
+    request = parse.request(workload, given, context.obj)
     if part is not None:
         request = part_of(request, part)
     if request.starts_ranks:
@@ -157,7 +157,7 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     lookup("published experiment", name, dict.fromkeys(names()))
     from ddpbench.published import protocols
 
-    request = protocols.request(name, quick, values_given(Config, given), words.output(given), words.as_typed(context.obj))
+    request = protocols.request(name, quick, values_given(Config, given), parse.output(given), parse.as_typed(context.obj))
     if request.starts_ranks:
         return started(request)
     from ddpbench.published.reproduce import reproduce as carry_out
@@ -179,7 +179,7 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
     The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
     """
     asked = racing(family, {"layers": layers, "device": device, "threads": threads})
-    settings, output, typed = values_given(Config, given), words.output(given), words.as_typed(context.obj)
+    settings, output, typed = values_given(Config, given), parse.output(given), parse.as_typed(context.obj)
     from ddpbench.published.crossover import crossover as carry_out
 
     return carry_out(asked, settings, output, typed)
