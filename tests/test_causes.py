@@ -12,8 +12,8 @@ import records
 from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, on_processors
 from msgspec.structs import replace
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.controls import diagnosed, experiments_of
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.node_cpu_usage import busiest
 from ddpbench.analysis.pipeline.costs import Cost

@@ -13,9 +13,9 @@ import records
 from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
 from msgspec.structs import replace
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.controls import diagnosed, experiments_of
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.model import supply
 from ddpbench.analysis.remedies.loader import first_command

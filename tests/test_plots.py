@@ -373,5 +373,6 @@ def test_lines_and_bars_differ_without_colour() -> None:
 
 
 def test_only_drawing_loads_matplotlib() -> None:
-    script = "import sys, ddpbench.report.plots, ddpbench.report.pages.sweep, ddpbench.published.reproduction_page\nassert 'matplotlib' not in sys.modules"
+    modules = "ddpbench.report.plots, ddpbench.report.pages.sweep, ddpbench.published.reproduction_page"
+    script = f"import sys, {modules}\nassert 'matplotlib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

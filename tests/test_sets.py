@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from ddpbench.data.datasets import cifar10, disc, files, mnist
-from ddpbench.data.datasets.in_memory import Arrays
 from ddpbench.data.generated import arrays
+from ddpbench.data.in_memory import Arrays
 from ddpbench.data.normalize import finisher
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ import torch
 
 from ddpbench.data.datasets import files, image_folder
 from ddpbench.data.datasets.image_folder import ImageTree
-from ddpbench.data.datasets.in_memory import Arrays
 from ddpbench.data.datasets.samples import TreeSamples
 from ddpbench.data.device_loader import Delivered
+from ddpbench.data.in_memory import Arrays
 from ddpbench.data.loader import Batch
 from ddpbench.data.loaders.torch import StockView
 from ddpbench.data.loaders.workers import Workers, data_loader

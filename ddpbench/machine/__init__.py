@@ -1,1 +1,1 @@
-"""Floor 1: the machine a rank stands on, and the other ranks."""
+"""Floor 1: the machine a rank stands on."""

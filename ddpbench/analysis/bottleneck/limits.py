@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.bottleneck.loading import data_bound, host_to_device_bound, loader_steals_cpu, loader_steals_gpu, noisy_neighbour
 from ddpbench.analysis.bottleneck.training import compute_bound, launch_bound, straggler, sync_bound, too_few_cores, unexplained
+from ddpbench.analysis.inputs import Case
 from ddpbench.record.findings import Verdict
 
 Limit = Callable[[Case], Verdict | None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import sqrt
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.bottleneck.training import launch_bound
 from ddpbench.analysis.checks.node import cores_given
 from ddpbench.analysis.controls import step_s, times_as_long
 from ddpbench.analysis.cpu_demand import FAIR, kept_from_cores, need
 from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.node_cpu_usage import Busy, busiest
 from ddpbench.analysis.pipeline.interference import Stolen, decodes_on_device, kept_ms, stolen
 from ddpbench.analysis.pipeline.model import Supply, supply

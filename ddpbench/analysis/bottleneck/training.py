@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import fsum
 from statistics import median
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.checks.node import wanted_of
 from ddpbench.analysis.controls import step_s, times_as_long
 from ddpbench.analysis.cpu_demand import crowded
 from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.pipeline.marginal_straggler import only_the_last
 from ddpbench.analysis.pipeline.rates import exposed_sync
 from ddpbench.analysis.ranks import COMPUTE

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.bottleneck.limits import first_limit
 from ddpbench.analysis.bottleneck.loading import rates
 from ddpbench.analysis.bottleneck.training import looks_like
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.controls import NONE, Experiments
 from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.remedies.training import next_step
 from ddpbench.analysis.straggler import suspect
 from ddpbench.analysis.summary import Summary

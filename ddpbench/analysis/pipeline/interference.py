@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import fsum, inf
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.controls import step_s, times_as_long
 from ddpbench.analysis.cpu_demand import FAIR, Need, least_threads, need, traces_on, trainer_got, worker_cpu_s
 from ddpbench.analysis.evidence import BINDING
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.node_cpu_usage import watched
 from ddpbench.analysis.pipeline.model import Supply, supply
 from ddpbench.analysis.ranks import COMPUTE

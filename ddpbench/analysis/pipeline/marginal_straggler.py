@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import sqrt
 from statistics import median
 
-from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.pipeline.costs import cost_of
 from ddpbench.analysis.pipeline.model import supply
 from ddpbench.analysis.straggler import LEAST_EXCESS

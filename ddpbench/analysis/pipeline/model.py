@@ -8,9 +8,9 @@ from functools import lru_cache
 from math import ceil, fsum
 from statistics import fmean
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.controls import step_s
 from ddpbench.analysis.cpu_demand import need
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.node_cpu_usage import Busy, busiest
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.costs import Cost, cost_of_run, costs_of_ranks

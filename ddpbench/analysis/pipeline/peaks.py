@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.controls import step_s, times_as_long
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.model import Supply
 from ddpbench.analysis.ratio import Ratio

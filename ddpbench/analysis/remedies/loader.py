@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.pipeline.model import supply
 from ddpbench.analysis.remedies.rules import (
     WORTH_IT,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from shlex import quote
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.pipeline.interference import decodes_on_device
 from ddpbench.analysis.pipeline.model import Supply
 from ddpbench.analysis.pipeline.rates import workers_that_fit

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.checks.node import WHO_RUNS
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.cpu_demand import crowded, need
 from ddpbench.analysis.evidence import LEAST_ROUNDS, enough, too_few_for_a_verdict
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.remedies.loader import OF_KIND, first_command, loader_cures
 from ddpbench.analysis.remedies.rules import Cure
 from ddpbench.analysis.summary import compute_dtype

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.whatif.external import Lent
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.compare import same_devices
 from ddpbench.analysis.controls import diagnosed
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.whatif.measured import kept_up, step_spans
 from ddpbench.record.diagnosis import BESIDE, DEVICE, Candidate
 from ddpbench.record.errors import UsageError

@@ -8,9 +8,9 @@ from math import fsum
 from random import Random
 from statistics import fmean
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.controls import longer_s, step_s
 from ddpbench.analysis.cpu_demand import need, worker_cpu_s
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.node_cpu_usage import busiest
 from ddpbench.analysis.pipeline.costs import cost_of
 from ddpbench.analysis.pipeline.rates import storage_rate

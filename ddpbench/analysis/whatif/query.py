@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.controls import diagnosed, experiments_of
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.summary import summarise
 from ddpbench.analysis.whatif.apply import changed, unchanged
 from ddpbench.analysis.whatif.assumptions import Unmeasured

@@ -7,8 +7,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from ddpbench.data.datasets.in_memory import Arrays, Part
 from ddpbench.data.datasets.unreadable import readable
+from ddpbench.data.in_memory import Arrays, Part
 from ddpbench.record.errors import UsageError
 
 SIDE, CLASSES = 32, 10

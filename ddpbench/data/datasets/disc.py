@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import pi
 
-from ddpbench.data.datasets.in_memory import Arrays
+from ddpbench.data.in_memory import Arrays
 
 POINTS, CLASSES = 1000, 2
 

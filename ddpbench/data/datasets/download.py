@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ddpbench.data.datasets.files import FILE_SETS, FileSet
-from ddpbench.data.datasets.in_memory import PARTS
-from ddpbench.data.datasets.lock import alone
+from ddpbench.data.in_memory import PARTS
+from ddpbench.machine.file_lock import alone
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 

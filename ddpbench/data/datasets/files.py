@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from ddpbench.data.datasets import cifar10, disc, mnist
-from ddpbench.data.datasets.in_memory import Arrays, Part
 from ddpbench.data.generated import arrays
 from ddpbench.data.generated.folder import is_made
+from ddpbench.data.in_memory import Arrays, Part
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 

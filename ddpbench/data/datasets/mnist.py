@@ -8,8 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpbench.data.datasets.in_memory import Arrays, Part
 from ddpbench.data.datasets.unreadable import readable
+from ddpbench.data.in_memory import Arrays, Part
 from ddpbench.record.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset, default_collate
 
 from ddpbench.data.datasets import files, image_folder
 from ddpbench.data.datasets.image_folder import ImageTree
-from ddpbench.data.datasets.in_memory import Arrays
 from ddpbench.data.images import content_of
+from ddpbench.data.in_memory import Arrays
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ddpbench.data.datasets.in_memory import Arrays, Part
+from ddpbench.data.in_memory import Arrays, Part
 from ddpbench.record.datasets import DATASETS
 
 CLASSES = 10

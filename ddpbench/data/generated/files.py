@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ddpbench.data.datasets.in_memory import Arrays, Part
 from ddpbench.data.generated import python2
 from ddpbench.data.generated.arrays import CLASSES, MADE, make
 from ddpbench.data.generated.folder import MadeSet
+from ddpbench.data.in_memory import Arrays, Part
 from ddpbench.record.datasets import DATASETS
 
 RECIPE = 1

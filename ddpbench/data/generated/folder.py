@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpbench.data.datasets.lock import alone
+from ddpbench.machine.file_lock import alone
 from ddpbench.machine.signals import heard_by, stop
 from ddpbench.record.errors import UsageError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.controls import diagnosed, experiments_of
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.pipeline.model import supply
 from ddpbench.analysis.pipeline.peaks import ceilings
 from ddpbench.analysis.summary import summarise

@@ -9,7 +9,7 @@ from math import ceil
 
 from rich.text import Text
 
-from ddpbench.analysis.bottleneck.case import Case
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.node_cpu_usage import LEAST_OTHERS
 from ddpbench.analysis.pipeline.model import Supply
 from ddpbench.analysis.pipeline.peaks import Ceilings

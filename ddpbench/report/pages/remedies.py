@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.bottleneck.case import Case
 from ddpbench.analysis.command import Rerun
 from ddpbench.analysis.controls import diagnosed
+from ddpbench.analysis.inputs import Case
 from ddpbench.analysis.ratio import Ratio
 from ddpbench.analysis.remedies.training import next_step, offered
 from ddpbench.analysis.stats import Interval
