@@ -1,13 +1,13 @@
 """How many of DALI's threads are best put into one pipeline: those of all cores but one, in teams of so many, with nobody training.
 
 ddpbench make-data imagenet jpegs
-python results/loading/pipelines.py jpegs pipelines.json 15,8,5,3,2,1
+python results/loading/pipelines.py jpegs pipelines.json 15,8,5,3,2,1 [--rounds 3]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,32 +22,32 @@ from ddpbench.machine.host import cpu_name, usable_cores
 from ddpbench.record.loaders import spec_of
 
 GRAPH = Graph(image_size=224, augment=True, dtype="UINT8", layout="HWC")
-BATCH, PREFETCH, SECONDS, ROUNDS = 256, 2, 2.0, 3
+BATCH, PREFETCH, SECONDS = 256, 2, 2.0
 
 
-def main(directory: str, target: str, sizes: str) -> None:
+def main(directory: Path, target: Path, sizes: str, rounds: int) -> None:
     """Teams of every size in turn, several times over."""
-    files, threads = image_folder.read(directory).files, max(1, int(usable_cores()) - 1)
+    files, threads = image_folder.read(str(directory)).files, max(1, int(usable_cores()) - 1)
     teams = {size: replace(spec_of("dali-cpu"), team=int(size)).teams(threads) for size in sizes.split(",")}
-    rounds: dict[str, list[dict[str, float]]] = {size: [] for size in teams}
-    for number in range(ROUNDS):
+    found: dict[str, list[dict[str, float]]] = {size: [] for size in teams}
+    for number in range(rounds):
         for size in list(teams)[:: 1 if number % 2 == 0 else -1]:
-            rounds[size].append(measured(teams[size], files))
-    for size, seen in rounds.items():
+            found[size].append(measured(teams[size], files))
+    for size, seen in found.items():
         told = {name: median(each[name] for each in seen) for name in seen[0]}
         shares = "+".join(map(str, teams[size]))
         print(f"{shares}: {told['images_per_s']:,.0f} images/s, {told['cores']:.1f} cores, first batch in {told['first_s']:.2f} s")
     result = {
-        "command": f"python results/loading/pipelines.py jpegs {Path(target).name} {sizes}",
+        "command": f"python results/loading/pipelines.py jpegs {target.name} {sizes}",
         "processor": cpu_name(),
         "cores": usable_cores(),
         "threads": threads,
         "batch": BATCH,
         "prefetch": PREFETCH,
         "teams": teams,
-        "rounds": rounds,
+        "rounds": found,
     }
-    Path(target).write_text(json.dumps(result) + "\n")
+    target.write_text(json.dumps(result) + "\n")
 
 
 def measured(teams: Sequence[int], files: Sequence[str]) -> dict[str, float]:
@@ -74,4 +74,9 @@ def names(files: Sequence[str], seed: int) -> Iterator[list[Name]]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, metavar="FOLDER", help="of JPEGs, as ImageNet's")
+    parser.add_argument("target", type=Path, metavar="TARGET.json")
+    parser.add_argument("sizes", metavar="SIZE,...", help="threads per pipeline")
+    parser.add_argument("--rounds", type=int, default=3, help="of each size (default: %(default)s)")
+    main(**vars(parser.parse_args()))

@@ -33,7 +33,7 @@ STOCK, BYTEWISE = "torch", "torch-uint8"
 PAIRS = [(STOCK, BYTEWISE), (BYTEWISE, BYTEWISE + NOT_TIMED)]
 """Two at a time: of three in turn, one would always follow the same other, and find the caches as that left them."""
 
-BATCH, SIDE, WARM_UP = 32, 224, 32
+BATCH, SIDE = 32, 224
 
 
 def main(folder: Path, target: Path, batches: int) -> None:
@@ -42,7 +42,7 @@ def main(folder: Path, target: Path, batches: int) -> None:
     pairs = []
     for base, other in PAIRS:
         loaders = {arm: opened(arm.partition(",")[0], str(folder)) for arm in (base, other)}
-        rates_of(loaders, WARM_UP, BATCH)
+        rates_of(loaders, max(1, batches // 10), BATCH)  # warm-up
         rates = rates_of(loaders, batches, BATCH)
         ratio = ratio_of(rates[base], rates[other])
         print(f"{base}: {median(rates[base]):.0f} images/s a core")

@@ -1,6 +1,6 @@
 """What malloc does to the ranks of a processor: their own time beside the pages that they touch anew, as glibc has it and kept from it.
 
-    python results/stragglers/memory.py [LAUNCHES] [--windows 20] [--steps 20]
+    python results/stragglers/memory.py [LAUNCHES]
 
 The training of stragglers.py without a delay, on two ranks with a core each. Launches take turns. Writes memory.json and memory.md beside
 this file.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
@@ -20,6 +21,7 @@ from stragglers import KEEPS_MEMORY, WINDOW, RankTold, launched
 from ddpbench.machine.host import cpu_name
 
 HERE = Path(__file__).resolve().parent
+WINDOWS = 20
 
 
 def line(name: str, rounds: Sequence[list[RankTold]]) -> str:
@@ -29,30 +31,26 @@ def line(name: str, rounds: Sequence[list[RankTold]]) -> str:
     return f"| {name} | {own:.1f} | {low:.2f} to {high:.2f} | {fewer:,.0f} to {more:,.0f} |"
 
 
-def main(launches: int, windows: int, steps: int) -> None:
+def main(launches: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    options = argparse.Namespace(device="cpu", ranks=2, steps=steps)
+    options = argparse.Namespace(device="cpu", ranks=2, steps=20)
     told: dict[str, list[list[RankTold]]] = {"as glibc has it": [], "kept": []}
     for _ in range(launches):
-        told["as glibc has it"] += launched(options, windows, {}).told
-        told["kept"] += launched(options, windows, KEEPS_MEMORY).told
+        told["as glibc has it"] += launched(options, WINDOWS, {}).told
+        told["kept"] += launched(options, WINDOWS, KEEPS_MEMORY).told
     head = [
-        f"Two ranks, each on a core of {cpu_name()}, {launches} launches of {WINDOW * windows} rounds each way, in turn; "
+        f"Two ranks, each on a core of {cpu_name()}, {launches} launches of {WINDOW * WINDOWS} rounds each way, in turn; "
         "ranges are the 5th to the 95th percentile.",
         "",
         "| malloc | own time of a step, ms | the first rank's over the second's | pages touched anew a step |",
         "|---|---|---|---|",
     ]
     page = "\n".join([*head, *(line(name, each) for name, each in told.items())]) + "\n"
-    kept = {"command": f"python results/stragglers/memory.py {launches} --windows {windows} --steps {steps}", **told}
+    kept = {"command": f"python results/stragglers/memory.py {launches}", **told}
     (HERE / "memory.json").write_bytes(msgspec.json.encode(kept) + b"\n")
     (HERE / "memory.md").write_text(page)
     print(page)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("launches", type=int, nargs="?", default=2, metavar="LAUNCHES", help="each way (default: %(default)s)")
-    parser.add_argument("--windows", type=int, default=20, help="of five rounds, per launch (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=20, help="per round (default: %(default)s)")
-    main(**vars(parser.parse_args()))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
