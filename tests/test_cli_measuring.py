@@ -33,10 +33,18 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append(arguments)
         return 0
 
-    places = {name: name for name in ("run", "sweep", "reproduce", "crossover")}
-    places |= {"diagnose.command": "diagnose", "scale.command": "scale", "diagnose.started": "diagnose", "launches": "start_launches"}
+    places = {
+        "bench.run": "run",
+        "bench.sweep": "sweep",
+        "bench.diagnose.command": "diagnose",
+        "bench.diagnose.started": "diagnose",
+        "bench.scaling.command": "scale",
+        "bench.launch": "start_launches",
+        "published.reproduce": "reproduce",
+        "published.crossover": "crossover",
+    }
     for place, name in places.items():
-        monkeypatch.setitem(sys.modules, f"ddpbench.bench.{place}", SimpleNamespace(**{name: take}))
+        monkeypatch.setitem(sys.modules, f"ddpbench.{place}", SimpleNamespace(**{name: take}))
     return calls
 
 
