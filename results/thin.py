@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ddpbench.analysis.collective_wait import thinned
+from ddpbench.analysis.collective_wait import subsample_round
 from ddpbench.record.record import load, save
 
 
 def main(source: str, target: str, every: str) -> None:
     job = load(Path(source))
     for record in job.records:
-        record.rounds = [thinned(timed, int(every)) for timed in record.rounds]
+        record.rounds = [subsample_round(timed, int(every)) for timed in record.rounds]
     save(job, Path(target))
 
 

@@ -6,12 +6,12 @@ import imagery
 import torch
 from torch import Tensor
 
-from ddpbench.data.normalize import NORMALISATION
+from ddpbench.data.normalize import NORMALIZATION
 
 
 def levels_off(images: Tensor, labels: Tensor) -> float:
     """How far the mean colour of an image, normalised (B, 3, S, S), is off its label's at most, in levels of 255."""
-    known = NORMALISATION["imagenet"]
+    known = NORMALIZATION["imagenet"]
     means = images.double().mean((2, 3)).cpu() * torch.tensor(known.std) + torch.tensor(known.mean)
     expected = torch.tensor([imagery.colour(int(label)) for label in labels])
     return float((means * 255 - expected).abs().max())

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ddpbench.machine.gc_control import spare_the_collector_all_modules
+from ddpbench.machine.gc_control import gc_freeze
 from ddpbench.published import views
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
@@ -132,7 +132,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def spare_the_collector() -> None:
     """As a run does: it would look through a million objects of what tests before have imported."""
-    spare_the_collector_all_modules()
+    gc_freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

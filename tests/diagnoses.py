@@ -10,28 +10,39 @@ from msgspec.structs import replace
 from records import BUSY, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, Alone, Copies, Diagnosis, Storage, Surroundings
+from ddpbench.record.diagnosis import (
+    BASELINE,
+    COMPUTE_ONLY,
+    INDEPENDENT,
+    LOADER_IN_BACKGROUND,
+    REPLAY,
+    Diagnosis,
+    H2DBandwidth,
+    LoaderBenchmark,
+    NodeState,
+    Storage,
+)
 from ddpbench.record.environment import Environment
-from ddpbench.record.loader_stats import CoreUse, Loading
-from ddpbench.record.record import Data, Job, LaunchGap, Record
-from ddpbench.record.resolved import Settled
+from ddpbench.record.loader_stats import CpuUsage, LoaderStats
+from ddpbench.record.record import DatasetInfo, Job, KernelActivity, Record
+from ddpbench.record.resolved import ResolvedConfig
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """Milliseconds of a core that an image takes in a worker of the loader ``torch``."""
 
 WORK = {phase: span for phase, span in BUSY.items() if phase != "data"}
-IMAGENET = Data(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
-CIFAR = Data(loader="torch", description="CIFAR-10, 50,000 images", images=50_000)
+IMAGENET = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
+CIFAR = DatasetInfo(loader="torch", description="CIFAR-10, 50,000 images", images=50_000)
 TORCH = replace(RESNET50, loader="torch", data_dir="/data/imagenet", workers=15)
 UNEVEN = (0.9981, 1.0034, 0.9975, 1.0021, 0.9989)
 STEPS = 20
 XEON = "Intel(R) Xeon(R) CPU @ 2.20GHz"
 
 
-def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, float] | None = None, **more: Any) -> Loading:
+def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, float] | None = None, **more: Any) -> LoaderStats:
     """Of so many images; ``cpu_ms`` and ``wall_ms`` are milliseconds an image."""
     wall = {**cpu_ms, **(wall_ms or {})}
-    return Loading(
+    return LoaderStats(
         images=images,
         cpu_s={stage: images * span / 1000 for stage, span in cpu_ms.items()},
         wall_s={stage: images * span / 1000 for stage, span in wall.items()},
@@ -49,7 +60,7 @@ def diagnosis(
     *,
     ranks: int = 4,
     cores: float = 64.0,
-    config: Settled = TORCH,
+    config: ResolvedConfig = TORCH,
     work: Mapping[str, float] = WORK,
     device: Mapping[str, float] | None = None,
     no_sync: Mapping[str, float] | None = None,
@@ -65,11 +76,11 @@ def diagnosis(
     throttled: float | None = None,
     alone: float | None = None,
     storage: Storage | None = None,
-    files: Data = IMAGENET,
+    files: DatasetInfo = IMAGENET,
     place: Environment | None = None,
     longer: tuple[float, ...] = UNEVEN,
     lead_ms: float | None = None,
-    launch_gap: LaunchGap | None = None,
+    kernel_activity: KernelActivity | None = None,
     pageable: float = 12e9,
     single: float | None = None,
     given_beside: float | None = None,
@@ -91,38 +102,46 @@ def diagnosis(
 
     def of_rank(rank: int, factor: float) -> dict[str, Any]:
         return {
-            "loading": loading(images, cpu_ms, (wall_ms_of or {}).get(rank, wall_ms), **(told or {})),
+            "loader_stats": loading(images, cpu_ms, (wall_ms_of or {}).get(rank, wall_ms), **(told or {})),
             "cpu_s": factor * busy * cores * wall_s / ranks,
-            "cores": CoreUse(
-                cores=int(cores) if throttled is None else 4 * int(cores),
+            "cpu_usage": CpuUsage(
+                num_cores=int(cores) if throttled is None else 4 * int(cores),
                 busy_s=factor * (busy * cores + others) * wall_s,
                 wall_s=factor * wall_s,
                 throttled_s=None if throttled is None else factor * throttled * wall_s,
-                pressure=0.3,
+                cpu_pressure_fraction=0.3,
             ),
         }
 
-    lead = {} if lead_ms is None else {"lead_ms": [lead_ms] * STEPS}
+    lead = {} if lead_ms is None else {"host_lead_ms": [lead_ms] * STEPS}
     common: dict[str, Any] = {"environment": place, "data": files}
     if place.device_type == "cpu":
-        common |= {"attestation": records.attested(config.precision), "parameters": 11_689_512}
+        common |= {"observed_precision": records.attested(config.precision), "num_parameters": 11_689_512}
     run = records.record(phases, longer=longer, config=config, traces={rank: of_rank(rank, 1.0) | lead for rank in range(ranks)}, **common)
     resident = replace(config, loader="synthetic", data_dir=None)
 
-    def training(label: str, changed: Mapping[str, float] | None, config: Settled = config) -> Record:
+    def training(label: str, changed: Mapping[str, float] | None, config: ResolvedConfig = config) -> Record:
         each = {**work, "data": 0.1, **(device or {}), **(changed or {})}
-        given = {"loading": Loading(images=round(given_beside * images))} if label == BESIDE and given_beside is not None else {}
+        given = (
+            {"loader_stats": LoaderStats(images=round(given_beside * images))}
+            if label == LOADER_IN_BACKGROUND and given_beside is not None
+            else {}
+        )
         traces = {rank: {**lead, **given} for rank in range(ranks)}
         return records.record([each] * ranks, longer=STEADY, config=config, label=label, traces=traces, **common)
 
     trainings = [
-        training(DEVICE, None, resident),
-        *([training(NO_SYNC, {"sync": 0.0, "broadcast": 0.0, **(no_sync or {})}, replace(resident, engine="none"))] if ranks > 1 else []),
+        training(COMPUTE_ONLY, None, resident),
+        *(
+            [training(INDEPENDENT, {"sync": 0.0, "broadcast": 0.0, **(no_sync or {})}, replace(resident, engine="none"))]
+            if ranks > 1
+            else []
+        ),
         training(REPLAY, {"host_to_device": 0.5, **(replay or {})}),
-        training(BESIDE, beside if beside is not None else {"forward": work.get("forward", 0.0) * 1.05}),
+        training(LOADER_IN_BACKGROUND, beside if beside is not None else {"forward": work.get("forward", 0.0) * 1.05}),
     ]
-    run.label, run.asked = REAL, replace(records.as_asked(config), loader=config.loader, workers=config.workers)
-    trainings[0].launch_gap = launch_gap
+    run.label, run.requested = BASELINE, replace(records.as_asked(config), loader=config.loader, workers=config.workers)
+    trainings[0].kernel_activity = kernel_activity
     job = records.job(run, *trainings)
     job.kind = "diagnose"
     place_in = next(at for at, word in enumerate(job.command) if word == "ddpbench")
@@ -130,42 +149,45 @@ def diagnosis(
     speed = alone or given or 9000.0
     job.diagnosis = Diagnosis(
         loader=config.loader or "",
-        surroundings=[
-            Surroundings(
+        node_states=[
+            NodeState(
                 host=host,
-                affinity=int(cores) if throttled is None else 4 * int(cores),
-                quota=None if throttled is None else cores,
-                slurm=None,
+                affinity_cores=int(cores) if throttled is None else 4 * int(cores),
+                cpu_quota_cores=None if throttled is None else cores,
+                slurm_cores=None,
                 shm_free_bytes=400 * 10**9,
-                memory_bytes=1500 * 10**9,
-                others_cores=others,
+                usable_memory_bytes=1500 * 10**9,
+                other_busy_cores=others,
             )
-            for host in dict.fromkeys(each.host for each in place.places)
+            for host in dict.fromkeys(each.host for each in place.placements)
         ],
-        alone=[alone_of(rank, speed, batch, cpu_ms) for rank in range(ranks)],
-        alone_single=alone_of(0, single or 1.4 * speed, batch, cpu_ms) if ranks > 1 else None,
-        storage=storage or Storage(path="/data/imagenet", file_system="ext4", files=1_281_167, bytes_per_file=110e3, resident=1.0, **FAST),
-        copies=None if place.device_type == "cpu" else Copies(pinned=52e9, pageable=pageable, bytes_per_image=602_112.0),
+        loader_benchmarks=[alone_of(rank, speed, batch, cpu_ms) for rank in range(ranks)],
+        single_rank_loader_benchmark=alone_of(0, single or 1.4 * speed, batch, cpu_ms) if ranks > 1 else None,
+        storage=storage
+        or Storage(path="/data/imagenet", file_system="ext4", num_files=1_281_167, bytes_per_file=110e3, cached_fraction=1.0, **FAST),
+        h2d_bandwidth=None
+        if place.device_type == "cpu"
+        else H2DBandwidth(pinned_bytes_per_s=52e9, pageable_bytes_per_s=pageable, bytes_per_image=602_112.0),
     )
     judge_all(job)
     return job
 
 
-FAST: dict[str, Any] = {"warm": 140_000.0, "cold": 20_000.0, "proved": True}
+FAST: dict[str, Any] = {"warm_files_per_s": 140_000.0, "cold_files_per_s": 20_000.0, "verified": True}
 
 
-def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -> Alone:
+def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -> LoaderBenchmark:
     images = 40 * batch
-    return Alone(
+    return LoaderBenchmark(
         rank=rank,
-        seconds=images / speed,
+        elapsed_s=images / speed,
         images=images,
         intervals_ms=[1000 * batch / speed] * 40,
         first_batch_s=1.8,
-        cpu_s=images * sum(cpu_ms.values()) / 1000,
-        main_cpu_s=images * 0.003 / 1000,
-        memory_bytes=9 * 2**30,
-        loading=loading(images, cpu_ms),
+        loader_cpu_s=images * sum(cpu_ms.values()) / 1000,
+        main_process_cpu_s=images * 0.003 / 1000,
+        workers_rss_bytes=9 * 2**30,
+        loader_stats=loading(images, cpu_ms),
     )
 
 
@@ -207,7 +229,15 @@ def quota() -> Job:
 
 
 def slow_storage() -> Job:
-    slow = Storage(path="/data/imagenet", file_system="nfs4", files=1_281_167, bytes_per_file=110e3, resident=0.05, warm=90e3, cold=3100.0)
+    slow = Storage(
+        path="/data/imagenet",
+        file_system="nfs4",
+        num_files=1_281_167,
+        bytes_per_file=110e3,
+        cached_fraction=0.05,
+        warm_files_per_s=90e3,
+        cold_files_per_s=3100.0,
+    )
     return diagnosis(380.0, wall_ms={"read": 30.0}, storage=slow)
 
 
@@ -227,17 +257,17 @@ def slow_collate() -> Job:
 def slow_hand_over() -> Job:
     cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
     wait = data_wait(256, 2500.0)
-    return diagnosis(2500.0, cpu_ms=cheap, told={"hand_over_ms": 0.9 * wait, "head_of_line": 0.0}, alone=2600.0)
+    return diagnosis(2500.0, cpu_ms=cheap, told={"handoff_ms": 0.9 * wait, "head_of_line_fraction": 0.0}, alone=2600.0)
 
 
 def head_of_line() -> Job:
     cheap = {"read": 0.05, "decode": 1.2, "augment": 0.6, "collate": 0.1}
-    return diagnosis(4100.0, cpu_ms=cheap, told={"hand_over_ms": 0.4, "head_of_line": 0.85}, alone=4300.0)
+    return diagnosis(4100.0, cpu_ms=cheap, told={"handoff_ms": 0.4, "head_of_line_fraction": 0.85}, alone=4300.0)
 
 
 def far_away(sharing: float = 1.0, **changes: Any) -> Job:
     """Each of four workers asks something far away for every sample, and hardly works."""
-    wait = {"cpu_ms": {"sample": 0.2, "collate": 0.1}, "wall_ms": {"sample": 12.0}, "told": {"queued_s": 0.1}}
+    wait = {"cpu_ms": {"sample": 0.2, "collate": 0.1}, "wall_ms": {"sample": 12.0}, "told": {"runqueue_wait_s": 0.1}}
     return diagnosis(330.0, config=replace(TORCH, workers=4), single=330.0 * sharing, **{**wait, **changes})
 
 
@@ -248,7 +278,7 @@ def storage_of_ones_own() -> Job:
 
 def storage_on_busy_cores() -> Job:
     """Others keep all cores busy, and the kernel tells that the workers hardly wait for one."""
-    return diagnosis(700.0, wall_ms={"read": 30.0}, told={"queued_s": 0.1}, busy=0.3, others=44.0)
+    return diagnosis(700.0, wall_ms={"read": 30.0}, told={"runqueue_wait_s": 0.1}, busy=0.3, others=44.0)
 
 
 def storage_or_cores() -> Job:
@@ -310,7 +340,7 @@ def replay_bound() -> Job:
 
 def launch_bound() -> Job:
     cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
-    return diagnosis(None, cpu_ms=cheap, launch_gap=LaunchGap(step_ms=44.4, kernel_ms=21.0), lead_ms=0.2)
+    return diagnosis(None, cpu_ms=cheap, kernel_activity=KernelActivity(step_ms=44.4, kernel_ms=21.0), lead_ms=0.2)
 
 
 def sync_bound() -> Job:

@@ -17,8 +17,8 @@ losses = {}
 for engine in TOGETHER:
     live = session(ranks, config(engine=engine, precision=sys.argv[1], lr=0.05))
     live.train(STEPS)
-    losses[engine] = [float(loss) for loss in live._ledger._losses]
+    losses[engine] = [float(loss) for loss in live._loss_tracker._losses]
     live.close()
-if ranks.seat.speaks:
+if ranks.rank_env.is_rank0:
     print(json.dumps(losses))
 ranks.close()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddpbench.data.loader import Batch, Workerless
-from ddpbench.data.loaders.synthetic import Synthetic
+from ddpbench.data.loader import Batch, NoWorkersMixin
+from ddpbench.data.loaders.synthetic import SyntheticLoader
 
 
-class HeldUp(Workerless):
+class HeldUp(NoWorkersMixin):
     """The ``resident`` batches; ``hold_up`` is called before each, and returns when it may go on."""
 
-    def __init__(self, resident: Synthetic, hold_up: Callable[[], None]) -> None:
+    def __init__(self, resident: SyntheticLoader, hold_up: Callable[[], None]) -> None:
         self._resident, self._hold_up, self.data = resident, hold_up, resident.data
 
-    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+    def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
         self._hold_up()
-        return self._resident.next_batch(in_hand)
+        return self._resident.next_batch(on_host_ready)

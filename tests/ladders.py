@@ -11,7 +11,16 @@ from records import BUSY, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.record import Job, Record
-from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, Scaling, rung
+from ddpbench.record.scaling import (
+    ALLREDUCE_ONLY,
+    INDEPENDENT_RANKS,
+    NO_SYNC,
+    SINGLE_NO_DDP,
+    SINGLE_SHARD_BATCH,
+    WITH_DATA,
+    Scaling,
+    ddp_label,
+)
 
 MB = 10**6
 OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast", "sync")}
@@ -61,29 +70,35 @@ def job(
     batch = 256 // ranks if strong else 256
     steps = [count for count in (1, 2, 4, 8) if count < ranks] + [ranks]
     first = {**OWN, "broadcast": broadcast}
-    arms = [arm(rung(1), [first], longer=longer_one)]
+    arms = [arm(ddp_label(1), [first], longer=longer_one)]
     arms += [
         arm(
-            rung(count),
+            ddp_label(count),
             together(count, contention + ddp, all_reduce, late, broadcast=broadcast),
             batch=256 // count if strong else 256,
             nodes=nodes,
         )
         for count in steps[1:]
     ]
-    arms += [arm(SHARE, [own(broadcast=broadcast)], batch=batch)] if strong else []
+    arms += [arm(SINGLE_SHARD_BATCH, [own(broadcast=broadcast)], batch=batch)] if strong else []
     arms += [
-        arm(ALONE, [own()], batch=batch, engine="none"),
-        arm(APART, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
-        arm(UNSYNCED, together(ranks, contention), batch=batch, engine="no-sync", nodes=nodes),
-        arm(COMMUNICATION, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
+        arm(SINGLE_NO_DDP, [own()], batch=batch, engine="none"),
+        arm(INDEPENDENT_RANKS, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
+        arm(NO_SYNC, together(ranks, contention), batch=batch, engine="no-sync", nodes=nodes),
+        arm(ALLREDUCE_ONLY, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
     ]
     if data is not None:
         loaded = together(ranks, contention + ddp + beside, all_reduce, late, data=OWN["data"] + data, broadcast=broadcast)
         arms.append(arm(WITH_DATA, loaded, batch=batch, nodes=nodes))
-    scaling = Scaling(ladder=steps, strong=strong, bucket_bytes=BUCKETS, bus={MB: ceiling / 10, 25 * MB: ceiling}, waiting_cores=0.004)
+    scaling = Scaling(
+        world_sizes=steps,
+        strong_scaling=strong,
+        bucket_bytes=BUCKETS,
+        allreduce_busbw={MB: ceiling / 10, 25 * MB: ceiling},
+        busy_wait_cores=0.004,
+    )
     if data is None:
-        scaling.left_out = {WITH_DATA: "synthetic data; add --data-dir DIR"}
+        scaling.skip_reasons = {WITH_DATA: "synthetic data; add --data-dir DIR"}
     start = ["torchrun", f"--nproc_per_node={ranks // nodes}", "-m", "ddpbench", "scale", "resnet50", "--amp"]
     made = Job(
         started="2026-11-21T01:29:30Z", command=[*start, *(["--strong"] if strong else [])], kind="scale", records=arms, scaling=scaling

@@ -10,6 +10,6 @@ from ddpbench.cli import main
 from ddpbench.distributed.world import World
 
 if os.environ["RANK"] == "1":
-    World.join = lambda self: time.sleep(3600)  # type: ignore[method-assign]
+    World.init_process_group = lambda self: time.sleep(3600)  # type: ignore[method-assign]
 
 sys.exit(main())

@@ -14,7 +14,7 @@ import torch
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 CPU = torch.device("cpu")
 NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")
@@ -32,14 +32,14 @@ OF_PIXELS = ["torch", "torch-uint8", "tensor"]
 OWN_SIDE = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
 
 
-def config(loader: str, data_dir: Path | None = None, **asked: object) -> Settled:
+def config(loader: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
     """How a small ImageNet-like training is settled."""
     recipe = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "optimizer_impl": "fused"}
     settled = {"workload": "resnet18", "batch_size": 2, "image_size": 32, "workers": 1, "channels_last": True, "warmup": 1, **recipe}
-    return Settled(**{**settled, "loader": loader, "data_dir": str(data_dir) if data_dir else None, **asked})  # type: ignore[arg-type]
+    return ResolvedConfig(**{**settled, "loader": loader, "data_dir": str(data_dir) if data_dir else None, **asked})  # type: ignore[arg-type]
 
 
-def of_memory(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> Settled:
+def of_memory(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
     """The same on a set that fits in memory; DataLoader's own process reads."""
     return config(loader, data_dir, **{"image_size": OWN_SIDE[dataset], "workers": 0, "channels_last": False, **asked})
 
@@ -50,7 +50,7 @@ def shard(dataset: str = "imagenet", classes: int = 1000, rank: int = 0, world_s
 
 
 @contextmanager
-def opened(settled: Settled, dataset: str = "imagenet", **which: Any) -> Iterator[Loader]:
+def opened(settled: ResolvedConfig, dataset: str = "imagenet", **which: Any) -> Iterator[Loader]:
     loader = open_loader(settled, shard(dataset, **which))
     try:
         yield loader

@@ -9,11 +9,11 @@ from pathlib import Path
 import loading
 from training import world
 
-from ddpbench.bench.diagnose.alternatives import other_loaders
+from ddpbench.bench.diagnose.alternatives import alternative_configs
 
 ranks = world()
-found = [other.loader for other in other_loaders(loading.config("torch", Path(sys.argv[1 + ranks.rank])), ranks)]
+found = [other.loader for other in alternative_configs(loading.config("torch", Path(sys.argv[1 + ranks.rank])), ranks)]
 told = ranks.gather(found)
-if ranks.seat.speaks:
+if ranks.rank_env.is_rank0:
     print(json.dumps(told))
 ranks.close()

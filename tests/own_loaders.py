@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 NOT_A_LOADER = [1, 2, 3]
 IMAGES = 10
@@ -27,7 +27,7 @@ def numbered(side: int = 32) -> TensorDataset:
     return TensorDataset(torch.randn(IMAGES, 3, side, side), torch.arange(IMAGES))
 
 
-def shared_out(config: Settled, rank: int, world_size: int) -> DataLoader[Any]:
+def shared_out(config: ResolvedConfig, rank: int, world_size: int) -> DataLoader[Any]:
     """As a training script has it."""
     dataset = numbered()
     sampler = DistributedSampler(dataset, world_size, rank, seed=config.seed)
@@ -35,7 +35,7 @@ def shared_out(config: Settled, rank: int, world_size: int) -> DataLoader[Any]:
     return DataLoader(dataset, config.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=prefetch)
 
 
-def staying(config: Settled) -> DataLoader[Any]:
+def staying(config: ResolvedConfig) -> DataLoader[Any]:
     """Its workers go on into the next epoch."""
     return DataLoader(numbered(), config.batch_size, num_workers=config.workers, persistent_workers=True)
 
@@ -53,7 +53,7 @@ class Keeping(DataLoader[Any]):
             yield from batches
 
 
-def kept_by_its_class(config: Settled) -> DataLoader[Any]:
+def kept_by_its_class(config: ResolvedConfig) -> DataLoader[Any]:
     return Keeping(numbered(), config.batch_size, num_workers=config.workers)
 
 
@@ -67,7 +67,7 @@ class Numbers(Dataset[Any]):
         return torch.zeros(3, 32, 32), index
 
 
-def talkative(config: Settled) -> DataLoader[Any]:
+def talkative(config: ResolvedConfig) -> DataLoader[Any]:
     """It prints, and so do its workers."""
     print("hello from the function")
     return DataLoader(Talkative(), config.batch_size, num_workers=1)
@@ -84,16 +84,16 @@ class Spoilt(Numbers):
         raise ValueError(f"bad sample {index}:\n  it has 3 bytes\nand needs: 10")
 
 
-def spoilt(config: Settled) -> DataLoader[Any]:
+def spoilt(config: ResolvedConfig) -> DataLoader[Any]:
     """Its workers raise."""
     return DataLoader(Spoilt(), config.batch_size, num_workers=1)
 
 
-def one_by_one(config: Settled) -> DataLoader[Any]:
+def one_by_one(config: ResolvedConfig) -> DataLoader[Any]:
     return DataLoader(Numbers(), config.batch_size)
 
 
-def folder(config: Settled) -> DataLoader[Any]:
+def folder(config: ResolvedConfig) -> DataLoader[Any]:
     """torchvision's own way to a tree."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     images = ImageFolder(f"{config.data_dir}/train", steps)
@@ -104,7 +104,7 @@ def without_questions() -> DataLoader[Any]:
     return DataLoader(numbered(), batch_size=2)
 
 
-def generated(config: Settled, **others: object) -> Iterator[list[Tensor]]:
+def generated(config: ResolvedConfig, **others: object) -> Iterator[list[Tensor]]:
     """Comes to its end, and cannot be started again."""
     for number in range(3):
         yield [torch.full((config.batch_size, 3, 32, 32), float(number)), torch.full((config.batch_size,), number)]
@@ -115,7 +115,7 @@ class Stream(IterableDataset[tuple[Tensor, int]]):
         return ((torch.zeros(3, 32, 32), number) for number in range(4))
 
 
-def streamed(config: Settled) -> DataLoader[Any]:
+def streamed(config: ResolvedConfig) -> DataLoader[Any]:
     return DataLoader(Stream(), config.batch_size, num_workers=1)
 
 
@@ -129,17 +129,17 @@ class AtOnce(TensorDataset):
         return [(self.tensors[0][index], self.tensors[1][index]) for index in indices]
 
 
-def at_once(config: Settled) -> DataLoader[Any]:
+def at_once(config: ResolvedConfig) -> DataLoader[Any]:
     return DataLoader(AtOnce(*numbered().tensors), config.batch_size)
 
 
-def curious(config: Settled, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> list[Any]:
+def curious(config: ResolvedConfig, dataset: str, classes: int, rank: int, world_size: int, device: torch.device) -> list[Any]:
     """Asks for all that it can be given, and tells of it in its labels."""
     labels = torch.tensor([len(dataset), classes - 1, rank, world_size])
     return [(torch.zeros(config.batch_size, 3, 32, 32, device=device), labels)]
 
 
-def demanding(config: Settled, mood: str) -> DataLoader[Any]:
+def demanding(config: ResolvedConfig, mood: str) -> DataLoader[Any]:
     return without_questions()
 
 
@@ -191,12 +191,12 @@ def with_a_class_below_0() -> list[Any]:
     return labelled(-1, 999)
 
 
-def matrices(config: Settled, classes: int) -> list[Any]:
+def matrices(config: ResolvedConfig, classes: int) -> list[Any]:
     """Of gemm, which are trained towards matrices."""
     return 3 * [(torch.zeros(config.batch_size, classes), torch.ones(config.batch_size, classes))]
 
 
-def matrices_with_labels(config: Settled, classes: int) -> list[Any]:
+def matrices_with_labels(config: ResolvedConfig, classes: int) -> list[Any]:
     return [(samples, torch.zeros(len(samples), dtype=torch.int64)) for samples, _ in matrices(config, classes)]
 
 
@@ -210,7 +210,7 @@ class CollectorStates(Dataset[tuple[Tensor, int]]):
         return torch.zeros(3, 32, 32), int(gc.isenabled() and not any(each is self for each in gc.get_objects()))
 
 
-def collector_states(config: Settled) -> DataLoader[Any]:
+def collector_states(config: ResolvedConfig) -> DataLoader[Any]:
     return DataLoader(CollectorStates(), config.batch_size, num_workers=1)
 
 

@@ -8,7 +8,7 @@ import sys
 import torch
 from training import config, session, tiny_net, world
 
-from ddpbench.training.loss_tracker import digest
+from ddpbench.training.loss_tracker import parameter_checksum
 
 ranks = world()
 ended = {}
@@ -20,15 +20,15 @@ for precision in sys.argv[1:]:
     live = session(ranks, config(precision=precision, lr=0.05), model)
     live.train(8)
     masters = [float(master.double().sum()) for master in live._optimizer.state_dict().get("masters", [])]
-    losses = [float(loss) for loss in live._ledger._losses]
+    losses = [float(loss) for loss in live._loss_tracker._losses]
     mine = {  # what this rank ends with
-        "parameters": digest(live.model.parameters()),
+        "parameters": parameter_checksum(live.model.parameters()),
         "masters": masters,
         "losses": losses,
-        "skipped": live._ledger._updates.count(False),
+        "skipped": live._loss_tracker._updates.count(False),
     }
     ended[precision] = ranks.gather(mine)
     live.close()
-if ranks.seat.speaks:
+if ranks.rank_env.is_rank0:
     print(json.dumps(ended))
 ranks.close()

@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from ddpbench.record.config import Config
-from ddpbench.record.environment import Environment, RankPlace, Software
-from ddpbench.record.flags import flags
-from ddpbench.record.record import Attestation, Ceilings, Data, Job, Preparation, Record, Round
+from ddpbench.record.environment import Environment, RankPlacement, Software
+from ddpbench.record.flags import flag_fields
+from ddpbench.record.record import DatasetInfo, Job, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import Settled
-from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Memory, Numerics, Trace
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Health, Memory, Numerics, Trace
 
 GIB = 2**30
 
@@ -36,7 +36,7 @@ SOFTWARE = Software(
     driver="580.95.05",
 )
 
-RESNET50 = Settled(
+RESNET50 = ResolvedConfig(
     workload="resnet50",
     precision="amp-fp16",
     batch_size=256,
@@ -54,12 +54,12 @@ RESNET50 = Settled(
     device="cuda",
 )
 
-ATTESTED = Attestation(
-    parameters=["float32"],
-    gradients=["float32"],
-    batch_norm=["float32"],
-    first_layer="float16",
-    last_layer="float16",
+ATTESTED = ObservedPrecision(
+    parameter_dtypes=["float32"],
+    gradient_dtypes=["float32"],
+    batch_norm_dtypes=["float32"],
+    first_layer_dtype="float16",
+    last_layer_dtype="float16",
     tf32_matmul=True,
     tf32_cudnn=True,
     loss_scale=65536.0,
@@ -67,25 +67,25 @@ ATTESTED = Attestation(
 )
 
 
-def attested(precision: str) -> Attestation:
+def attested(precision: str) -> ObservedPrecision:
     """What a run shows that keeps what ``precision`` promises; torch's own switches are cuDNN on, matmul off."""
     if precision not in PRECISIONS:
         return ATTESTED
     spec = PRECISIONS[precision]
     matmul, cudnn = (False, True) if spec.tf32 is None else (spec.tf32, spec.tf32)
-    held = sorted({spec.model, spec.batch_norm})
+    held = sorted({spec.model_dtype, spec.batch_norm_dtype})
     shown = {
-        "parameters": held,
-        "gradients": held,
-        "batch_norm": [spec.batch_norm],
-        "first_layer": spec.layers,
-        "last_layer": spec.layers,
+        "parameter_dtypes": held,
+        "gradient_dtypes": held,
+        "batch_norm_dtypes": [spec.batch_norm_dtype],
+        "first_layer_dtype": spec.layer_dtype,
+        "last_layer_dtype": spec.layer_dtype,
         "tf32_matmul": matmul,
         "tf32_cudnn": cudnn,
         "loss_scale": 65536.0 if spec.loss_scaling else None,
-        "master": "float32" if spec.master_weights else "",
+        "master_weight_dtype": "float32" if spec.master_weights else "",
     }
-    return Attestation(**{**_fields(ATTESTED), **shown})
+    return ObservedPrecision(**{**_fields(ATTESTED), **shown})
 
 
 GPU_MEMORY = Memory(
@@ -103,18 +103,21 @@ CPU_MEMORY = Memory(host_rss_bytes=int(1.1 * GIB), workers_rss_bytes=int(0.4 * G
 GPU_HEALTH = Health(sm_mhz=1980.0, sm_mhz_min=1980.0, watts=242.0, celsius=41.0, other_processes=0, samples=30)
 
 
+H200_TFLOPS = {"float32": 51.0, "tf32": 384.0, "float16": 761.0, "bfloat16": 788.0}
+
+
 def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", usable_cores: float = 60.0, **changes: Any) -> Environment:
     """``ranks`` spread evenly over ``nodes`` named node-01, node-02 ...; a ``device`` with CPU in its name makes CPU ranks."""
     cpu = "CPU" in device
     local = ranks // nodes
     places = [
-        RankPlace(
+        RankPlacement(
             rank=rank,
             host=f"node-{rank // local + 1:02}",
             pid=4000 + rank,
             local_rank=rank % local,
             node_rank=rank // local,
-            device=device,
+            device_name=device,
             device_id="" if cpu else f"GPU-{rank:08x}",
             device_total_bytes=None if cpu else GPU_MEMORY.device_total_bytes,
             usable_cores=usable_cores,
@@ -128,7 +131,7 @@ def environment(ranks: int = 4, *, nodes: int = 1, device: str = "NVIDIA H200", 
         "launcher": "torchrun" if ranks > 1 else "python",
         "backend": "none" if ranks == 1 else "gloo" if cpu else "nccl",
         "device_type": "cpu" if cpu else "cuda",
-        "places": places,
+        "placements": places,
         "os": "Ubuntu 24.04.3 LTS",
         "cpu": "Intel(R) Xeon(R) Platinum 8468",
     }
@@ -146,8 +149,8 @@ def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int 
         "wall_s": step_ms * steps / 1000,
         "phases_ms": phases_ms,
         "host_data_ms": phases_ms["data"],
-        "lead_ms": [] if cpu else [0.8 * phases.get("forward", 0.0) + 0.8 * phases.get("backward", 0.0)] * steps,
-        "issuing_ms": [] if cpu else [0.1 * phases.get("forward", 0.0) + 0.001 * step for step in range(steps)],
+        "host_lead_ms": [] if cpu else [0.8 * phases.get("forward", 0.0) + 0.8 * phases.get("backward", 0.0)] * steps,
+        "host_issue_ms": [] if cpu else [0.1 * phases.get("forward", 0.0) + 0.001 * step for step in range(steps)],
         "memory": GPU_MEMORY,
         "numerics": numerics(),
         "health": None if cpu else GPU_HEALTH,
@@ -157,7 +160,9 @@ def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int 
 
 def numerics(first_loss: float | None = 7.03, last_loss: float | None = 6.41, **changes: Any) -> Numerics:
     """A round that trained: the parameters moved, nothing was skipped."""
-    return Numerics(**{"first_loss": first_loss, "last_loss": last_loss, "parameters_before": 1, "parameters_after": 2, **changes})
+    return Numerics(
+        **{"first_loss": first_loss, "last_loss": last_loss, "params_checksum_before": 1, "params_checksum_after": 2, **changes}
+    )
 
 
 def record(
@@ -166,7 +171,7 @@ def record(
     unexplained_ms: float = 0.4,
     longer: Sequence[float] = STEADY,
     steps: int = 20,
-    config: Settled = RESNET50,
+    config: ResolvedConfig = RESNET50,
     traces: Mapping[int, Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> Record:
@@ -178,8 +183,8 @@ def record(
     """
     place = changes.get("environment") or environment(len(ranks))
     cpu = place.device_type == "cpu"
-    own_ms = [unexplained_ms + sum(span for phase, span in phases.items() if phase not in WAITS_FOR_OTHERS) for phases in ranks]
-    step_ms = max(own + sum(phases.get(phase, 0.0) for phase in WAITS_FOR_OTHERS) for own, phases in zip(own_ms, ranks, strict=True))
+    own_ms = [unexplained_ms + sum(span for phase, span in phases.items() if phase not in COLLECTIVE_PHASES) for phases in ranks]
+    step_ms = max(own + sum(phases.get(phase, 0.0) for phase in COLLECTIVE_PHASES) for own, phases in zip(own_ms, ranks, strict=True))
     batch = config.batch_size or 0
     rounds = []
     for index, factor in enumerate(longer):
@@ -199,12 +204,14 @@ def record(
         "config": config,
         "environment": place,
         "status": "ok",
-        "parameters": 25_557_032,
+        "num_parameters": 25_557_032,
         "flops_per_image": 24.5e9,
-        "data": Data(loader=config.loader or "synthetic", description="synthetic batch on the device"),
-        "attestation": attested(config.precision),
-        "preparation": Preparation(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_agreed=True),
-        "ceilings": None if cpu else Ceilings(matmul_tflops={"float32": 51.0, "tf32": 384.0, "float16": 761.0, "bfloat16": 788.0}),
+        "data": DatasetInfo(loader=config.loader or "synthetic", description="synthetic batch on the device"),
+        "observed_precision": attested(config.precision),
+        "warmup": Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_converged=True),
+        "peak_throughput": None
+        if cpu
+        else PeakThroughput(matmul_tflops={"float32": 51.0, "tf32": 384.0, "float16": 761.0, "bfloat16": 788.0}),
         "rounds": rounds,
     }
     return Record(**{**common_fields, **changes})
@@ -227,7 +234,7 @@ def data_bound(**changes: Any) -> Record:
         "steps": 64,
         "config": config,
         "traces": {0: health(244.0, 42.0), 1: health(243.0, 41.0), 2: health(241.0, 41.0), 3: health(240.0, 40.0)},
-        "data": Data(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167),
+        "data": DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167),
     }
     return record(**{**common, **changes})
 
@@ -237,13 +244,19 @@ def cpu_run(**changes: Any) -> Record:
     phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 9.0, "optimizer": 4.0}
     asked = {"workload": "resnet18", "precision": "fp32", "batch_size": 8, "image_size": 64, "workers": 1, "warmup": 2, "device": "cpu"}
     config = replace(RESNET50, **asked)
-    attested = {"first_layer": "float32", "last_layer": "float32", "loss_scale": None, "tf32_matmul": False, "tf32_cudnn": False}
+    attested = {
+        "first_layer_dtype": "float32",
+        "last_layer_dtype": "float32",
+        "loss_scale": None,
+        "tf32_matmul": False,
+        "tf32_cudnn": False,
+    }
     common: dict[str, Any] = {
         "ranks": [phases, phases],
         "environment": environment(2, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0),
         "config": config,
-        "attestation": Attestation(**{**_fields(ATTESTED), **attested}),
-        "parameters": 11_689_512,
+        "observed_precision": ObservedPrecision(**{**_fields(ATTESTED), **attested}),
+        "num_parameters": 11_689_512,
         "flops_per_image": 0.9e9,
     }
     return record(**{**common, **changes})
@@ -256,10 +269,10 @@ def job(*records: Record, swept: Sequence[str] = ()) -> Job:
 
 def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
     """The command of ``arms`` as a person types it: ``--amp`` for short, and torchrun as in its own tutorials."""
-    asked = [record.asked or record.config for record in arms]
-    fields = {field.name: field for field in flags(Config)}
+    asked = [record.requested or record.config for record in arms]
+    fields = {field.name: field for field in flag_fields(Config)}
     shared = replace(asked[0], **{name: fields[name].default for name in swept})
-    lists = [(fields[name].spelling, ",".join(dict.fromkeys(str(getattr(each, name)) for each in asked))) for name in swept]
+    lists = [(fields[name].option, ",".join(dict.fromkeys(str(getattr(each, name)) for each in asked))) for name in swept]
     words = " ".join([*shared.to_argv(), *(word for pair in lists for word in pair)]) + " "
     place = arms[0].environment
     start = "ddpbench" if place.launcher == "python" else f"torchrun --nproc_per_node={place.world_size // place.nodes} -m ddpbench"
@@ -268,7 +281,7 @@ def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
     return [*start.split(), *words.replace("--precision amp-fp16 ", "--amp ").split()]
 
 
-def as_asked(config: Settled) -> Config:
+def as_asked(config: ResolvedConfig) -> Config:
     """``config`` before its automatic fields were filled in."""
     automatic = (
         "batch_size",

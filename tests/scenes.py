@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from records import BUSY, GPU_HEALTH, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge
-from ddpbench.record.record import Data, Fault, Job, LaunchGap, Preparation, Record
+from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, Record, Warmup
 
 UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
 """Rounds that do not move along with those of the first arm."""
@@ -21,7 +21,7 @@ def data_bound() -> Job:
 
 
 def compute_bound() -> Job:
-    return lone(records.record(launch_gap=LaunchGap(step_ms=44.6, kernel_ms=43.8)))
+    return lone(records.record(kernel_activity=KernelActivity(step_ms=44.6, kernel_ms=43.8)))
 
 
 def lone_cpu() -> Job:
@@ -45,7 +45,7 @@ def many_ranks() -> Job:
 
 def no_health() -> Job:
     """A GPU whose NVML does not answer."""
-    place = records.environment(1, health="NVML: Driver/library version mismatch")
+    place = records.environment(1, health_unavailable_reason="NVML: Driver/library version mismatch")
     return lone(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
 
 
@@ -75,7 +75,7 @@ def hung_before_the_first_round() -> Job:
         hint="rank 1 stood in next_batch, /home/me/loader.py:31",
         rank=1,
     )
-    nothing: dict[str, Any] = {"data": None, "attestation": None, "preparation": None, "ceilings": None}
+    nothing: dict[str, Any] = {"data": None, "observed_precision": None, "warmup": None, "peak_throughput": None}
     return lone(records.record(longer=(), status="hung", fault=fault, **nothing))
 
 
@@ -94,8 +94,8 @@ def running() -> Job:
 
 def invalid() -> Job:
     dead = {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}
-    unready = Preparation(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=100, warmup_agreed=False)
-    return lone(records.record(traces={rank: dead for rank in range(4)}, preparation=unready))
+    unready = Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=100, warmup_converged=False)
+    return lone(records.record(traces={rank: dead for rank in range(4)}, warmup=unready))
 
 
 def precisions() -> Job:
@@ -140,7 +140,7 @@ def few_steps() -> Job:
     """A first try: two rounds of two steps, nearly all of it spent in waiting for data."""
     config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
     phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
-    files = Data(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
+    files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
     return lone(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
 
 
@@ -172,7 +172,9 @@ def processor_arms() -> Job:
     fast = {"forward": 31.0, "backward": 66.0, "optimizer": 4.0}
     float32 = records.cpu_run(longer=STEADY[:3], **stopped)
     config = replace(float32.config, precision="amp-bf16")
-    bfloat16 = records.cpu_run(ranks=[fast] * 2, longer=UNEVEN[:2], config=config, attestation=records.attested("amp-bf16"), **stopped)
+    bfloat16 = records.cpu_run(
+        ranks=[fast] * 2, longer=UNEVEN[:2], config=config, observed_precision=records.attested("amp-bf16"), **stopped
+    )
     return several([float32, bfloat16], "precision")
 
 
@@ -226,7 +228,7 @@ def lone(record: Record) -> Job:
 def several(arms: list[Record], *swept: str) -> Job:
     for record in arms:
         settled = {name: getattr(record.config, name) for name in swept}
-        record.asked = replace(records.as_asked(record.config), **settled)
+        record.requested = replace(records.as_asked(record.config), **settled)
     job = records.job(*arms, swept=swept)
     for record in arms:
         judge(record, swept=job.swept)

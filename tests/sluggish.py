@@ -11,17 +11,17 @@ from held_up import HeldUp
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 
 
-def open_sluggish(config: Settled, shard: Shard) -> HeldUp:
+def open_sluggish(config: ResolvedConfig, shard: Shard) -> HeldUp:
     loader = HeldUp(open_synthetic(config, shard), lambda: time.sleep(DELAY_S))
     loader.data = msgspec.structs.replace(loader.data, loader="sluggish")
     return loader
 
 
 sluggish = LoaderSpec(
-    name="sluggish", help="a slow one", open="sluggish:open_sluggish", reads_files=False, on_device=True, datasets=("cifar10",)
+    name="sluggish", help="a slow one", factory="sluggish:open_sluggish", reads_dataset=False, on_device=True, datasets=("cifar10",)
 )

@@ -21,7 +21,7 @@ from ddpbench.bench.arm import Arm
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Trace
 from ddpbench.workloads.registry import WorkloadSpec
 
@@ -41,7 +41,7 @@ controls_ms: list[float] = []
 now = ""
 """Who is late, and how, in this round; nobody between rounds."""
 
-measured = Arm._measured
+measured = Arm._measure_round
 
 
 def in_its_window(arm: Arm, index: int) -> Trace:
@@ -62,7 +62,7 @@ def in_its_window(arm: Arm, index: int) -> Trace:
     return trace
 
 
-Arm._measured = in_its_window  # type: ignore[method-assign]
+Arm._measure_round = in_its_window  # type: ignore[method-assign]
 
 
 def late(kind: str) -> bool:
@@ -118,7 +118,7 @@ def build(image_size: int, classes: int) -> nn.Module:
     return Net(classes)
 
 
-def open_late(config: Settled, shard: Shard) -> HeldUp:
+def open_late(config: ResolvedConfig, shard: Shard) -> HeldUp:
     return HeldUp(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
 
 
@@ -133,5 +133,5 @@ net = WorkloadSpec(
     batch_cpu=32,
 )
 loader = LoaderSpec(
-    name="late", help="one rank late", open="straggling:open_late", reads_files=False, on_device=True, datasets=("cifar10",)
+    name="late", help="one rank late", factory="straggling:open_late", reads_dataset=False, on_device=True, datasets=("cifar10",)
 )

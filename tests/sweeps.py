@@ -9,18 +9,18 @@ from typing import Any
 import records
 from msgspec.structs import replace
 
-from ddpbench.published.publications import Mean, load
-from ddpbench.published.sweep_points import LEFTOVERS
-from ddpbench.record.record import Data, Fault, Job, Record, Round
-from ddpbench.record.registry import precision
-from ddpbench.record.resolved import Settled
+from ddpbench.published.publications import PublishedMean, load_publication
+from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
+from ddpbench.record.record import DatasetInfo, Fault, Job, Record, Round
+from ddpbench.record.registry import find_precision
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Memory
 
 MIB = 2**20
 SPREAD = (-1.2, 0.4, 0.0, 1.3, -0.5)
 """Five values of mean 0 and standard deviation nearly 1."""
 
-VGG = Settled(
+VGG = ResolvedConfig(
     workload="vgg16-cifar10",
     precision="fp32",
     batch_size=128,
@@ -66,7 +66,7 @@ def cell(
     **changes: Any,
 ) -> Record:
     """One cell: a round lasts ``seconds`` and ends at ``accuracy``; its steps share the time as ``phases`` do."""
-    config = replace(VGG, workload=workload, precision=precision(name).name, batch_size=batch, **(settings or {}))
+    config = replace(VGG, workload=workload, precision=find_precision(name).name, batch_size=batch, **(settings or {}))
     place = records.environment(1, device=device)
     cpu = place.device_type == "cpu"
     rounds = []
@@ -84,9 +84,9 @@ def cell(
         "config": config,
         "environment": place,
         "status": "ok",
-        "parameters": 33_650_624,
-        "data": Data(loader="tensor", description="CIFAR-10, 50,000 images on the device"),
-        "attestation": records.attested(config.precision),
+        "num_parameters": 33_650_624,
+        "data": DatasetInfo(loader="tensor", description="CIFAR-10, 50,000 images on the device"),
+        "observed_precision": records.attested(config.precision),
         "rounds": rounds,
     }
     return Record(**{**fields, **changes})
@@ -112,11 +112,11 @@ def reproducing(name: str, job: Job) -> Job:
 
 def published_vgg(gpu: str) -> Job:
     """The published sweep of a GPU, as if it had been run here."""
-    rows = [row for row in load("vgg16-cifar10-batch-sweep").experiments[0].rows if row.gpu == gpu]
+    rows = [row for row in load_publication("vgg16-cifar10-batch-sweep").experiments[0].rows if row.gpu == gpu]
     cells = []
     for row in rows:
-        assert isinstance(row.seconds, Mean)
-        assert isinstance(row.memory_mb, Mean)
+        assert isinstance(row.seconds, PublishedMean)
+        assert isinstance(row.memory_mib, PublishedMean)
         assert row.accuracy_percent is not None
         cells.append(
             cell(
@@ -124,7 +124,7 @@ def published_vgg(gpu: str) -> Job:
                 batch=row.batch_size or 0,
                 seconds=repeats(row.seconds.mean, row.seconds.std),
                 accuracy=[each / 100 for each in repeats(row.accuracy_percent.mean, row.accuracy_percent.std)],
-                process=[round(each * MIB) for each in repeats(row.memory_mb.mean, row.memory_mb.std)],
+                process=[round(each * MIB) for each in repeats(row.memory_mib.mean, row.memory_mib.std)],
                 device=gpu,
             )
         )
@@ -161,7 +161,9 @@ def t4(wait: float = 0.83) -> Job:
     return job(
         cell("gemm-mlp", "fp32", 512, seconds=repeats(0.62, 0.001), allocated=1_392_000_000, settings=gemm),
         cell("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.080, 0.0002), allocated=1_438_000_000, settings=gemm),
-        cell("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.081, 0.0002), allocated=1_619_000_000, settings=gemm, label=LEFTOVERS),
+        cell(
+            "gemm-mlp", "amp-fp16", 512, seconds=repeats(0.081, 0.0002), allocated=1_619_000_000, settings=gemm, label=EARLIER_MODEL_ALIVE
+        ),
         cell("mnist-cnn", "fp32", 512, seconds=repeats(98.2, 0.4), allocated=417_400_000, phases=waits, settings=small),
         cell("mnist-cnn", "amp-fp16", 512, seconds=repeats(97.4, 0.5), allocated=175_500_000, phases=waits, settings=small),
         cell("mnist-cnn", "amp-fp16", 1024, seconds=repeats(96.9, 0.5), allocated=320_700_000, phases=waits, settings=small),
@@ -200,10 +202,10 @@ def wrn(*extra: Record) -> Job:
         numerics={"nonfinite_step": 41, "last_loss": None, "mean_loss": None},
     )
     return job(
-        *levels("wrn28x10-cifar10", 128, (301.0, 112.0, 104.0), COMPUTES, parameters=36_500_000),
+        *levels("wrn28x10-cifar10", 128, (301.0, 112.0, 104.0), COMPUTES, num_parameters=36_500_000),
         dead,
-        *levels("wrn28x10-cifar10", 512, (420.0, 411.0, 409.0), {**WAITS, "data": 4.1}, parameters=36_500_000),
-        *levels("wrn16x4-cifar10", 512, (402.0, 401.0, 400.0), WAITS, parameters=2_750_000),
+        *levels("wrn28x10-cifar10", 512, (420.0, 411.0, 409.0), {**WAITS, "data": 4.1}, num_parameters=36_500_000),
+        *levels("wrn16x4-cifar10", 512, (402.0, 401.0, 400.0), WAITS, num_parameters=2_750_000),
         *extra,
         command="reproduce wrn-cifar10-apex-levels",
     )
@@ -222,7 +224,7 @@ def disc(cpu_s: Sequence[float], gpu_s: Sequence[float], depths: Sequence[int], 
     """Both devices at every depth; parameters as the published network has them."""
     cells = []
     for depth, first, second in zip(depths, cpu_s, gpu_s, strict=True):
-        common: dict[str, Any] = {"accuracy": [0.998] * 5, "parameters": disc_parameters(depth)}
+        common: dict[str, Any] = {"accuracy": [0.998] * 5, "num_parameters": disc_parameters(depth)}
         cells.append(cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(first, sd * first), device="Some CPU", label="CPU", **common))
         cells.append(cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(second, sd * second), device=device, label="GPU", **common))
     return job(*cells, swept=("workload",), command="crossover disc-mlp")
@@ -248,11 +250,11 @@ def crossing_threads(rounds: int = 3) -> Job:
     for depth in range(2, 13):
         parameters = disc_parameters(depth)
         for threads, wall_s in ((1, 0.3 + 4.5e-6 * parameters), (2, 0.33 + 2.6e-6 * parameters)):
-            changes: dict[str, Any] = {"label": f"CPU, {threads} thread{'s' * (threads > 1)}", "item": "point"}
+            changes: dict[str, Any] = {"label": f"CPU, {threads} thread{'s' * (threads > 1)}", "sample_unit": "point"}
             seconds = repeats(wall_s, (0.006 + 0.001 * threads) * wall_s, rounds)
             settings = {"threads": threads, "device": "cpu", "rounds": rounds}
             name = f"disc-mlp-{depth}"
-            cells.append(cell(name, batch=100, seconds=seconds, device="Some CPU", parameters=parameters, settings=settings, **changes))
+            cells.append(cell(name, batch=100, seconds=seconds, device="Some CPU", num_parameters=parameters, settings=settings, **changes))
     return job(*cells, swept=("workload", "threads"), command="crossover disc-mlp")
 
 
@@ -269,7 +271,7 @@ PUBLISHED: dict[str, Callable[[], Job]] = {
 def unfinished(whole: Callable[[], Job]) -> Iterator[Job]:
     """What may be left of a job: cells that were never asked for, never begun, or failed; fewer rounds; nothing at all."""
     count = len(whole().records)
-    begun: dict[str, Any] = {"rounds": [], "data": None, "attestation": None, "preparation": None}
+    begun: dict[str, Any] = {"rounds": [], "data": None, "observed_precision": None, "warmup": None}
     for place in range(count):
         there = whole().records
         yield job(*there[:place], command="reproduce")

@@ -14,20 +14,20 @@ from test_faults import SMALL, TESTS, TORCHRUN, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.bench import loader_bench
-from ddpbench.bench.loader_bench import loader_alone
-from ddpbench.bench.resolve import settle
+from ddpbench.bench.loader_bench import benchmark_loader
+from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 pytestmark = pytest.mark.timeout(110)
 
 HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
 
 
-def config(**asked: Any) -> Settled:
+def config(**asked: Any) -> ResolvedConfig:
     """How a training on made CIFAR-10 is settled."""
     usual = {"batch_size": 16, "image_size": 32, "channels_last": False, "workers": 0, "loader": "torch"}
-    return settle(Config(workload="vgg16-cifar10", **{**usual, **asked}), False, 1)
+    return resolve_config(Config(workload="vgg16-cifar10", **{**usual, **asked}), False, 1)
 
 
 @pytest.fixture
@@ -47,20 +47,20 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bursts]]:
 class Bursts(InMemory):
     """Three workers' loader: three batches at once, then a wait; the first three take longer."""
 
-    in_flight = 6
+    max_prefetched = 6
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
         self.given, self.closed = 0, False
         self.asked_about: list[int] = []
 
-    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
         if self.given % 3 == 0:
             time.sleep(0.03 if self.given else 0.3)
         self.given += 1
-        return super().next_batch(in_hand)
+        return super().next_batch(on_host_ready)
 
-    def loading(self) -> None:
+    def pop_stats(self) -> None:
         self.asked_about.append(self.given)
 
     def close(self) -> None:
@@ -68,36 +68,36 @@ class Bursts(InMemory):
 
 
 def test_the_first_window_is_dropped_and_whole_turns_are_counted(opened: list[Bursts]) -> None:
-    told = loader_alone(config(workers=3), world_of_one(), window_s=0.1)
+    told = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
     (loader,) = opened
     batches = len(told.intervals_ms)
-    assert loader.asked_about == [loader.in_flight, loader.given], "what was dropped is told of no one"
-    assert loader.given == loader.in_flight + batches
+    assert loader.asked_about == [loader.max_prefetched, loader.given], "what was dropped is told of no one"
+    assert loader.given == loader.max_prefetched + batches
     assert batches % 3 == 0
     assert told.images == 16 * batches
-    assert told.first_batch_s >= 0.3 > told.seconds / batches, "which is not in the rate"
-    assert told.seconds == pytest.approx(sum(told.intervals_ms) / 1e3, rel=0.01)
+    assert told.first_batch_s >= 0.3 > told.elapsed_s / batches, "which is not in the rate"
+    assert told.elapsed_s == pytest.approx(sum(told.intervals_ms) / 1e3, rel=0.01)
 
 
 def test_a_loader_that_takes_long_is_not_waited_for_forever(opened: list[Bursts], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader_bench, "LONGEST", 0)
-    told = loader_alone(config(workers=3), world_of_one(), window_s=0.1)
+    monkeypatch.setattr(loader_bench, "MAX_WINDOWS", 0)
+    told = benchmark_loader(config(workers=3), world_of_one(), window_s=0.1)
     assert opened[0].given == 3 + len(told.intervals_ms)
     assert len(told.intervals_ms) == 1
 
 
 def test_a_loader_without_workers_loads_in_the_trainers_own_thread() -> None:
-    told = loader_alone(config(), world_of_one(), window_s=0.2)
-    assert told.cpu_s < told.main_cpu_s
-    assert told.memory_bytes is None
-    assert told.loading is not None
-    assert told.loading.images == told.images
+    told = benchmark_loader(config(), world_of_one(), window_s=0.2)
+    assert told.loader_cpu_s < told.main_process_cpu_s
+    assert told.workers_rss_bytes is None
+    assert told.loader_stats is not None
+    assert told.loader_stats.images == told.images
 
 
 def test_workers_are_charged_for_what_they_do() -> None:
-    told = loader_alone(config(workers=1), world_of_one(), window_s=0.5)
-    assert told.cpu_s > 0
-    assert told.memory_bytes is not None
+    told = benchmark_loader(config(workers=1), world_of_one(), window_s=0.5)
+    assert told.loader_cpu_s > 0
+    assert told.workers_rss_bytes is not None
     assert told.images_per_s > 0
 
 
@@ -109,7 +109,7 @@ def test_loaders_that_are_compared_are_measured_alone_too(launch: Callable[..., 
     assert "ddpbench: measuring the loader tensor alone" in done.stderr
     assert "measuring the loader synthetic alone" not in done.stderr
     synthetic, *others = only_job(results).records
-    assert synthetic.alone == []
+    assert synthetic.loader_benchmarks == []
     for record in others:
-        assert [told.rank for told in record.alone] == [0, 1]
-        assert all(told.images_per_s > 0 for told in record.alone)
+        assert [told.rank for told in record.loader_benchmarks] == [0, 1]
+        assert all(told.images_per_s > 0 for told in record.loader_benchmarks)

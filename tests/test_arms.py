@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from records import record
 
-from ddpbench.analysis.collective_wait import waits_of
+from ddpbench.analysis.collective_wait import collective_waits
 from ddpbench.bench import pace as pace_module
-from ddpbench.bench.gathering import MOST_RAW, collect
-from ddpbench.bench.pace import Pace
-from ddpbench.record.sample import one_of
+from ddpbench.bench.gathering import MAX_FULL_TRACES, collect_round
+from ddpbench.bench.pace import RoundTimer
+from ddpbench.record.sample import subsample
 from ddpbench.record.trace import PHASES, Trace
 
 
@@ -38,23 +38,23 @@ def gathered(trace: Trace, ranks: int) -> list[Trace]:
 
 
 def test_up_to_64_ranks_every_step_is_kept(trace: Trace) -> None:
-    traces = [msgspec.structs.replace(trace, rank=rank) for rank in range(MOST_RAW)]
-    kept = collect(0, traces, "none")
+    traces = [msgspec.structs.replace(trace, rank=rank) for rank in range(MAX_FULL_TRACES)]
+    kept = collect_round(0, traces, "none")
     assert kept.traces == traces
-    assert kept.waits is None
+    assert kept.collective_wait is None
 
 
 @pytest.mark.parametrize("ranks", [65, 128, 1000])
 def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace, ranks: int) -> None:
-    traces, every = gathered(trace, ranks), -(-ranks // MOST_RAW)
-    timed = collect(0, traces, "none")
+    traces, every = gathered(trace, ranks), -(-ranks // MAX_FULL_TRACES)
+    timed = collect_round(0, traces, "none")
     for kept, whole in zip(timed.traces, traces, strict=True):
         for phase in PHASES:
-            assert kept.phases_ms[phase] == one_of(every, whole.phases_ms[phase])
+            assert kept.phases_ms[phase] == subsample(every, whole.phases_ms[phase])
             assert kept.total_ms(phase) == pytest.approx(sum(whole.phases_ms[phase]))
         assert len(kept.host_data_ms) == len(kept.phases_ms["data"]) < trace.steps
         assert (kept.rank, kept.steps, kept.wall_s, kept.numerics) == (whole.rank, trace.steps, trace.wall_s, trace.numerics)
-    assert waits_of(timed) == waits_of(msgspec.structs.replace(timed, traces=traces, waits=None)), (
+    assert collective_waits(timed) == collective_waits(msgspec.structs.replace(timed, traces=traces, collective_wait=None)), (
         "of all steps, not of those that are kept"
     )
 
@@ -62,68 +62,68 @@ def test_above_every_rank_keeps_its_sums_and_a_sample_of_its_steps(trace: Trace,
 @pytest.mark.parametrize("every", [2, 3, 4, 8])
 def test_a_sample_has_what_comes_back_every_few_steps_as_often_as_it_is(every: int) -> None:
     late = [step % 4 == 0 for step in range(400)]
-    assert sum(one_of(every, late)) / len(one_of(every, late)) == pytest.approx(1 / 4, abs=0.07)
-    assert len(one_of(every, late)) == -(-400 // every)
-    assert one_of(every, late[:1]) == [True]
+    assert sum(subsample(every, late)) / len(subsample(every, late)) == pytest.approx(1 / 4, abs=0.07)
+    assert len(subsample(every, late)) == -(-400 // every)
+    assert subsample(every, late[:1]) == [True]
 
 
 def test_the_time_left_leaves_the_warm_up_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 40.0, 43.0, 46.0])
     monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
-    pace = Pace()
-    assert pace.seconds_left([0]) is None
+    pace = RoundTimer()
+    assert pace.one_round_each_s([0]) is None
     pace.round_ended(0)
-    assert pace.seconds_left([0, 0, 0, 0]) is None, "one round ended, and nobody knows when it began"
+    assert pace.one_round_each_s([0, 0, 0, 0]) is None, "one round ended, and nobody knows when it began"
     pace.round_ended(0)
-    assert pace.seconds_left([0, 0, 0]) == 9.0
+    assert pace.one_round_each_s([0, 0, 0]) == 9.0
     pace.round_ended(0)
-    assert pace.seconds_left([0, 0]) == 6.0
+    assert pace.one_round_each_s([0, 0]) == 6.0
 
 
 def test_the_time_left_counts_each_arm_by_its_own_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 40.0, 43.0, 55.0])
     monkeypatch.setattr(pace_module, "perf_counter", lambda: next(now))
-    pace = Pace()
+    pace = RoundTimer()
     for arm in (0, 1, 2):
         pace.round_ended(arm)
-    assert pace.seconds_left([2, 1]) == 12.0 + 3.0
-    assert pace.seconds_left([0]) == 7.5, "nobody knows when the first began, so it counts as the others do"
+    assert pace.one_round_each_s([2, 1]) == 12.0 + 3.0
+    assert pace.one_round_each_s([0]) == 7.5, "nobody knows when the first began, so it counts as the others do"
 
 
 def test_the_next_round_is_foretold_from_the_rounds(clock: list[float]) -> None:
-    pace = Pace()
-    assert pace.end_of_next_s(0) == 0, "the first is always tried"
+    pace = RoundTimer()
+    assert pace.expected_end_s(0) == 0, "the first is always tried"
     clock[0] = 10.0
     pace.round_ended(0)
-    assert pace.end_of_next_s(0) == 20.0
+    assert pace.expected_end_s(0) == 20.0
     clock[0] = 13.0
     pace.round_ended(0)
-    assert pace.end_of_next_s(0) == 16.0
+    assert pace.expected_end_s(0) == 16.0
 
 
 def test_of_several_arms_the_first_counts_from_where_its_turn_began(clock: list[float]) -> None:
-    pace = Pace()
+    pace = RoundTimer()
     clock[0] = 30.0
-    pace.rounds_begin()
-    assert pace.end_of_next_s(0) == 0, "the first is always tried"
+    pace.start_rounds()
+    assert pace.expected_end_s(0) == 0, "the first is always tried"
     clock[0] = 40.0
     pace.round_ended(0)
-    assert pace.end_of_next_s(1) == 50.0
-    assert pace.seconds_left([0, 1]) == 20.0
-    assert pace.seconds_left_until(None, [0, 1]) == 20.0
-    assert pace.seconds_left_until(55.0, [0, 1]) == 15.0
+    assert pace.expected_end_s(1) == 50.0
+    assert pace.one_round_each_s([0, 1]) == 20.0
+    assert pace.remaining_s(None, [0, 1]) == 20.0
+    assert pace.remaining_s(55.0, [0, 1]) == 15.0
 
 
 def test_what_comes_once_in_a_job_is_not_expected_of_its_other_arms(clock: list[float]) -> None:
-    pace = Pace()
-    pace.rounds_begin({0: 8.0, 1: 6.0, 2: 6.0, 3: 6.0})
+    pace = RoundTimer()
+    pace.start_rounds({0: 8.0, 1: 6.0, 2: 6.0, 3: 6.0})
     clock[0] = 24.0
     pace.round_ended(0)
-    assert pace.takes_s(1) == 18.0, "the first is all that is known"
+    assert pace.expected_round_s(1) == 18.0, "the first is all that is known"
     clock[0] = 28.0
     pace.round_ended(1)
-    assert pace.takes_s(2) == 6.0
-    assert pace.takes_s(0) == 8.0, "nor of the first itself, when it comes again"
+    assert pace.expected_round_s(2) == 6.0
+    assert pace.expected_round_s(0) == 8.0, "nor of the first itself, when it comes again"
     clock[0] = 40.0
     pace.round_ended(2)
-    assert pace.takes_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)
+    assert pace.expected_round_s(3) == pytest.approx(6.0 * (4 / 6 + 12 / 6) / 2)

@@ -19,8 +19,8 @@ from torch import nn
 from ddpbench.data import shm_check
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loaders.open import open_loader
-from ddpbench.data.preflight import check
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.data.preflight import check_loader
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.record import load
 from ddpbench.training.session import Session
@@ -71,10 +71,10 @@ def test_as_many_as_allowed_are_left_out_told_once_and_counted(
     files = [spoil(tree, label) for label in (3, 4)]
     with opened(config(loader, tree, workers=workers, shuffle=False, skip_bad=2)) as live:
         labels = take(live, 12)[1].tolist()
-        loading = live.loading()
+        loading = live.pop_stats()
     assert labels == 2 * [0, 1, 2, 5, 5, 5, *range(6, 12)], "the file behind takes the place"
     assert loading
-    assert len(loading.left_out) == 2, "each once, in however many epochs"
+    assert len(loading.skipped_files) == 2, "each once, in however many epochs"
     notes = [f"ddpbench: note: left out: cannot read the image '{file}': not an image" for file in files]
     assert capsys.readouterr().err.splitlines() == notes
 
@@ -127,32 +127,32 @@ def test_a_round_tells_of_the_files_that_were_left_out_before_it(tree: Path) -> 
     world = training.world_of_one()
     settled = training.config(loader="torch", data_dir=str(tree), workers=1, skip_bad=1)
     loader = open_loader(settled, shard(classes=12))
-    live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
+    live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
     try:
         warm_up(live)
-        told = [live.round(2).loading for _ in range(2)]
+        told = [live.run_round(2).loader_stats for _ in range(2)]
     finally:
         live.close()
-    assert [loading and len(loading.left_out) for loading in told] == [1, 0]
+    assert [loading and len(loading.skipped_files) for loading in told] == [1, 0]
 
 
 def test_a_class_without_images_is_named(tree: Path) -> None:
     (tree / "train" / "n00000005" / "0.JPEG").rename(tree / "train" / "n00000005" / "0.txt")
     with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 there, and none ends in \.jpg, \.jpeg, "):
-        check(config("torch", tree), "imagenet", 1000, 1)
+        check_loader(config("torch", tree), "imagenet", 1000, 1)
 
 
 def test_files_of_other_endings_are_counted_and_hidden_ones_are_not(tree: Path) -> None:
     (tree / "train" / "n00000005" / "1.DAT").touch()
     (tree / "train" / "n00000005" / "LICENSE").touch()
     (tree / "train" / "n00000006" / ".DS_Store").touch()
-    assert image_folder.read(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
+    assert image_folder.read_index(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
 
 
 def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=3, images=1)
     with pytest.raises(UsageError, match=r"3 found, 8 needed for one step of 1 x 8") as told:
-        check(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
+        check_loader(config("torch-uint8", tmp_path, batch_size=1), "imagenet", 1000, 8)
     assert told.value.hint == "start fewer ranks, or add images"
 
 
@@ -160,7 +160,7 @@ def test_three_images_are_too_few_for_eight_ranks(tmp_path: Path) -> None:
 def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=3, images=1, texture=0)
     settled = config(loader, tmp_path, workers=5, batch_size=3)
-    check(settled, "imagenet", 1000, 1)
+    check_loader(settled, "imagenet", 1000, 1)
     with opened(settled) as live:
         assert Counter(take(live, 4)[1].tolist()) == {0: 4, 1: 4, 2: 4}
 
@@ -169,14 +169,14 @@ def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, m
     monkeypatch.setattr(shm_check, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
     with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, and batches on their way take 252: 1 x 7 of 36 MiB") as told:
-        check(config("torch", tree, **large), "imagenet", 1000, 1)
+        check_loader(config("torch", tree, **large), "imagenet", 1000, 1)
     assert "--shm-size" in told.value.hint
-    check(config("torch-uint8", tree, **large), "imagenet", 1000, 1)  # a quarter
-    check(config("torch", tree, **{**large, "workers": 0}), "imagenet", 1000, 1)
+    check_loader(config("torch-uint8", tree, **large), "imagenet", 1000, 1)  # a quarter
+    check_loader(config("torch", tree, **{**large, "workers": 0}), "imagenet", 1000, 1)
     for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
     with pytest.raises(UsageError, match=r"take 126: 2 x 7 of 9 MiB"):
-        check(config("torch-uint8", tree, **{**large, "batch_size": 3, "image_size": 1024}), "imagenet", 1000, 1)
+        check_loader(config("torch-uint8", tree, **{**large, "batch_size": 3, "image_size": 1024}), "imagenet", 1000, 1)
 
 
 @pytest.mark.parametrize(("loader", "needed"), [("torch-uint8", "315: 1 x 7 of 9 MiB and 36 MiB"), ("dali-cpu", "252: 1 x 7 of 36 MiB")])
@@ -186,10 +186,10 @@ def test_what_validation_needs_beside_the_training_is_counted(
     monkeypatch.setattr(shm_check, "shared_memory_free_bytes", lambda: 64 * 2**20)
     monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
-    check(large, "imagenet", 1000, 1)
+    check_loader(large, "imagenet", 1000, 1)
     imagery.image_tree(tree, classes=12, images=1, part="val")
     with pytest.raises(UsageError, match=f"batches on their way take {needed} of held-out images"):
-        check(large, "imagenet", 1000, 1)
+        check_loader(large, "imagenet", 1000, 1)
 
 
 @pytest.mark.parametrize(("flags", "ends"), [((), 1), (("--skip-bad", "1"), 0)], ids=["named", "left out"])
@@ -209,5 +209,5 @@ def test_a_name_that_is_no_utf8_is_told_escaped(
         assert record.fault
         assert "\\udcfc.jpg" in record.fault.message
     else:
-        [met] = (met for trace in record.traces if trace.loading for met in trace.loading.left_out)
+        [met] = (met for trace in record.traces if trace.loader_stats for met in trace.loader_stats.skipped_files)
         assert "n00000001/\\udcfc.jpg': not an image" in met

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddpbench.data.loaders import start_workers
-from ddpbench.data.loaders.start_workers import begin
+from ddpbench.data.loaders import start_workers as module
+from ddpbench.data.loaders.start_workers import start_workers
 from ddpbench.record.errors import BenchError
 
 hanging: list[int] = []
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def forks_that_hang(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What happens where a thread that held a lock is not there to give it back, but for how many one wants."""
-    monkeypatch.setattr(start_workers, "BEGIN_S", 1.0)
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
     if not hanging:
         os.register_at_fork(before=_count, after_in_child=_hang)
     hanging[:] = [0]
@@ -48,7 +48,7 @@ def loader(workers: int, **more: object) -> DataLoader[tuple[torch.Tensor, ...]]
 
 def test_workers_are_started_again_where_one_does_not_begin(forks_that_hang: list[int], capfd: pytest.CaptureFixture[str]) -> None:
     forks_that_hang[0] = 1
-    stream, workers = begin(loader(2), "")
+    stream, workers = start_workers(loader(2), "")
     assert [batch.tolist() for (batch,) in stream] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert len(workers) == 2
     assert "a loader worker did not begin within 1 s, and all are started again" in capfd.readouterr().err
@@ -59,13 +59,13 @@ def test_workers_are_started_again_where_one_does_not_begin(forks_that_hang: lis
 def test_workers_that_never_begin_are_an_error(forks_that_hang: list[int]) -> None:
     forks_that_hang[0] = 100
     with pytest.raises(BenchError, match="did not begin within 1 s, 3 times"):
-        begin(loader(1), "is the machine overloaded?")
+        start_workers(loader(1), "is the machine overloaded?")
     forks_that_hang[0] = 0
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_told_of_where_a_batch_is_asked_for() -> None:
-    stream, (worker,) = begin(loader(1, worker_init_fn=lambda number: os._exit(3)), "")
+    stream, (worker,) = start_workers(loader(1, worker_init_fn=lambda number: os._exit(3)), "")
     with pytest.raises(RuntimeError):
         next(stream)
     worker.join()

@@ -11,23 +11,23 @@ import pytest
 import records
 from test_command import parsed
 
-from ddpbench.analysis.bottleneck.limits import LIMITS
-from ddpbench.analysis.bottleneck.verdict import verdict
-from ddpbench.analysis.checks.figure import checks
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.bottleneck.limits import BOTTLENECKS
+from ddpbench.analysis.bottleneck.verdict import find_bottleneck
+from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import Config
-from ddpbench.record.findings import Limit, Verdict
-from ddpbench.record.record import LaunchGap, Record
+from ddpbench.record.findings import Bottleneck, Verdict
+from ddpbench.record.record import KernelActivity, Record
 
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 
 
 def judged(record: Record) -> Verdict:
     """The verdict on a run for which nobody chose the batch; a command that it offers can be carried out."""
-    record.asked = msgspec.convert(msgspec.structs.asdict(record.config) | {"batch_size": None}, Config)
-    found = verdict(record, summarise(record))
+    record.requested = msgspec.convert(msgspec.structs.asdict(record.config) | {"batch_size": None}, Config)
+    found = find_bottleneck(record, summarize(record))
     assert found is not None
-    assert found.kind in get_args(Limit)
+    assert found.kind in get_args(Bottleneck)
     if found.next and "ddpbench" in found.next:
         assert {arm.workload for arm in parsed(found.next)[1].arms} == {record.config.workload}
     return found
@@ -39,8 +39,8 @@ def with_config(record: Record, **changes: Any) -> Record:
 
 
 def test_limits_are_tested_in_the_order_of_the_verdicts() -> None:
-    order = [limit.__name__.replace("_", "-") for limit in LIMITS if limit.__name__ not in ("too_few_cores", "unexplained")]
-    assert order == [kind for kind in get_args(Limit) if kind in order]
+    order = [limit.__name__.replace("_", "-") for limit in BOTTLENECKS if limit.__name__ not in ("too_few_cores", "unexplained")]
+    assert order == [kind for kind in get_args(Bottleneck) if kind in order]
 
 
 def test_data_bound() -> None:
@@ -79,9 +79,9 @@ def test_a_rank_whose_slowness_others_pauses_make_up_for_is_named_and_is_no_limi
         wall_s = sum(lasted) / 1000
         traces = [msgspec.structs.replace(trace, wall_s=wall_s) for trace in timed.traces]
         record.rounds[place] = msgspec.structs.replace(timed, traces=traces, wall_s=wall_s)
-    slow = summarise(record).slow
+    slow = summarize(record).straggler
     assert slow is not None
-    assert (slow.rank, round(slow.excess, 3), slow.costs) == (1, 0.026, False)
+    assert (slow.rank, round(slow.excess_fraction, 3), slow.is_costly) == (1, 0.026, False)
     assert judged(record).kind != "straggler"
 
 
@@ -120,31 +120,34 @@ def test_nothing_is_copied_on_processors() -> None:
 
 
 def test_launch_bound_by_kernels() -> None:
-    record = records.record([WORK] * 4, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=40.0))
+    record = records.record([WORK] * 4, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=40.0))
     found = judged(record)
     assert (found.kind, found.why) == ("launch-bound", "kernels run for 40 of the 62.4 ms in which the GPU waits for nothing else")
     assert found.next.endswith("--compile off,reduce-overhead")
 
 
 def test_launch_bound_by_the_hosts_lead_where_no_kernels_were_seen() -> None:
-    behind = {rank: {"lead_ms": [0.4] * 20} for rank in range(4)}
+    behind = {rank: {"host_lead_ms": [0.4] * 20} for rank in range(4)}
     found = judged(records.record([WORK] * 4, traces=behind))
     assert (found.kind, found.why) == ("launch-bound", "when it has issued a step of 62.4 ms the host is 0.4 ms ahead of the GPU")
-    assert judged(records.record([WORK] * 4, traces=behind, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=60.0))).kind == "compute-bound"
+    assert (
+        judged(records.record([WORK] * 4, traces=behind, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=60.0))).kind
+        == "compute-bound"
+    )
 
 
 def test_kernels_that_wait_for_other_ranks_are_not_missing_launches() -> None:
     """Communication kernels are not counted, so the wait for them must not be either."""
-    record = records.record([{**WORK, "sync": 30.0}] * 4, launch_gap=LaunchGap(step_ms=92.4, kernel_ms=61.0))
+    record = records.record([{**WORK, "sync": 30.0}] * 4, kernel_activity=KernelActivity(step_ms=92.4, kernel_ms=61.0))
     assert judged(record).kind == "sync-bound"
 
 
 def test_a_compiled_run_that_still_waits_for_launches_wants_a_larger_batch_if_it_fits() -> None:
-    gap = LaunchGap(step_ms=62.4, kernel_ms=40.0)
-    record = with_config(records.record([WORK] * 4, launch_gap=gap), compile="reduce-overhead")
+    gap = KernelActivity(step_ms=62.4, kernel_ms=40.0)
+    record = with_config(records.record([WORK] * 4, kernel_activity=gap), compile="reduce-overhead")
     assert judged(record).next.endswith("--batch-size 256,512")
     full = msgspec.structs.replace(records.GPU_MEMORY, allocated_bytes=100 * records.GIB)
-    record = with_config(records.record([WORK] * 4, launch_gap=gap, traces={0: {"memory": full}}), compile="reduce-overhead")
+    record = with_config(records.record([WORK] * 4, kernel_activity=gap, traces={0: {"memory": full}}), compile="reduce-overhead")
     assert judged(record).next == ""
 
 
@@ -170,7 +173,7 @@ def test_cpu_ranks_are_no_gpus_and_have_no_launches() -> None:
     slow = {**WORK, "forward": 60.0}
     environment = records.environment(2, device="Xeon CPU", usable_cores=2.0)
     for phases in ([WORK, WORK], [WORK, slow], [{**WORK, "data": 40.0}] * 2, [{**WORK, "sync": 40.0}] * 2):
-        found = judged(records.cpu_run(ranks=phases, environment=environment, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=1.0)))
+        found = judged(records.cpu_run(ranks=phases, environment=environment, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=1.0)))
         assert found.kind != "launch-bound"
         assert "GPU" not in found.says + found.why + found.next
         assert "nvidia" not in found.next
@@ -234,7 +237,7 @@ def test_what_is_offered_after_too_few_rounds_or_steps_is_enough(shape: tuple[in
 
 def verdict_next(record: Record) -> str:
     """Of too little evidence, and what the check on it says, which must be the same."""
-    [hint] = [check.hint for check in checks(record) if check.name == "few-rounds"]
+    [hint] = [check.hint for check in run_checks(record) if check.code == "few-rounds"]
     found = judged(record)
     words = [word for word in hint.split("`")[1].split() if word.startswith("--")]
     assert all(word in found.next for word in words)
@@ -332,4 +335,4 @@ def test_a_step_that_its_phases_do_not_explain_is_inconclusive() -> None:
 
 def test_without_rounds_there_is_no_verdict() -> None:
     record = records.record(longer=[])
-    assert verdict(record, summarise(record)) is None
+    assert find_bottleneck(record, summarize(record)) is None

@@ -10,13 +10,13 @@ from torch import nn
 from training import InMemory, config, session, tiny_net, world_of_one
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.resolve import settle
-from ddpbench.bench.terms import Terms
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.terms import ArmOptions
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
 from ddpbench.training import warmup
 from ddpbench.training.session import Session
-from ddpbench.training.warmup import LEAST_WARM_UP, WARMUP_LIMIT, warm_up, warm_up_again
+from ddpbench.training.warmup import MAX_WARMUP_WINDOWS, MIN_WARMUP_WINDOWS, warm_up, warm_up_again
 
 CPU = torch.device("cpu")
 
@@ -25,16 +25,16 @@ class Opened(InMemory):
     """A loader that tells how many of its kind are open, and how many batches it gave."""
 
     live = 0
-    in_flight = 7
+    max_prefetched = 7
 
     def __init__(self) -> None:
         super().__init__(CPU)
         assert Opened.live == 0, "the one before is closed"
         Opened.live, self.given = 1, 0
 
-    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
         self.given += 1
-        return super().next_batch(in_hand)
+        return super().next_batch(on_host_ready)
 
     def close(self) -> None:
         Opened.live = 0
@@ -43,7 +43,7 @@ class Opened(InMemory):
 @pytest.fixture
 def live() -> Session:
     Opened.live = 0
-    return Session(config(warmup=5), tiny_net(), nn.CrossEntropyLoss(), Opened(), world_of_one(), Pulse(60.0))
+    return Session(config(warmup=5), tiny_net(), nn.CrossEntropyLoss(), Opened(), world_of_one(), ProgressMarker(60.0))
 
 
 def given(live: Session) -> int:
@@ -51,7 +51,7 @@ def given(live: Session) -> int:
 
 
 def test_no_window_of_warm_up_begins_after_its_time(live: Session) -> None:
-    preparation, _, step_s = warm_up(live, limit_s=1e-9, least=0)
+    preparation, _, step_s = warm_up(live, limit_s=1e-9, min_windows=0)
     assert (preparation.warmup_steps, given(live)) == (2, 2)
     assert step_s > 0, "of the second step"
     warm_up_again(live, 1e-9)
@@ -71,25 +71,25 @@ def test_two_windows_are_looked_at_where_fewer_will_not_do(limit_s: float | None
 def test_no_portion_of_what_was_prefetched_is_trained_away_after_its_time(live: Session) -> None:
     warm_up_again(live)
     before = given(live)
-    live.round(3, drain_s=1e-9)
+    live.run_round(3, max_drain_s=1e-9)
     assert given(live) == before + 2 + 3, "one portion of four, and the round"
-    live.round(3, drain_s=0.0)
+    live.run_round(3, max_drain_s=0.0)
     assert given(live) == before + 2 + 3 + 3
 
 
 def test_a_loader_is_closed_before_the_next_is_opened(live: Session) -> None:
     warm_up_again(live)
-    live.start_over(tiny_net().state_dict(), Opened)
-    live.round(1, drain_s=0.0)
+    live.reset(tiny_net().state_dict(), Opened)
+    live.run_round(1, max_drain_s=0.0)
     assert given(live) == 1
 
 
-@pytest.mark.parametrize(("limit_s", "windows"), [(None, WARMUP_LIMIT), (1e-6, LEAST_WARM_UP), (1e6, WARMUP_LIMIT)])
+@pytest.mark.parametrize(("limit_s", "windows"), [(None, MAX_WARMUP_WINDOWS), (1e-6, MIN_WARMUP_WINDOWS), (1e6, MAX_WARMUP_WINDOWS)])
 def test_a_short_time_for_a_job_is_short_for_its_warming_up(limit_s: float | None, windows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmup, "AGREEMENT", -1.0)  # no two windows agree
+    monkeypatch.setattr(warmup, "WINDOW_TOLERANCE", -1.0)  # no two windows agree
     asked = Config(workload="disc-mlp-2", device="cpu", warmup=1, steps=1, rounds=1, time_limit=limit_s)
-    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(arms=2))
-    arm.enter()
-    assert arm.preparation is not None
-    assert arm.preparation.warmup_steps == 2 + windows
-    arm.leave()
+    arm = Arm(resolve_config(asked, False, 1), world_of_one(), ProgressMarker(60.0), ArmOptions(num_arms=2))
+    arm.activate()
+    assert arm.warmup is not None
+    assert arm.warmup.warmup_steps == 2 + windows
+    arm.park()

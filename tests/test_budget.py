@@ -9,68 +9,72 @@ import pytest
 from training import world_of_one
 
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S
-from ddpbench.bench.diagnose.briefs import batches_to_replay, brief_of, share_of
-from ddpbench.bench.diagnose.loaders import Openers
-from ddpbench.bench.diagnose.scene import Scene
-from ddpbench.bench.resolve import settle
-from ddpbench.bench.time_budget import Budget
+from ddpbench.bench.diagnose.briefs import diagnose_round_plan, replay_batch_count, time_scale
+from ddpbench.bench.diagnose.loaders import LoaderFactories
+from ddpbench.bench.diagnose.scene import DiagnosisContext
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.time_budget import TimeBudget
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
+from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 
-LABELS = [REAL, DEVICE, BESIDE, REPLAY, NO_SYNC]
+LABELS = [BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, INDEPENDENT]
 LIMIT_S, AVAILABLE_S = DIAGNOSIS_S, 56.0
 """All time, and what is left of it for rounds where starting took 40 s."""
 
 
 def test_what_was_before_the_ranks_met_counts() -> None:
     world, now = world_of_one(), perf_counter()
-    assert Budget(120.0, now - 20, world, ending_s=4.0).left_s() == pytest.approx(96.0, abs=0.5)
-    assert Budget(120.0, now - 500, world, ending_s=0.0).left_s() == pytest.approx(60.0, abs=0.5), "half of it is left in any case"
+    assert TimeBudget(120.0, now - 20, world, wrap_up_s=4.0).remaining_s() == pytest.approx(96.0, abs=0.5)
+    assert TimeBudget(120.0, now - 500, world, wrap_up_s=0.0).remaining_s() == pytest.approx(60.0, abs=0.5), (
+        "half of it is left in any case"
+    )
 
 
 def test_time_may_be_added() -> None:
-    budget = Budget(60.0, perf_counter(), world_of_one(), ending_s=0.0)
+    budget = TimeBudget(60.0, perf_counter(), world_of_one(), wrap_up_s=0.0)
     budget.extend(20.0)
-    assert budget.left_s() == pytest.approx(80.0, abs=0.5)
+    assert budget.remaining_s() == pytest.approx(80.0, abs=0.5)
 
 
-def seen(batch_s: float, workers: int = 8) -> Scene:
+def seen(batch_s: float, workers: int = 8) -> DiagnosisContext:
     """A diagnosis whose loader was seen to take that long for a batch."""
-    config = settle(Config(workload="resnet50", workers=workers), True, 1)
-    return Scene(None, config, Openers(), 2.0, batch_s)  # type: ignore[arg-type]
+    config = resolve_config(Config(workload="resnet50", workers=workers), True, 1)
+    return DiagnosisContext(None, config, LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
 
 
 def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
     scene = seen(batch_s=0.05)
-    briefs = {label: brief_of(label, scene, LIMIT_S, AVAILABLE_S) for label in LABELS}
-    assert {label: each.at_once for label, each in briefs.items()} == dict.fromkeys(LABELS, 1)
-    assert briefs[REAL].needed == 3
-    assert batches_to_replay(scene) == 16
-    assert briefs[REAL].steps(0.05, 8) == 32
+    briefs = {label: diagnose_round_plan(label, scene, LIMIT_S, AVAILABLE_S) for label in LABELS}
+    assert {label: each.first_turn_rounds for label, each in briefs.items()} == dict.fromkeys(LABELS, 1)
+    assert briefs[BASELINE].reserved_rounds == 3
+    assert replay_batch_count(scene) == 16
+    assert briefs[BASELINE].steps_per_round(0.05, 8) == 32
 
 
 def test_rounds_of_a_slow_loader_come_at_once_and_are_short() -> None:
     scene = seen(batch_s=256 / 8 / 75)
-    real, replay = (brief_of(label, scene, LIMIT_S, AVAILABLE_S) for label in (REAL, REPLAY))
-    assert (real.at_once, real.steps(0.0, 8)) == (3, 8)
-    assert 3 * 8 * real.step_s + real.first_round_s < AVAILABLE_S
+    real, replay = (diagnose_round_plan(label, scene, LIMIT_S, AVAILABLE_S) for label in (BASELINE, REPLAY))
+    assert (real.first_turn_rounds, real.steps_per_round(0.0, 8)) == (3, 8)
+    assert 3 * 8 * real.min_step_s + real.first_round_s < AVAILABLE_S
     assert replay.first_round_s < 8, "its batches were kept before"
 
 
 def test_fewer_batches_are_replayed_where_they_take_long_to_read_and_none_where_too_long() -> None:
     slow = seen(batch_s=2.0, workers=1)
-    assert batches_to_replay(slow) == 3
-    assert batches_to_replay(seen(batch_s=0.0)) == 0, "there was no time to look at the loader"
-    assert brief_of(REPLAY, slow, LIMIT_S, AVAILABLE_S).first_round_s < inf
-    assert brief_of(REPLAY, seen(batch_s=3.5, workers=1), LIMIT_S, AVAILABLE_S).first_round_s == inf
-    assert brief_of(REPLAY, seen(batch_s=1.0, workers=8), LIMIT_S, AVAILABLE_S).first_round_s == inf, "the first of them may take 8 s"
+    assert replay_batch_count(slow) == 3
+    assert replay_batch_count(seen(batch_s=0.0)) == 0, "there was no time to look at the loader"
+    assert diagnose_round_plan(REPLAY, slow, LIMIT_S, AVAILABLE_S).first_round_s < inf
+    assert diagnose_round_plan(REPLAY, seen(batch_s=3.5, workers=1), LIMIT_S, AVAILABLE_S).first_round_s == inf
+    assert diagnose_round_plan(REPLAY, seen(batch_s=1.0, workers=8), LIMIT_S, AVAILABLE_S).first_round_s == inf, (
+        "the first of them may take 8 s"
+    )
 
 
 def test_a_round_of_a_very_slow_loader_is_shortened() -> None:
-    assert brief_of(REAL, seen(batch_s=30.0, workers=1), LIMIT_S, AVAILABLE_S).steps(0.0, 1) == 1
+    assert diagnose_round_plan(BASELINE, seen(batch_s=30.0, workers=1), LIMIT_S, AVAILABLE_S).steps_per_round(0.0, 1) == 1
 
 
 def test_a_longer_limit_gives_longer_rounds_and_leaves_time_for_more() -> None:
-    usual, longer = (brief_of(REAL, seen(0.05), limit_s, AVAILABLE_S).round_s for limit_s in (LIMIT_S, 4 * LIMIT_S))
+    usual, longer = (diagnose_round_plan(BASELINE, seen(0.05), limit_s, AVAILABLE_S).round_s for limit_s in (LIMIT_S, 4 * LIMIT_S))
     assert longer == 2 * usual
-    assert [share_of(share * LIMIT_S) for share in (0.5, 1, 4)] == [0.5, 1, 2]
+    assert [time_scale(share * LIMIT_S) for share in (0.5, 1, 4)] == [0.5, 1, 2]

@@ -12,29 +12,29 @@ import records
 from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, on_processors
 from msgspec.structs import replace
 
-from ddpbench.analysis.controls import diagnosed, experiments_of
-from ddpbench.analysis.inputs import Case
+from ddpbench.analysis.controls import baseline_of, controls_of
+from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
-from ddpbench.analysis.node_cpu_usage import busiest
-from ddpbench.analysis.pipeline.costs import Cost
-from ddpbench.analysis.pipeline.interference import stolen
-from ddpbench.analysis.pipeline.model import STOOD_MS, Supply, supply
-from ddpbench.analysis.pipeline.peaks import ceilings
-from ddpbench.analysis.summary import summarise
-from ddpbench.data.batch_timing import STOOD_S
-from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL
+from ddpbench.analysis.node_cpu_usage import busiest_node
+from ddpbench.analysis.pipeline.costs import LoaderCost
+from ddpbench.analysis.pipeline.interference import find_interference
+from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_model
+from ddpbench.analysis.pipeline.peaks import pipeline_ceilings
+from ddpbench.analysis.summary import summarize
+from ddpbench.data.batch_timing import MIN_WAIT_S
+from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT
 from ddpbench.record.findings import Verdict
-from ddpbench.record.loader_stats import CoreUse
+from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import Trace
 
 CHEAP = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
 
 
-def case_of(job: Job) -> Case:
-    real = diagnosed(job)
+def case_of(job: Job) -> AnalysisInput:
+    real = baseline_of(job)
     assert real is not None
-    return Case(real, summarise(real), experiments_of(job))
+    return AnalysisInput(real, summarize(real), controls_of(job))
 
 
 def change(record: Record, changes: Callable[[Trace], dict[str, Any]]) -> None:
@@ -48,14 +48,14 @@ def found_in(job: Job) -> Verdict:
     return found
 
 
-def given_in(job: Job) -> Supply:
-    return supply(case_of(job))
+def given_in(job: Job) -> PipelineModel:
+    return pipeline_model(case_of(job))
 
 
 @pytest.mark.parametrize("cores", [4.0, 2.0])
 def test_trainers_that_take_all_cores_leave_none_that_could_be_counted(cores: float) -> None:
     job = diagnosis(300.0, cores=cores, config=replace(TORCH, workers=3), busy=0.97)
-    assert (given_in(job).by_cores, ceilings(case_of(job), given_in(job)).cores) == (None, None)
+    assert (given_in(job).core_bound_rate, pipeline_ceilings(case_of(job), given_in(job)).cores) == (None, None)
     found = found_in(job)
     assert (found.kind, found.cause) == ("data-bound", "too-few-cores")
     assert " 0 images/s" not in found.why
@@ -65,30 +65,32 @@ def test_trainers_that_take_all_cores_leave_none_that_could_be_counted(cores: fl
 
 def test_cores_give_at_the_least_what_the_run_reached_on_them() -> None:
     job = diagnosis(900.0, cores=16.0)
-    assert given_in(job).cores_give(0.0091) == pytest.approx((16 - 4) / (4 * 0.0091), rel=0.05), "as many as the trainers leave"
-    found = ceilings(case_of(job), given_in(job))
-    assert found.cores == found.given == pytest.approx(900, rel=0.01)
+    assert given_in(job).rate_from_cores(0.0091) == pytest.approx((16 - 4) / (4 * 0.0091), rel=0.05), "as many as the trainers leave"
+    found = pipeline_ceilings(case_of(job), given_in(job))
+    assert found.cores == found.achieved == pytest.approx(900, rel=0.01)
 
 
 def test_the_rank_whose_workers_take_longest_decides_how_many_are_needed() -> None:
     slow = {"read": 20.0}
     one, all_of_them = diagnosis(900.0, wall_ms_of={2: slow}), diagnosis(900.0, wall_ms=slow)
-    assert given_in(one).workers_wanted == given_in(all_of_them).workers_wanted
-    assert given_in(one).worker_s < given_in(all_of_them).worker_s  # type: ignore[operator]
+    assert given_in(one).workers_needed == given_in(all_of_them).workers_needed
+    assert given_in(one).worker_image_s < given_in(all_of_them).worker_image_s  # type: ignore[operator]
 
 
 def test_ranks_of_a_node_share_whole_cores() -> None:
     given = given_in(diagnosis(900.0))
     span_s = 1.1 / given.device_rate
-    eight = dataclasses.replace(given, ranks=8, trainers=8, main_s=0.0, cost=Cost({"decode": span_s}, {"decode": span_s}))
-    assert (eight.cores_wanted, eight.whole_cores_wanted) == (pytest.approx(2.1), 17 / 8)
+    eight = dataclasses.replace(
+        given, ranks_per_node=8, trainer_cores=8, main_process_cpu_s=0.0, cost=LoaderCost({"decode": span_s}, {"decode": span_s})
+    )
+    assert (eight.cores_needed, eight.whole_cores_needed) == (pytest.approx(2.1), 17 / 8)
 
 
 def test_a_stage_that_is_all_that_an_image_costs_is_named() -> None:
     job = diagnosis(900.0, cores=64.0, cpu_ms={"decode": 16.0}, busy=0.97)
     assert job.diagnosis is not None
-    job.diagnosis.alone = [replace(each, main_cpu_s=0.0) for each in job.diagnosis.alone]
-    judge(job.records[0], around=experiments_of(job))
+    job.diagnosis.loader_benchmarks = [replace(each, main_process_cpu_s=0.0) for each in job.diagnosis.loader_benchmarks]
+    judge(job.records[0], controls=controls_of(job))
     found = found_in(job)
     assert (found.cause, found.why[-26:]) == ("decode", "and nothing else costs any")
 
@@ -100,7 +102,7 @@ def test_a_stage_that_takes_nearly_all_that_is_lacking_is_named(cpu_ms: dict[str
     job = diagnosis(240.0, cores=64.0, cpu_ms={"read": 0.2, **cpu_ms, "collate": 1.0}, busy=0.97)
     given = given_in(job)
     assert given.cost is not None
-    assert (given.cores_give(given.cost.without_s("augment") + given.main_s) or 0.0) < 0.6 * given.device_rate
+    assert (given.rate_from_cores(given.cost.cpu_s_without("augment") + given.main_process_cpu_s) or 0.0) < 0.6 * given.device_rate
     assert found_in(job).cause == cause
 
 
@@ -117,7 +119,7 @@ def test_a_neighbour_is_named_only_where_the_wait_for_a_core_is_the_largest() ->
     assert found_in(neighboured(0.4, sync=20.0)).kind == "noisy-neighbour"
     late = neighboured(0.4, sync=60.0)
     change(late.records[0], lambda trace: {"phases_ms": {**trace.phases_ms, "sync": [0.0, 120.0][:: 1 - 2 * trace.rank] * 10}})
-    judge(late.records[0], around=experiments_of(late))
+    judge(late.records[0], controls=controls_of(late))
     assert found_in(late).kind == "noisy-neighbour", "by turns they wait for the other, which is kept from its core"
     assert found_in(neighboured(0.4, sync=60.0)).kind == "sync-bound"
 
@@ -130,9 +132,9 @@ def test_a_loader_takes_cores_only_where_the_wait_for_them_is_the_largest(sync_m
     step_s, images = sum(phases.values()) / 1000, 8 * STEPS
     worked_s = STEPS * (0.97 * step_s - 0.6 * 0.104)
     trace = {
-        "loading": loading(images, {"decode": 1000 * worked_s / images}),
+        "loader_stats": loading(images, {"decode": 1000 * worked_s / images}),
         "cpu_s": 0.97 * STEPS * step_s,
-        "cores": CoreUse(cores=2, busy_s=1.97 * STEPS * step_s, wall_s=STEPS * step_s),
+        "cpu_usage": CpuUsage(num_cores=2, busy_s=1.97 * STEPS * step_s, wall_s=STEPS * step_s),
     }
     record = records.cpu_run(ranks=[phases] * 2, config=config, traces={rank: trace for rank in range(2)})
     judge(record)
@@ -159,13 +161,13 @@ def test_what_a_hypervisor_took_may_not_be_blamed_on_processes_alone() -> None:
 def test_cores_are_watched_by_the_watchs_own_clock() -> None:
     """Which runs while the ranks wait for each other to begin."""
     job = diagnosis(None, busy=0.5, others=0.0)
-    change(job.records[0], lambda trace: {"cores": _longer(trace.cores), "cpu_s": 1.5 * (trace.cpu_s or 0.0)})
-    busy = busiest(job.records[0])
+    change(job.records[0], lambda trace: {"cpu_usage": _longer(trace.cpu_usage), "cpu_s": 1.5 * (trace.cpu_s or 0.0)})
+    busy = busiest_node(job.records[0])
     assert busy is not None
-    assert (busy.own, busy.others) == (pytest.approx(32.0), pytest.approx(0.0, abs=1e-6))
+    assert (busy.job_cores, busy.other_cores) == (pytest.approx(32.0), pytest.approx(0.0, abs=1e-6))
 
 
-def _longer(use: CoreUse | None) -> CoreUse | None:
+def _longer(use: CpuUsage | None) -> CpuUsage | None:
     return use and replace(use, wall_s=1.5 * use.wall_s, busy_s=1.5 * use.busy_s)
 
 
@@ -207,7 +209,7 @@ def test_rounds_that_disagree_on_why_name_no_cause() -> None:
     decode = diagnosis(800.0, cpu_ms={"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}, busy=0.96, longer=longer)
     mixed = storage.records[0]
     mixed.rounds[:2] = decode.records[0].rounds[:2]
-    judge(mixed, around=experiments_of(storage))
+    judge(mixed, controls=controls_of(storage))
     found = found_in(storage)
     assert (found.kind, found.cause) == ("data-bound", "")
     assert re.search(r"the cause is open: storage in \d+%, [a-z -]+ in \d+% of resamples$", found.why)
@@ -243,11 +245,11 @@ def test_what_a_step_takes_longer_is_one_figure_everywhere() -> None:
     uneven = job.records[-1]
     uneven.rounds[0] = replace(uneven.rounds[0], wall_s=1.4 * uneven.rounds[0].wall_s)
     case = case_of(job)
-    found, seen = stolen(case), ceilings(case, given_in(job)).interference
+    found, seen = find_interference(case), pipeline_ceilings(case, given_in(job)).interference
     assert found is not None
     assert seen is not None
-    assert found.fraction == pytest.approx(seen.center - 1)
-    alone, beside = re.findall(r"([0-9.]+) ms alone, ([0-9.]+) while", found.why)[0]
+    assert found.slowdown_fraction == pytest.approx(seen.center - 1)
+    alone, beside = re.findall(r"([0-9.]+) ms alone, ([0-9.]+) while", found.reason)[0]
     assert float(beside) / float(alone) == pytest.approx(seen.center, rel=0.005)
 
 
@@ -256,7 +258,7 @@ def test_a_pair_of_rounds_or_two_are_no_evidence_of_what_takes_longer(name: str,
     job = DIAGNOSES["replay-bound" if name == "host-to-device-bound" else name][0]()
     assert found_in(job).kind == name
     for record in job.records:
-        if record.label != REAL:
+        if record.label != BASELINE:
             del record.rounds[rounds:]
         elif name == "sync-bound":  # its clocks tell it, too
             for timed in record.rounds:
@@ -269,7 +271,7 @@ def test_a_pair_of_rounds_or_two_are_no_evidence_of_what_takes_longer(name: str,
 def test_where_training_without_sync_is_no_faster_nothing_looks_like_sync() -> None:
     """Two rounds of clocks that wait for other ranks, and the same two without anybody to wait for, which took as long."""
     job = DIAGNOSES["sync-bound"][0]()
-    device, alone = (next(record for record in job.records if record.label == label) for label in (DEVICE, NO_SYNC))
+    device, alone = (next(record for record in job.records if record.label == label) for label in (COMPUTE_ONLY, INDEPENDENT))
     for record in job.records:
         del record.rounds[2:]
     alone.rounds[:] = device.rounds
@@ -285,9 +287,9 @@ def on_two_nodes(loading_of: tuple[float, float]) -> Record:
 
     def trace(share: float) -> dict[str, Any]:
         return {
-            "loading": loading(8 * STEPS, {"decode": 1000 * share * wall_s / (8 * STEPS)}),
+            "loader_stats": loading(8 * STEPS, {"decode": 1000 * share * wall_s / (8 * STEPS)}),
             "cpu_s": (0.75 + share) * wall_s,
-            "cores": CoreUse(cores=1, busy_s=wall_s, wall_s=wall_s),
+            "cpu_usage": CpuUsage(num_cores=1, busy_s=wall_s, wall_s=wall_s),
         }
 
     phases = {"data": 0.1, "forward": 34.0, "backward": 66.0, "optimizer": 4.0}
@@ -297,23 +299,25 @@ def on_two_nodes(loading_of: tuple[float, float]) -> Record:
 
 def test_workers_of_another_node_take_no_cores_of_this_one() -> None:
     little, much = on_two_nodes((0.06, 0.06)), on_two_nodes((0.12, 0.12))
-    assert stolen(Case(little, summarise(little))) is None, "their sum would be more than a tenth of one node's cores"
-    assert stolen(Case(much, summarise(much))) is not None
+    assert find_interference(AnalysisInput(little, summarize(little))) is None, "their sum would be more than a tenth of one node's cores"
+    assert find_interference(AnalysisInput(much, summarize(much))) is not None
 
 
 def test_the_share_of_the_hand_over_is_of_the_batches_that_were_stood_for() -> None:
     """Every second wait is 3 ms, all of it for the hand-over; the others are 30 ms, and none of it."""
-    assert STOOD_MS == 1000 * STOOD_S
-    job = diagnosis(None, told={"hand_over_ms": 1.5}, work={**WORK, "forward": 60.0, "backward": 120.0})
+    assert MIN_WAIT_MS == 1000 * MIN_WAIT_S
+    job = diagnosis(None, told={"handoff_ms": 1.5}, work={**WORK, "forward": 60.0, "backward": 120.0})
     change(job.records[0], lambda trace: {"host_data_ms": [3.0, 0.2, 30.0, 0.2] * 5})
-    assert given_in(job).hand_over_share == pytest.approx(1.5 / 16.5)
+    assert given_in(job).handoff_fraction == pytest.approx(1.5 / 16.5)
 
 
 @pytest.mark.parametrize(("given", "named"), [(5100.0, False), (3000.0, True)])
 def test_workers_that_are_enough_on_the_mean_are_not_too_few(given: float, named: bool) -> None:
     """15 workers that make 5,900 images/s, of a device that trains 5,770 where it is not waiting."""
     span = 15 / (5900.0 if not named else 3100.0)
-    job = diagnosis(given, cpu_ms={"decode": 0.3, "collate": 0.1}, wall_ms={"decode": 1000 * span - 0.1}, told={"queued_s": None}, busy=0.3)
+    job = diagnosis(
+        given, cpu_ms={"decode": 0.3, "collate": 0.1}, wall_ms={"decode": 1000 * span - 0.1}, told={"runqueue_wait_s": None}, busy=0.3
+    )
     found = found_in(job)
     assert (found.kind, found.cause) == ("data-bound", "too-few-workers" if named else "")
     assert found.why.endswith("which on the mean is enough: for what the GPU waits cannot be told") == (not named)
@@ -336,10 +340,10 @@ def test_training_from_memory_of_the_host_says_nothing_of_copies_on_processors()
 def test_workers_that_hardly_need_a_core_are_not_offered_by_the_thousand() -> None:
     job = diagnosis(80.0, cpu_ms={"read": 0.05, "decode": 0.1}, wall_ms={"read": 100.0})
     given = given_in(job)
-    assert given.worker_s is not None
-    assert given.by_cores is not None
-    assert given.worker_s * given.by_cores > 300
-    assert given.workers_of_use == 256, "16 on each of the 16 cores of a rank"
+    assert given.worker_image_s is not None
+    assert given.core_bound_rate is not None
+    assert given.worker_image_s * given.core_bound_rate > 300
+    assert given.max_useful_workers == 256, "16 on each of the 16 cores of a rank"
 
 
 @pytest.mark.parametrize(("loader", "cost_ms"), [("dali-cpu", 3.6), ("dali-gpu", 3.0)])
@@ -349,9 +353,11 @@ def test_stages_that_were_measured_beside_idle_cores_cost_what_the_whole_loader_
     """Not where a GPU makes the batches: its threads on the host spin."""
     job = diagnosis(4000.0, ranks=1, cores=16.0, config=replace(TORCH, loader=loader), cpu_ms={})
     assert job.diagnosis is not None
-    job.diagnosis.stages = {"read": 0.1e-3, "decode": 1.4e-3, "augment": 1.5e-3}
-    job.diagnosis.alone = [replace(each, cpu_s=3.6e-3 * each.images, loading=None) for each in job.diagnosis.alone]
-    found = supply(case_of(job)).cost
+    job.diagnosis.stage_cpu_s = {"read": 0.1e-3, "decode": 1.4e-3, "augment": 1.5e-3}
+    job.diagnosis.loader_benchmarks = [
+        replace(each, loader_cpu_s=3.6e-3 * each.images, loader_stats=None) for each in job.diagnosis.loader_benchmarks
+    ]
+    found = pipeline_model(case_of(job)).cost
     assert found is not None
     assert found.cpu_s == pytest.approx(cost_ms / 1000)
-    assert found.cpu["decode"] / found.cpu_s == pytest.approx(1.4 / 3.0)
+    assert found.cpu_s_by_stage["decode"] / found.cpu_s == pytest.approx(1.4 / 3.0)

@@ -8,65 +8,77 @@ import pytest
 import sweeps
 from msgspec.structs import replace
 
-from ddpbench.analysis.metrics import ACCURACY, ALLOCATED, FASTEST, PROCESS_MEMORY, SECONDS, SLOWEST, memory, spread, times
-from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.metrics import (
+    ACCURACY,
+    ALLOCATED,
+    MAX_STEP_IMAGES_PER_S,
+    MIN_STEP_IMAGES_PER_S,
+    PROCESS_MEMORY,
+    SECONDS,
+    mean_std,
+    memory_metric,
+    paired_ratio,
+)
+from ddpbench.analysis.ratio import PairedRatio, ratio_of
 from ddpbench.cli import main
-from ddpbench.published.claims import ClaimResult, claims
+from ddpbench.published.claims import ClaimResult, check_claims
 from ddpbench.published.effect_size import PublishedRatio
-from ddpbench.published.publications import load
-from ddpbench.published.reproduction import departures, rows, stand_ins
-from ddpbench.published.sweep_points import LEFTOVERS
+from ddpbench.published.publications import load_publication
+from ddpbench.published.reproduction import compare_rows, protocol_deviations, substituted_workloads
+from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Data, Job
+from ddpbench.record.record import DatasetInfo, Job
 
 T4, WRN, VGG = "t4-tensor-cores", "wrn-cifar10-apex-levels", "vgg16-cifar10-batch-sweep"
 DISC, IMAGENET = "disc-mlp-cpu-vs-gpu", "imagenet-resnet-slurm-vs-container"
 
 
 def about(results: list[ClaimResult], words: str) -> ClaimResult:
-    return next(result for result in results if words in result.says)
+    return next(result for result in results if words in result.claim)
 
 
 def test_the_published_v100_agrees_with_itself() -> None:
-    results = [result for result in rows(VGG, sweeps.published_vgg("V100")) if result.row.gpu == "V100"]
+    results = [result for result in compare_rows(VGG, sweeps.published_vgg("V100")) if result.row.gpu == "V100"]
     assert len(results) == 15
     for result in results:
-        assert set(result.compared) == {"seconds", "memory", "accuracy"}
-        for compared in result.compared.values():
+        assert set(result.figures) == {"seconds", "memory", "accuracy"}
+        for compared in result.figures.values():
             assert compared.ratio == pytest.approx(1, abs=1e-3)
-    slower = next(result for result in rows(VGG, sweeps.published_vgg("V100")) if result.row.gpu == "1080 Ti")
-    assert slower.compared["seconds"].ratio == pytest.approx(3.93 / 5.16)
+    slower = next(result for result in compare_rows(VGG, sweeps.published_vgg("V100")) if result.row.gpu == "1080 Ti")
+    assert slower.figures["seconds"].ratio == pytest.approx(3.93 / 5.16)
 
 
 @pytest.mark.parametrize(("gpu", "pays", "does_not"), [("V100", True, False), ("1080 Ti", False, True), ("TITAN X", False, True)])
 def test_the_sweeps_claims_hold_on_the_gpus_that_they_are_made_of(gpu: str, pays: bool, does_not: bool) -> None:
-    ours, before = claims(VGG, sweeps.published_vgg(gpu))
+    ours, before = check_claims(VGG, sweeps.published_vgg(gpu))
     assert (ours.holds, before.holds) == (pays, does_not)
-    assert "at batch 2048" in ours.sentence
+    assert "at batch 2048" in ours.explanation
     published = [each.published for each in ours.ratios]
     assert published == pytest.approx([1.3245, 0.5563, 1.0821, 0.6355], abs=1e-4)
 
 
 def test_leftovers_are_told_from_the_clean_peak() -> None:
-    result = about(claims(T4, sweeps.t4()), "1.17 times the memory")
+    result = about(check_claims(T4, sweeps.t4()), "1.17 times the memory")
     assert result.holds is True
-    assert result.sentence == ("here 1.16 with the earlier model alive as published, 1.03 clean: most of the increase, 80%, is leftovers")
+    assert result.explanation == (
+        "here 1.16 with the earlier model alive as published, 1.03 clean: most of the increase, 80%, is leftovers"
+    )
 
 
 def test_the_published_leftovers_stand_beside_the_cell_that_has_them() -> None:
-    amp = next(result for result in rows(T4, sweeps.t4()) if result.row.max_memory_allocated_bytes == 1_577_232_384)
+    amp = next(result for result in compare_rows(T4, sweeps.t4()) if result.row.max_memory_allocated_bytes == 1_577_232_384)
     assert amp.record is not None
-    assert amp.record.label == LEFTOVERS
-    assert amp.compared["allocated"].ratio == pytest.approx(1_619_000_000 / 1_577_232_384)
+    assert amp.record.label == EARLIER_MODEL_ALIVE
+    assert amp.figures["allocated"].ratio == pytest.approx(1_619_000_000 / 1_577_232_384)
 
 
 def test_mnist_takes_the_same_time_because_it_waits_for_its_loader() -> None:
-    result = about(claims(T4, sweeps.t4(wait=0.83)), "0.98 of the time")
+    result = about(check_claims(T4, sweeps.t4(wait=0.83)), "0.98 of the time")
     assert result.holds is True
-    assert result.sentence.endswith("because 83% of the step waits for the loader")
-    assert about(claims(T4, sweeps.t4(wait=0.83)), "does not name one").holds is True
-    computes = claims(T4, sweeps.t4(wait=0.01))
-    assert ", although the GPU computes" in about(computes, "0.98 of the time").sentence
+    assert result.explanation.endswith("because 83% of the step waits for the loader")
+    assert about(check_claims(T4, sweeps.t4(wait=0.83)), "does not name one").holds is True
+    computes = check_claims(T4, sweeps.t4(wait=0.01))
+    assert ", although the GPU computes" in about(computes, "0.98 of the time").explanation
     assert about(computes, "does not name one").holds is False
 
 
@@ -74,60 +86,60 @@ def test_a_cell_whose_limit_cannot_be_told_names_no_bottleneck() -> None:
     job = sweeps.t4(wait=0.83)
     one = next(record for record in job.records if record.config.workload == "mnist-cnn")
     one.rounds = [replace(timed, traces=[replace(trace, steps=2) for trace in timed.traces]) for timed in one.rounds[:1]]
-    assert about(claims(T4, job), "does not name one").holds is None
+    assert about(check_claims(T4, job), "does not name one").holds is None
 
 
 def test_what_has_not_been_measured_is_open() -> None:
     empty = sweeps.job(sweeps.cell(), command="reproduce t4-tensor-cores")
-    assert {result.holds for name in (T4, WRN, DISC, IMAGENET) for result in claims(name, empty)} == {None}
-    assert all(result.record is None for result in rows(T4, empty))
+    assert {result.holds for name in (T4, WRN, DISC, IMAGENET) for result in check_claims(name, empty)} == {None}
+    assert all(result.record is None for result in compare_rows(T4, empty))
 
 
 def test_o3_that_dies_is_a_result() -> None:
-    result = about(claims(WRN, sweeps.wrn()), "O3 does not converge")
+    result = about(check_claims(WRN, sweeps.wrn()), "O3 does not converge")
     assert result.holds is True
-    assert "not finite from step 41" in result.sentence
+    assert "not finite from step 41" in result.explanation
 
 
 @pytest.mark.parametrize(("reached", "holds"), [(0.10, True), (0.86, False)])
 def test_o3_is_measured_by_what_o0_reaches(reached: float, holds: bool) -> None:
     job = sweeps.wrn()
     job.records = [record for record in job.records if record.config.precision != "fp16"]
-    job.records.append(sweeps.cell("wrn28x10-cifar10", "O3", accuracy=[reached] * 5, parameters=36_500_000))
-    assert about(claims(WRN, job), "O3 does not converge").holds is holds
+    job.records.append(sweeps.cell("wrn28x10-cifar10", "O3", accuracy=[reached] * 5, num_parameters=36_500_000))
+    assert about(check_claims(WRN, job), "O3 does not converge").holds is holds
 
 
 def test_o3_of_a_training_too_short_for_o0_is_open() -> None:
     short = [sweeps.cell("wrn28x10-cifar10", level, accuracy=[0.12] * 5) for level in ("O0", "O3")]
-    assert about(claims(WRN, sweeps.job(*short)), "O3 does not converge").holds is None
+    assert about(check_claims(WRN, sweeps.job(*short)), "O3 does not converge").holds is None
 
 
 def test_two_cores_hide_the_level_for_both_models() -> None:
-    result = about(claims(WRN, sweeps.wrn()), "two weak vCPUs")
+    result = about(check_claims(WRN, sweeps.wrn()), "two weak vCPUs")
     assert result.holds is True
-    assert "wrn16x4-cifar10" in result.sentence
-    assert "waits 83% of a step for 2 workers" in result.sentence
+    assert "wrn16x4-cifar10" in result.explanation
+    assert "waits 83% of a step for 2 workers" in result.explanation
     cells = sweeps.wrn()
     cells.records = [record for record in cells.records if record.config.workload == "wrn28x10-cifar10"]
-    assert about(claims(WRN, cells), "two weak vCPUs").holds is None
+    assert about(check_claims(WRN, cells), "two weak vCPUs").holds is None
 
 
 def test_levels_that_gain_are_no_p100() -> None:
-    t4, p100, *_ = claims(WRN, sweeps.wrn())
+    t4, p100, *_ = check_claims(WRN, sweeps.wrn())
     assert (t4.holds, p100.holds) == (True, False)
 
 
 def test_the_loader_explains_what_the_networks_size_was_blamed_for() -> None:
-    doubled, environments, size = claims(IMAGENET, sweeps.imagenet())
+    doubled, environments, size = check_claims(IMAGENET, sweeps.imagenet())
     assert doubled.holds is True
-    assert doubled.sentence.endswith("as under slurm")
+    assert doubled.explanation.endswith("as under slurm")
     assert environments.holds is None
     assert size.holds is False
-    assert "the loader explains it" in size.sentence
-    free = claims(IMAGENET, sweeps.imagenet(gains=(1.02, 2.1), phases=sweeps.COMPUTES))
-    assert free[0].sentence.endswith("as under container")
+    assert "the loader explains it" in size.explanation
+    free = check_claims(IMAGENET, sweeps.imagenet(gains=(1.02, 2.1), phases=sweeps.COMPUTES))
+    assert free[0].explanation.endswith("as under container")
     assert free[2].holds is True
-    both = claims(IMAGENET, sweeps.imagenet(gains=(1.9, 2.1), phases=sweeps.COMPUTES))
+    both = check_claims(IMAGENET, sweeps.imagenet(gains=(1.9, 2.1), phases=sweeps.COMPUTES))
     assert (both[0].holds, both[2].holds) == (False, False)
 
 
@@ -137,89 +149,91 @@ def test_a_gain_that_rounds_do_not_tell_from_none_says_nothing_of_a_networks_siz
         slow = [1.0, 1.5, 0.7] if record.config.precision == "o2" else [1.0, 1.0, 1.0]
         first = record.rounds[0]
         record.rounds = [replace(first, index=index, wall_s=first.wall_s * times) for index, times in enumerate(slow)]
-    assert claims(IMAGENET, job)[2].holds is None
+    assert check_claims(IMAGENET, job)[2].holds is None
 
 
 def test_speeds_of_single_steps_and_losses_stand_beside_the_published() -> None:
-    slurm = next(result for result in rows(IMAGENET, sweeps.imagenet()) if result.row.environment == "slurm")
-    assert set(slurm.compared) == {"speed", "least-speed", "greatest-speed", "last-loss", "mean-loss"}
-    container = [result for result in rows(IMAGENET, sweeps.imagenet()) if result.row.environment == "container"][-1]
-    assert container.compared["least-speed"].published is None
+    slurm = next(result for result in compare_rows(IMAGENET, sweeps.imagenet()) if result.row.environment == "slurm")
+    assert set(slurm.figures) == {"speed", "least-speed", "greatest-speed", "last-loss", "mean-loss"}
+    container = [result for result in compare_rows(IMAGENET, sweeps.imagenet()) if result.row.environment == "container"][-1]
+    assert container.figures["least-speed"].published is None
     record = slurm.record
     assert record is not None
-    assert SLOWEST.values(record) == pytest.approx(FASTEST.values(record))
+    assert MIN_STEP_IMAGES_PER_S.values(record) == pytest.approx(MAX_STEP_IMAGES_PER_S.values(record))
 
 
 def test_a_crossing_near_ten_layers_holds_and_one_far_off_does_not() -> None:
-    crossing, errors = claims(DISC, sweeps.crossing_disc())
+    crossing, errors = check_claims(DISC, sweeps.crossing_disc())
     assert crossing.holds is True
-    assert "9.9 layers" in crossing.sentence
+    assert "9.9 layers" in crossing.explanation
     assert errors.holds is True
     early = sweeps.disc([1.0, 2.0], [1.5, 1.0], [3, 4])
-    assert claims(DISC, early)[0].holds is False
+    assert check_claims(DISC, early)[0].holds is False
     never = sweeps.disc([1.0, 2.0], [1.5, 2.5], [2, 12])
-    assert claims(DISC, never)[0].holds is False
+    assert check_claims(DISC, never)[0].holds is False
 
 
 def test_models_that_do_not_reach_the_published_crossing_leave_it_open() -> None:
-    small = claims(DISC, sweeps.disc([1.0, 2.0], [1.5, 2.5], [2, 6]))[0]
-    assert (small.holds, small.sentence) == (None, "here no crossing: CPU is faster than GPU at every model, 22 to 2,982 parameters")
-    large = claims(DISC, sweeps.disc([1.0, 2.0], [0.5, 0.4], [11, 12]))[0]
+    small = check_claims(DISC, sweeps.disc([1.0, 2.0], [1.5, 2.5], [2, 6]))[0]
+    assert (small.holds, small.explanation) == (None, "here no crossing: CPU is faster than GPU at every model, 22 to 2,982 parameters")
+    large = check_claims(DISC, sweeps.disc([1.0, 2.0], [0.5, 0.4], [11, 12]))[0]
     assert large.holds is None
-    threads = claims(DISC, sweeps.crossing_threads())[0]
+    threads = check_claims(DISC, sweeps.crossing_threads())[0]
     assert threads.holds is None
-    assert threads.sentence.startswith("here CPU with 2 threads is faster than CPU with 1 thread from 13,600 parameters (10,800 to 16,000)")
+    assert threads.explanation.startswith(
+        "here CPU with 2 threads is faster than CPU with 1 thread from 13,600 parameters (10,800 to 16,000)"
+    )
 
 
 def test_training_errors_are_told_for_every_depth() -> None:
     job = sweeps.crossing_disc()
     for record in job.records[:2]:
         record.rounds = sweeps.cell("disc-mlp-2", batch=100, accuracy=[0.869] * 5).rounds
-    errors = claims(DISC, job)[1]
+    errors = check_claims(DISC, job)[1]
     assert errors.holds is False
-    assert "2: 13.1%, 3: 0.2%" in errors.sentence
+    assert "2: 13.1%, 3: 0.2%" in errors.explanation
 
 
 def test_quick_batches_stand_for_the_published_in_order_and_are_no_ratio() -> None:
     cells = [sweeps.cell(name=name, batch=batch, process=1) for name in ("fp32", "o2", "amp-fp16") for batch in (4, 8)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
-    results = {(result.row.gpu, result.row.precision, result.row.batch_size): result for result in rows(VGG, quick)}
+    results = {(result.row.gpu, result.row.precision, result.row.batch_size): result for result in compare_rows(VGG, quick)}
     first, second, third = (results["V100", "fp32", batch] for batch in (128, 256, 512))
     assert first.record is not None
     assert second.record is not None
     assert (first.record.config.batch_size, second.record.config.batch_size, third.record) == (4, 8, None)
-    assert first.compared["seconds"].here is not None
-    assert first.compared["seconds"].ratio is None
-    assert departures(quick)[0].startswith("quick")
+    assert first.figures["seconds"].measured is not None
+    assert first.figures["seconds"].ratio is None
+    assert protocol_deviations(quick)[0].startswith("quick")
 
 
 def test_a_shrunk_wide_resnet_stands_for_the_published_one() -> None:
-    small = [sweeps.cell(f"wrn{depth}x1-cifar10", "O0", 8, parameters=parameters) for depth, parameters in ((10, 80), (16, 170))]
+    small = [sweeps.cell(f"wrn{depth}x1-cifar10", "O0", 8, num_parameters=parameters) for depth, parameters in ((10, 80), (16, 170))]
     quick = sweeps.job(*small, command="reproduce wrn-cifar10-apex-levels --quick")
-    record = rows(WRN, quick)[0].record
+    record = compare_rows(WRN, quick)[0].record
     assert record is not None
     assert record.config.workload == "wrn16x1-cifar10"
-    assert stand_ins(load(WRN), quick) == {"wrn28x10-cifar10": "wrn16x1-cifar10"}
-    assert stand_ins(load(WRN), sweeps.wrn()) == {}
+    assert substituted_workloads(load_publication(WRN), quick) == {"wrn28x10-cifar10": "wrn16x1-cifar10"}
+    assert substituted_workloads(load_publication(WRN), sweeps.wrn()) == {}
 
 
 def test_a_narrow_vgg16_stands_for_the_published_one_on_cifar10_alone() -> None:
-    cells = [sweeps.cell("vgg16-4-cifar10", parameters=4), sweeps.cell("vgg16", parameters=138_357_544)]
+    cells = [sweeps.cell("vgg16-4-cifar10", num_parameters=4), sweeps.cell("vgg16", num_parameters=138_357_544)]
     quick = sweeps.job(*cells, command="reproduce vgg16-cifar10-batch-sweep --quick")
-    assert stand_ins(load(VGG), quick) == {"vgg16-cifar10": "vgg16-4-cifar10"}
+    assert substituted_workloads(load_publication(VGG), quick) == {"vgg16-cifar10": "vgg16-4-cifar10"}
 
 
 def test_departures_from_the_protocol_are_said() -> None:
-    made = sweeps.cell(device="Some CPU", data=Data(loader="tensor", description="made", made=True))
-    said = " ".join(departures(sweeps.job(made)))
+    made = sweeps.cell(device="Some CPU", data=DatasetInfo(loader="tensor", description="made", generated=True))
+    said = " ".join(protocol_deviations(sweeps.job(made)))
     assert "made data" in said
     assert "on processors" in said
-    assert departures(sweeps.published_vgg("V100")) == []
+    assert protocol_deviations(sweeps.published_vgg("V100")) == []
 
 
 def test_a_ratio_agrees_only_where_its_whole_interval_does() -> None:
     def agrees(published: float, low: float, high: float) -> bool | None:
-        return PublishedRatio("", published, Ratio((low + high) / 2, low, high, pairs=5)).agrees
+        return PublishedRatio("", published, PairedRatio((low + high) / 2, low, high, pairs=5)).agrees
 
     assert agrees(0.98, 0.96, 1.0) is True
     assert agrees(1.8, 2.5, 2.6) is True
@@ -232,42 +246,42 @@ def test_a_ratio_agrees_only_where_its_whole_interval_does() -> None:
 def test_ratios_pair_rounds_and_a_cell_that_is_not_trusted_has_none_of_speed() -> None:
     base = sweeps.cell(seconds=(1.0, 2.0, 4.0), allocated=100)
     other = sweeps.cell(name="o2", seconds=(0.5, 1.0, 2.0), allocated=50)
-    paired = times(SECONDS, base, other)
+    paired = paired_ratio(SECONDS, base, other)
     assert paired is not None
     assert (paired.low, paired.high) == (pytest.approx(0.5), pytest.approx(0.5))
-    one = times(SECONDS, base, sweeps.cell(seconds=(3.0,)))
-    assert one == Ratio(3.0, 3.0, 3.0, pairs=1)
+    one = paired_ratio(SECONDS, base, sweeps.cell(seconds=(3.0,)))
+    assert one == PairedRatio(3.0, 3.0, 3.0, pairs=1)
     dead = replace(other, status="invalid")
-    assert times(SECONDS, base, dead) is None
-    assert times(ALLOCATED, base, dead) is not None
+    assert paired_ratio(SECONDS, base, dead) is None
+    assert paired_ratio(ALLOCATED, base, dead) is not None
 
 
 def test_memory_is_one_measure_for_all_cells() -> None:
     told, silent = sweeps.cell(process=5), sweeps.cell()
-    assert memory([told, told]) is PROCESS_MEMORY
-    assert memory([told, silent]) is not PROCESS_MEMORY
-    assert memory([told, sweeps.no_memory("o2", 64)]) is PROCESS_MEMORY
+    assert memory_metric([told, told]) is PROCESS_MEMORY
+    assert memory_metric([told, silent]) is not PROCESS_MEMORY
+    assert memory_metric([told, sweeps.no_memory("o2", 64)]) is PROCESS_MEMORY
 
 
 def test_two_rounds_give_a_range_and_no_interval() -> None:
-    assert ratio_of([1.0, 1.0], [0.9, 1.1]) == Ratio(pytest.approx(0.995, abs=1e-3), 0.9, 1.1, pairs=2)
-    assert PublishedRatio("", None, ratio_of([1.0, 1.0], [0.9, 1.1])).words == "0.99 (2 rounds: 0.90 to 1.10)"
-    assert PublishedRatio("", None, ratio_of([1.0], [0.9])).words == "0.90 (1 round)"
+    assert ratio_of([1.0, 1.0], [0.9, 1.1]) == PairedRatio(pytest.approx(0.995, abs=1e-3), 0.9, 1.1, pairs=2)
+    assert PublishedRatio("", None, ratio_of([1.0, 1.0], [0.9, 1.1])).text == "0.99 (2 rounds: 0.90 to 1.10)"
+    assert PublishedRatio("", None, ratio_of([1.0], [0.9])).text == "0.90 (1 round)"
     three = ratio_of([1.0, 1.0, 1.0], [0.9, 1.0, 1.1])
     assert three.low < 0.9
-    assert "rounds" not in PublishedRatio("", None, three).words
+    assert "rounds" not in PublishedRatio("", None, three).text
 
 
 def test_middles_and_spreads() -> None:
-    assert spread([]) is None
-    assert spread([3.0]).sd is None  # type: ignore[union-attr]
+    assert mean_std([]) is None
+    assert mean_std([3.0]).std is None  # type: ignore[union-attr]
 
     def middle(*seconds: float) -> tuple[float, float, float]:
-        found = SECONDS.middle(sweeps.cell(seconds=seconds))
+        found = SECONDS.median_and_interval(sweeps.cell(seconds=seconds))
         assert found is not None
         return found.center, found.low, found.high
 
-    assert SECONDS.middle(sweeps.cell(seconds=())) is None
+    assert SECONDS.median_and_interval(sweeps.cell(seconds=())) is None
     assert middle(5.0, 5.0, 5.0) == (5.0, 5.0, 5.0)
     assert middle(5.0, 5.4) == (5.2, 5.2, 5.2), "two rounds have no interval"
     center, low, high = middle(1.0, 1.1, 1.2)
@@ -276,7 +290,7 @@ def test_middles_and_spreads() -> None:
 
 def test_an_accuracy_lies_between_none_and_all() -> None:
     def middle(*reached: float) -> tuple[float, float, float]:
-        found = ACCURACY.middle(sweeps.cell(seconds=(1.0,) * len(reached), accuracy=reached))
+        found = ACCURACY.median_and_interval(sweeps.cell(seconds=(1.0,) * len(reached), accuracy=reached))
         assert found is not None
         return found.center, found.low, found.high
 
@@ -288,61 +302,62 @@ def test_an_accuracy_lies_between_none_and_all() -> None:
 
 @pytest.mark.parametrize("name", sweeps.PUBLISHED)
 def test_of_an_unfinished_job_every_claim_says_what_is_missing(name: str) -> None:
-    whole = claims(name, sweeps.PUBLISHED[name]())
+    whole = check_claims(name, sweeps.PUBLISHED[name]())
     for job in sweeps.unfinished(sweeps.PUBLISHED[name]):
-        for result, finished in zip(claims(name, job), whole, strict=True):
-            assert result.sentence
-            assert not {"-", "None", "nan"} & set(result.sentence.replace(",", "").split()), result.sentence
+        for result, finished in zip(check_claims(name, job), whole, strict=True):
+            assert result.explanation
+            assert not {"-", "None", "nan"} & set(result.explanation.replace(",", "").split()), result.explanation
             if result.holds is not finished.holds:
-                assert finished.holds is not None, f"{result.sentence}: more cells have not told it"
-                assert result.holds is None, f"{result.sentence}: more cells have told otherwise"
+                assert finished.holds is not None, f"{result.explanation}: more cells have not told it"
+                assert result.holds is None, f"{result.explanation}: more cells have told otherwise"
 
 
 def test_missing_cells_are_named_with_the_reason() -> None:
     job = sweeps.t4()
     fp32 = job.records[0]
     job.records[0] = replace(fp32, rounds=[], status="failed", fault=sweeps.no_memory("fp32", 512).fault)
-    assert claims(T4, job)[0].sentence == "missing: fp32 (out of memory)"
+    assert check_claims(T4, job)[0].explanation == "missing: fp32 (out of memory)"
     job.records[0] = replace(fp32, status="invalid")
-    assert claims(T4, job)[0].sentence == "missing: fp32 (invalid)"
+    assert check_claims(T4, job)[0].explanation == "missing: fp32 (invalid)"
     job.records[0] = replace(fp32, rounds=[], status="interrupted")
-    assert claims(T4, job)[0].sentence == "missing: fp32 (no round)"
+    assert check_claims(T4, job)[0].explanation == "missing: fp32 (no round)"
     del job.records[0]
-    assert claims(T4, job)[0].sentence == "missing: fp32 (not measured)"
+    assert check_claims(T4, job)[0].explanation == "missing: fp32 (not measured)"
     processor = sweeps.job(*(sweeps.cell("gemm-mlp", name, 512, device="Some CPU") for name in ("fp32", "amp-fp16")))
-    memory = about(claims(T4, processor), "1.17 times the memory").sentence
+    memory = about(check_claims(T4, processor), "1.17 times the memory").explanation
     assert memory == "missing: fp32, amp-fp16 (no memory of a GPU), amp-fp16 with the earlier model alive (not measured)"
 
 
 def test_a_leftover_that_failed_gives_way_to_the_clean_cell() -> None:
     job = sweeps.t4()
     job.records[2] = replace(job.records[2], rounds=[], status="failed")
-    assert claims(T4, job)[0].holds is True
-    assert about(claims(T4, job), "1.17 times the memory").holds is None
+    assert check_claims(T4, job)[0].holds is True
+    assert about(check_claims(T4, job), "1.17 times the memory").holds is None
 
 
 def test_a_factor_far_from_the_published_one_is_the_same_way_and_no_more() -> None:
     job = sweeps.wrn()
-    assert claims(WRN, job)[0].far != [], "2.7 times as fast on the page, 1.83 published"
+    assert check_claims(WRN, job)[0].far_ratios != [], "2.7 times as fast on the page, 1.83 published"
     for record in job.records[1:3]:
         record.rounds = sweeps.cell(seconds=sweeps.repeats(301.0 / 1.9, 0.3), process=6_600 * sweeps.MIB).rounds
-    near = claims(WRN, job)[0]
-    assert (near.holds, near.far) == (True, [])
-    assert PublishedRatio("", 1.83, Ratio(6.65, 6.6, 6.7, pairs=5)).is_far
-    assert not PublishedRatio("", 1.83, Ratio(2.2, 2.2, 2.2, pairs=1)).is_far
-    assert PublishedRatio("", 0.42, Ratio(0.31, 0.31, 0.31, pairs=1)).is_far
+    near = check_claims(WRN, job)[0]
+    assert (near.holds, near.far_ratios) == (True, [])
+    assert PublishedRatio("", 1.83, PairedRatio(6.65, 6.6, 6.7, pairs=5)).is_far
+    assert not PublishedRatio("", 1.83, PairedRatio(2.2, 2.2, 2.2, pairs=1)).is_far
+    assert PublishedRatio("", 0.42, PairedRatio(0.31, 0.31, 0.31, pairs=1)).is_far
 
 
 def test_every_published_batch_is_looked_at() -> None:
     job = sweeps.published_vgg("V100")
-    first = claims(VGG, job)[0]
+    first = check_claims(VGG, job)[0]
     assert first.holds is True
     assert (
-        "at batch 128 o2 1.20 (1.17 to 1.23) times as fast with 0.97 (0.95 to 0.99) of the memory (published 1.20, 0.97)" in first.sentence
+        "at batch 128 o2 1.20 (1.17 to 1.23) times as fast with 0.97 (0.95 to 0.99) of the memory (published 1.20, 0.97)"
+        in first.explanation
     )
     slow = next(record for record in job.records if (record.config.precision, record.config.batch_size) == ("o2", 512))
     slow.rounds = sweeps.cell(batch=512, seconds=sweeps.repeats(30.0, 0.1), process=1000 * sweeps.MIB).rounds
-    assert claims(VGG, job)[0].holds is False
+    assert check_claims(VGG, job)[0].holds is False
 
 
 @pytest.mark.parametrize("worst", [(0, 0), (1, 2)], ids=["CPU, first round", "GPU, a round in the midst"])
@@ -350,13 +365,13 @@ def test_errors_are_those_of_every_round_on_both_devices(worst: tuple[int, int])
     job, (place, turn) = sweeps.crossing_disc(), worst
     reached = [0.869 if at == turn else 0.998 for at in range(5)]
     job.records[place].rounds = sweeps.cell("disc-mlp-2", batch=100, accuracy=reached).rounds
-    errors = claims(DISC, job)[1]
+    errors = check_claims(DISC, job)[1]
     assert errors.holds is False
-    assert "2: 0.2% to 13.1%, 3: 0.2%" in errors.sentence
+    assert "2: 0.2% to 13.1%, 3: 0.2%" in errors.explanation
 
 
 def test_what_takes_two_records_names_commands_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = claims(IMAGENET, sweeps.imagenet())[1].sentence
+    sentence = check_claims(IMAGENET, sweeps.imagenet())[1].explanation
     for words in re.findall(r"'ddpbench ([^']+)'", sentence):
         assert main([words.split()[0], "--help"]) == 0
     assert IMAGENET in sentence
@@ -365,9 +380,9 @@ def test_what_takes_two_records_names_commands_that_there_are(capsys: pytest.Cap
 def test_batches_are_compared_only_with_their_like() -> None:
     job = sweeps.published_vgg("V100")
     job.records = [record for record in job.records if record.config.precision != "amp-fp16" or record.config.batch_size == 256]
-    first = claims(VGG, job)[0]
-    assert first.sentence.startswith("here at batch 256 o2 1.17 ")
-    assert first.sentence.endswith("missing: amp-fp16 at batch 2048 (not measured)")
+    first = check_claims(VGG, job)[0]
+    assert first.explanation.startswith("here at batch 256 o2 1.17 ")
+    assert first.explanation.endswith("missing: amp-fp16 at batch 2048 (not measured)")
     assert first.holds is None
 
 
@@ -375,9 +390,9 @@ def test_a_quick_job_settles_nothing() -> None:
     for name, whole in sweeps.PUBLISHED.items():
         job = whole()
         job.command.append("--quick")
-        assert {result.holds for result in claims(name, job)} == {None}
+        assert {result.holds for result in check_claims(name, job)} == {None}
 
 
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError):
-        claims("t5", Job(started="", command=[], records=[]))
+        check_claims("t5", Job(started="", command=[], records=[]))

@@ -13,12 +13,12 @@ import pytest
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.cli.options import options
-from ddpbench.cli.parse import request
+from ddpbench.cli.options import flag_options
+from ddpbench.cli.parse import parse_request
 from ddpbench.cli.program import program
-from ddpbench.cli.train import AMP, run
+from ddpbench.cli.train import AMP_FLAG, run
 from ddpbench.record.config import Config
-from ddpbench.record.request import Output, Request
+from ddpbench.record.request import OutputOptions, Request
 
 README = Path(__file__).parent.parent / "README.md"
 PROGRAM = [sys.executable, "-m", "ddpbench"]
@@ -29,7 +29,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 def asked(words: str) -> Request:
     """The request that the words of ``ddpbench run`` stand for."""
     context = run.make_context("run", shlex.split(words), parent=program.make_context("ddpbench", ["run"]))
-    return request(given=context.params, words=shlex.split(words), workload=context.params.pop("workload"))
+    return parse_request(given=context.params, argv=shlex.split(words), workload=context.params.pop("workload"))
 
 
 # words to arms
@@ -37,7 +37,7 @@ def asked(words: str) -> Request:
 
 def test_without_flags_everything_is_as_the_types_say() -> None:
     alone = asked("resnet18")
-    assert (alone.arms, alone.output, alone.swept) == ([Config(workload="resnet18")], Output(), [])
+    assert (alone.arms, alone.output, alone.swept) == ([Config(workload="resnet18")], OutputOptions(), [])
 
 
 def test_a_comma_list_makes_arms_in_order_and_two_lists_their_product() -> None:
@@ -79,7 +79,7 @@ def test_underscores_work_as_hyphens() -> None:
 
 def test_output_flags_are_no_arms() -> None:
     output = asked("resnet18 -o a,b --json - --gpus 2 -q").output
-    assert output == Output(output_dir="a,b", json="-", gpus=2, quiet=True)
+    assert output == OutputOptions(output_dir="a,b", json="-", gpus=2, quiet=True)
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cpu", "amp-bf16"), ("cuda", "amp-fp16")])
@@ -95,7 +95,7 @@ def test_amp_on_an_automatic_device_asks_torch() -> None:
 
 
 def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[..., Any]) -> None:
-    script = "from ddpbench.cli.parse import as_typed; print(as_typed(['resnet18']))"
+    script = "from ddpbench.cli.parse import typed_command; print(typed_command(['resnet18']))"
     rest = ["--standalone", "--nproc_per_node=1", "--no-python", sys.executable, "-c", script]
     assert launch([*TORCHRUN[:3], *rest]).stdout == f"{['torchrun', *rest]}\n"
     assert launch([sys.executable, "-c", script]).stdout == "['ddpbench', 'resnet18']\n"
@@ -286,12 +286,12 @@ def test_help_of_run_tells_every_flag_with_its_default(capsys: pytest.CaptureFix
     assert main(["run", "--help"]) == 0
     told = " ".join(re.sub(r"^ {5,}", "", line) for line in capsys.readouterr().out.splitlines())
     told = re.sub(r"\s+", " ", told)
-    for option in (*options(Config), *options(Output)):
+    for option in (*flag_options(Config), *flag_options(OutputOptions)):
         field = option.field
-        assert (f"--[no-]{field.spelling[2:]} " if field.boolean else f"{field.spelling} <") in told
+        assert (f"--[no-]{field.option[2:]} " if field.is_bool else f"{field.option} <") in told
         assert f"{option.help} ({option.default})" in told
         assert field.flag.short in told
-    assert f"--amp {AMP.help}" in told
+    assert f"--amp {AMP_FLAG.help}" in told
 
 
 def test_no_words_mean_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from ddpbench.cli import main
-from ddpbench.cli.crossover import Sides
-from ddpbench.cli.options import options
-from ddpbench.cli.parse import as_typed
+from ddpbench.cli.crossover import CrossoverFlags
+from ddpbench.cli.options import flag_options
+from ddpbench.cli.parse import typed_command
 from ddpbench.cli.program import program
 from ddpbench.cli.train import diagnose, reproduce, run, sweep
-from ddpbench.published.protocols import request as asked_for
+from ddpbench.published.protocols import reproduction_request as asked_for
 from ddpbench.record.config import Config
-from ddpbench.record.request import Output, Proving, Racing, Request
+from ddpbench.record.request import CrossoverOptions, DiagnoseOptions, OutputOptions, Request
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,14 +34,14 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return 0
 
     places = {
-        "bench.run": "run",
-        "bench.sweep": "sweep",
-        "bench.diagnose.command": "diagnose",
-        "bench.diagnose.started": "diagnose",
-        "bench.scaling.command": "scale",
-        "bench.launch": "start_launches",
-        "published.reproduce": "reproduce",
-        "published.crossover": "crossover",
+        "bench.run": "run_training",
+        "bench.sweep": "run_sweep",
+        "bench.diagnose.command": "run_diagnosis",
+        "bench.diagnose.started": "launch_diagnosis",
+        "bench.scaling.command": "run_scaling",
+        "bench.launch": "run_launches",
+        "published.reproduce": "run_reproduction",
+        "published.crossover": "run_crossover",
     }
     for place, name in places.items():
         monkeypatch.setitem(sys.modules, f"ddpbench.{place}", SimpleNamespace(**{name: take}))
@@ -66,7 +66,7 @@ def test_what_trains_like_a_run_takes_its_flags_but_some(name: str, lacks: set[s
 
 def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
     held = {"--seed", "--data-dir", "--download", "--device", "--time-limit", "--hang-timeout"}
-    assert spellings("reproduce") == {*held, *(option.field.spelling for option in options(Output)), "--quick", "--help"}
+    assert spellings("reproduce") == {*held, *(option.field.option for option in flag_options(OutputOptions)), "--quick", "--help"}
 
 
 def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
@@ -74,25 +74,25 @@ def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
     assert main(["run", *words.split()]) == main(["sweep", *words.split()]) == 0
     [[ran], [swept]] = handed
     assert isinstance(swept, Request)
-    assert (swept.arms, swept.swept, swept.output) == (ran.arms, ["precision", "batch_size"], Output(output_dir="there"))
+    assert (swept.arms, swept.swept, swept.output) == (ran.arms, ["precision", "batch_size"], OutputOptions(output_dir="there"))
     assert [arm.precision for arm in swept.arms] == ["fp32", "fp32", "o2", "o2"]
-    assert swept.command == as_typed(["sweep", *words.split()])
+    assert swept.command == typed_command(["sweep", *words.split()])
 
 
 def test_parts_of_a_sweep_have_every_cell_once_and_know_each_other(handed: list[tuple[Any, ...]]) -> None:
     words = ["sweep", "resnet18", "--precision", "fp32,amp-bf16", "-b", "8,16,32", "--steps", "3"]
     assert [main([*words, *part]) for part in ([], ["--part", "1/4"], ["--part", "2/4"], ["--part=3/4"], ["--part", "4/4"])] == [0] * 5
     [whole], *parts = handed
-    assert whole.share is None
-    places = [request.share.places for [request] in parts]
+    assert whole.sweep_shard is None
+    places = [request.sweep_shard.indices for [request] in parts]
     assert places == [[0, 4], [1, 5], [2], [3]]
     assert [request.arms for [request] in parts] == [[whole.arms[place] for place in each] for each in places]
-    assert {request.cells for [request] in handed} == {6}
+    assert {request.total_arms for [request] in handed} == {6}
     assert {tuple(request.swept) for [request] in handed} == {("precision", "batch_size")}
-    assert len({request.share.sweep for [request] in parts}) == 1
+    assert len({request.sweep_shard.sweep_id for [request] in parts}) == 1
     assert main([*words, "--rounds", "2", "--part", "1/4"]) == main([*words, "--time-limit", "60", "--part", "1/4"]) == 0
     [more], [limited] = handed[-2:]
-    assert more.share != limited.share == parts[0][0].share, "another sweep, and the same one under another limit"
+    assert more.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "another sweep, and the same one under another limit"
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], ca
     words = "resnet50 --data-dir there -j 4 --fail-if-data-wait 5% --time-limit 60 --gpus 4"
     assert main(["run", *words.split()]) == main(["diagnose", *words.split()]) == 0
     [[ran], [diagnosed, proving]] = handed
-    assert proving == Proving(verify=True, apply=False)
-    assert (diagnosed.arms, diagnosed.swept, diagnosed.output) == (ran.arms, [], Output(gpus=4))
+    assert proving == DiagnoseOptions(verify=True, apply=False)
+    assert (diagnosed.arms, diagnosed.swept, diagnosed.output) == (ran.arms, [], OutputOptions(gpus=4))
     assert diagnosed.arms[0].fail_if_data_wait == 5.0
-    assert diagnosed.command == as_typed(["diagnose", *words.split()])
+    assert diagnosed.command == typed_command(["diagnose", *words.split()])
     with pytest.raises(SystemExit) as end:
         main(["diagnose", "resnet50", "--loader", "torch,dali-cpu", "-j", "2,4"])
     assert end.value.code == 2
@@ -147,12 +147,16 @@ def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...
     assert main(["reproduce", alone]) == main(["reproduce", *shlex.split(flagged)]) == 0
     given = {"seed": 7, "data_dir": "a,b", "download": True, "device": "cpu", "time_limit": 60.0}
     assert handed == [
-        (alone, False, asked_for(alone, False, {}, Output(), as_typed(["reproduce", alone]))),
+        (alone, False, asked_for(alone, False, {}, OutputOptions(), typed_command(["reproduce", alone]))),
         (
             "vgg16-cifar10-batch-sweep",
             True,
             asked_for(
-                "vgg16-cifar10-batch-sweep", True, given, Output(json="-", quiet=True), as_typed(["reproduce", *shlex.split(flagged)])
+                "vgg16-cifar10-batch-sweep",
+                True,
+                given,
+                OutputOptions(json="-", quiet=True),
+                typed_command(["reproduce", *shlex.split(flagged)]),
             ),
         ),
     ]
@@ -163,7 +167,7 @@ def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...
 def test_a_reproduction_on_many_ranks_starts_them(handed: list[tuple[Any, ...]]) -> None:
     words = ["t4-tensor-cores", "--gpus", "2", "--device", "cpu"]
     assert main(["reproduce", *words]) == 0
-    assert handed == [(asked_for(words[0], False, {"device": "cpu"}, Output(gpus=2), as_typed(["reproduce", *words])),)]
+    assert handed == [(asked_for(words[0], False, {"device": "cpu"}, OutputOptions(gpus=2), typed_command(["reproduce", *words])),)]
 
 
 def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, ...]]) -> None:
@@ -171,32 +175,32 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
     threads = "disc-mlp --device cpu --threads 1,2"
     assert main(["crossover", "disc-mlp"]) == main(["crossover", *flagged.split()]) == main(["crossover", *threads.split()]) == 0
     assert handed == [
-        (Racing(family="disc-mlp", layers=range(2, 13)), {}, Output(), as_typed(["crossover", "disc-mlp"])),
+        (CrossoverOptions(family="disc-mlp", layers=range(2, 13)), {}, OutputOptions(), typed_command(["crossover", "disc-mlp"])),
         (
-            Racing(family="disc-mlp", layers=range(6, 13), devices=["cuda", "cpu"], threads=[8]),
+            CrossoverOptions(family="disc-mlp", layers=range(6, 13), devices=["cuda", "cpu"], threads=[8]),
             {"rounds": 2, "hang_timeout": 30.0},
-            Output(output_dir="there", force=True, verbose=True),
-            as_typed(["crossover", *flagged.split()]),
+            OutputOptions(output_dir="there", force=True, verbose=True),
+            typed_command(["crossover", *flagged.split()]),
         ),
         (
-            Racing(family="disc-mlp", layers=range(2, 13), devices=["cpu"], threads=[1, 2]),
+            CrossoverOptions(family="disc-mlp", layers=range(2, 13), devices=["cpu"], threads=[1, 2]),
             {},
-            Output(),
-            as_typed(["crossover", *threads.split()]),
+            OutputOptions(),
+            typed_command(["crossover", *threads.split()]),
         ),
     ]
 
 
 def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
-    from ddpbench.published.sides import ROUNDS
+    from ddpbench.published.sides import CROSSOVER_ROUNDS
 
-    [told] = (option.default for option in options(Sides) if option.field.name == "rounds")
-    assert told == str(ROUNDS)
+    [told] = (option.default for option in flag_options(CrossoverFlags) if option.field.name == "rounds")
+    assert told == str(CROSSOVER_ROUNDS)
 
 
 @pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
 def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
-    fields = {option.field.spelling for struct in (Config, Output, Proving) for option in options(struct)}
+    fields = {option.field.option for struct in (Config, OutputOptions, DiagnoseOptions) for option in flag_options(struct)}
     assert spellings(command.name) - fields <= {"--amp", "--quick", "--part", "--help", "--version"}
 
 

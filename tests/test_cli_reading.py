@@ -18,7 +18,7 @@ import sweeps
 
 from ddpbench import __version__
 from ddpbench.cli import main
-from ddpbench.published.publications import names
+from ddpbench.published.publications import published_names
 from ddpbench.record.loaders import LOADERS
 from ddpbench.record.record import Job, save
 from ddpbench.record.registry import ENGINES, PRECISIONS
@@ -48,7 +48,7 @@ def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) 
     assert main(["list"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^resnet18 .* 11,689,512  image 3x224x224 +10\.6$", out, re.MULTILINE)
-    for name in (*WORKLOADS, *(family.name for family in FAMILIES), *PRECISIONS, *LOADERS, *ENGINES, *names()):
+    for name in (*WORKLOADS, *(family.name for family in FAMILIES), *PRECISIONS, *LOADERS, *ENGINES, *published_names()):
         assert name in out.split()
     for spec in (*PRECISIONS.values(), *LOADERS.values()):
         assert spec.help.split()[0] in out
@@ -252,7 +252,7 @@ def test_plot_without_matplotlib_says_how_to_get_it(
 def test_reproduce_without_a_name_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     out = capsys.readouterr().out
-    assert [name for name in out.splitlines() if name in names()] == list(names())
+    assert [name for name in out.splitlines() if name in published_names()] == list(published_names())
 
 
 # torch

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ddpbench.machine import step_timer
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.trace import PHASES
 
 STEPS_MS = [(5.0, 1.0, 0.5, 10.0, 20.0, 3.0, 2.0), (7.0, 1.0, 0.25, 10.0, 21.0, 1.0, 2.0)]
@@ -24,8 +24,8 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
-    pulse = Pulse(patience_s=1.0)
-    host = step_timer.HostClock(pulse)
+    pulse = ProgressMarker(timeout_s=1.0)
+    host = step_timer.HostStepTimer(pulse)
     host.begin(len(STEPS_MS))
     for _ in STEPS_MS:
         for phase in range(len(PHASES)):
@@ -33,14 +33,14 @@ def test_phases_are_exact_and_sum_to_the_step(turned: None) -> None:
     phases = host.read().phases_ms
     assert {name: phases[name] for name in PHASES} == {name: [step[i] for step in STEPS_MS] for i, name in enumerate(PHASES)}
     assert host.read().host_data_ms == host.host_data_ms() == [5.0, 7.0]
-    assert host.stamps_ms()[:: len(PHASES)] == [0.0, sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
+    assert host.timestamps_ms()[:: len(PHASES)] == [0.0, sum(STEPS_MS[0]), sum(STEPS_MS[0]) + sum(STEPS_MS[1])]
     assert pulse.step == len(STEPS_MS)
-    assert pulse.count == len(STEPS_MS) * len(PHASES)
-    assert pulse.doing == "data"
+    assert pulse.marks_passed == len(STEPS_MS) * len(PHASES)
+    assert pulse.phase == "data"
 
 
 def test_a_second_round_forgets_the_first(turned: None) -> None:
-    host = step_timer.HostClock(Pulse(patience_s=1.0))
+    host = step_timer.HostStepTimer(ProgressMarker(timeout_s=1.0))
     for _ in range(2):
         host.begin(1)
         for phase in range(len(PHASES)):
@@ -62,14 +62,14 @@ def test_a_phase_that_the_host_still_issues_when_the_device_has_begun_it_may_hav
 ) -> None:
     reached = [*accumulate((ms for step in STEPS_MS for ms in step), initial=0.0)]
     ahead = [0, 0.1, 0.2, 0.3, 1, 2, 3, 3.5]
-    assert step_timer.still_issuing_ms(reached, [*ahead, *second]) == [0.0, pytest.approx(expected)]
+    assert step_timer.host_issue_ms(reached, [*ahead, *second]) == [0.0, pytest.approx(expected)]
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(("sleeps_ms", "least", "most"), [(0.0, 0.0, 5.0), (50.0, 50.0, 60.0)])
 def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float, least: float, most: float) -> None:
     device = torch.device("cuda", 0)
-    on_gpu = step_timer.open_clock(Pulse(patience_s=1.0), device)
+    on_gpu = step_timer.make_step_timer(ProgressMarker(timeout_s=1.0), device)
     busy = torch.randn(4096, 4096, device=device)
     for _ in range(2):  # the second pass has warm events
         torch.cuda.synchronize()
@@ -83,7 +83,7 @@ def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float,
                     busy = busy @ busy * 1e-3
                 on_gpu.mark(phase)
         torch.cuda.synchronize()
-        told = on_gpu.read().issuing_ms
+        told = on_gpu.read().host_issue_ms
     assert len(told) == 2
     assert all(least <= ms <= most for ms in told)
 
@@ -92,7 +92,7 @@ def test_a_gpu_that_stands_still_while_its_host_sleeps_is_told(sleeps_ms: float,
 def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
     device = torch.device("cuda", 0)
     busy = torch.randn(4096, 4096, device=device)
-    on_gpu = step_timer.open_clock(Pulse(patience_s=1.0), device)
+    on_gpu = step_timer.make_step_timer(ProgressMarker(timeout_s=1.0), device)
     for _ in range(2):  # the second pass has warm events
         torch.cuda.synchronize()
         on_gpu.begin(3)
@@ -106,5 +106,5 @@ def test_cuda_phases_sum_to_the_time_between_two_synchronisations() -> None:
     told = on_gpu.read()
     total = sum(sum(durations) for durations in told.phases_ms.values())
     assert total == pytest.approx(wall_ms, rel=0.05)
-    assert len(told.lead_ms) == 3
-    assert told.lead_ms[-1] > 0, "products this large leave the host ahead of the GPU"
+    assert len(told.host_lead_ms) == 3
+    assert told.host_lead_ms[-1] > 0, "products this large leave the host ahead of the GPU"

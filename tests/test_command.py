@@ -9,10 +9,10 @@ import pytest
 import records
 from msgspec.structs import replace
 
-from ddpbench.analysis.command import Rerun, launcher, threads
+from ddpbench.analysis.command import CommandBuilder, launcher_argv, omp_threads_prefix
 from ddpbench.analysis.judge import judge
-from ddpbench.analysis.remedies.training import rounds_to_ask_for
-from ddpbench.cli.parse import request
+from ddpbench.analysis.remedies.training import longer_run_fields
+from ddpbench.cli.parse import parse_request
 from ddpbench.cli.program import program
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
@@ -24,7 +24,7 @@ ASKED = Config(workload="resnet50", precision="amp-fp16")
 def asked(record: Record | None = None, **changes: object) -> Record:
     """``record`` of a run of which little was asked."""
     record = record or records.record()
-    record.asked = replace(ASKED, **changes)
+    record.requested = replace(ASKED, **changes)
     return record
 
 
@@ -34,12 +34,12 @@ def parsed(line: str) -> tuple[str, Request]:
     words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
     name = words.pop(0) if words[0] in program.commands else "run"
     context = program.commands[name].make_context(name, words, parent=program.make_context("ddpbench", [name]))
-    return name, request(context.params.pop("workload"), context.params, words)
+    return name, parse_request(context.params.pop("workload"), context.params, words)
 
 
 def test_the_simplest_command_is_offered() -> None:
-    assert Rerun(asked()).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
-    assert Rerun(asked()).diagnose() == "ddpbench diagnose resnet50 --precision amp-fp16 --gpus 4"
+    assert CommandBuilder(asked()).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
+    assert CommandBuilder(asked()).diagnose_command() == "ddpbench diagnose resnet50 --precision amp-fp16 --gpus 4"
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_the_simplest_command_is_offered() -> None:
 )
 def test_a_command_starts_where_and_how_the_run_was_started(name: str, nodes: int, words: str) -> None:
     place = records.environment(4, nodes=nodes, launcher=name)
-    assert " ".join(launcher(place)) == words
+    assert " ".join(launcher_argv(place)) == words
     counted = " --gpus 4" if name in ("torchrun", "accelerate") and nodes == 1 else ""
-    assert Rerun(asked(records.record(environment=place))).command() == f"{words} resnet50 --precision amp-fp16{counted}"
+    assert CommandBuilder(asked(records.record(environment=place))).command() == f"{words} resnet50 --precision amp-fp16{counted}"
 
 
 EVERY_FLAG: dict[str, Any] = {
@@ -84,21 +84,21 @@ EVERY_FLAG: dict[str, Any] = {
 @pytest.mark.parametrize("config", [ASKED, replace(ASKED, **EVERY_FLAG)])
 def test_a_command_stands_for_the_same_run(config: Config) -> None:
     record = records.record()
-    record.asked = config
-    name, again = parsed(Rerun(record).command())
+    record.requested = config
+    name, again = parsed(CommandBuilder(record).command())
     assert (name, again.arms, again.output.gpus) == ("run", [config], 4)
-    name, again = parsed(Rerun(record).diagnose())
+    name, again = parsed(CommandBuilder(record).diagnose_command())
     assert (name, again.arms, again.output.gpus) == ("diagnose", [replace(config, steps=None, rounds=5, launches=1)], 4)
 
 
 def test_a_record_without_what_was_asked_is_run_again_with_what_it_had() -> None:
     record = records.data_bound()
-    (arm,) = parsed(Rerun(record).command())[1].arms
+    (arm,) = parsed(CommandBuilder(record).command())[1].arms
     assert arm.to_argv() == record.config.to_argv()
 
 
 def test_other_values_come_last_and_make_arms() -> None:
-    run = Rerun(asked(workers=15, weight_decay=0.1, channels_last=False))
+    run = CommandBuilder(asked(workers=15, weight_decay=0.1, channels_last=False))
     start = "ddpbench resnet50 --precision amp-fp16"
     assert run.command(workers=(15, 31)) == f"{start} --weight-decay 0.1 --no-channels-last --gpus 4 --workers 15,31"
     assert run.command(weight_decay=()) == f"{start} --no-channels-last --workers 15 --gpus 4", "no value leaves the flag out"
@@ -108,23 +108,23 @@ def test_other_values_come_last_and_make_arms() -> None:
 
 
 def test_a_batch_on_the_device_takes_no_files() -> None:
-    run = Rerun(asked(loader="torch", data_dir="/data", download=True))
+    run = CommandBuilder(asked(loader="torch", data_dir="/data", download=True))
     (resident,) = parsed(run.command(loader=("synthetic",)))[1].arms
     assert (resident.loader, resident.data_dir, resident.download) == ("synthetic", None, False)
     assert {arm.data_dir for arm in parsed(run.command(loader=("torch", "synthetic")))[1].arms} == {"/data"}
-    arm = Rerun(asked(loader="synthetic", data_dir="/data"))  # of a comparison with a loader that reads
+    arm = CommandBuilder(asked(loader="synthetic", data_dir="/data"))  # of a comparison with a loader that reads
     assert parsed(arm.command())[1].arms == [replace(ASKED, loader="synthetic")]
 
 
 def test_ranks_on_processors_are_no_gpus() -> None:
-    run = Rerun(asked(records.cpu_run()))
+    run = CommandBuilder(asked(records.cpu_run()))
     assert run.command() == "ddpbench resnet50 --precision amp-fp16 --device cpu --gpus 2"
     lone = records.cpu_run(environment=records.environment(1, device="Xeon CPU"))
-    assert Rerun(asked(lone)).command() == "ddpbench resnet50 --precision amp-fp16"
+    assert CommandBuilder(asked(lone)).command() == "ddpbench resnet50 --precision amp-fp16"
 
 
 def test_the_same_on_fewer_ranks() -> None:
-    assert Rerun(asked(), ranks=2).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 2"
+    assert CommandBuilder(asked(), ranks=2).command() == "ddpbench resnet50 --precision amp-fp16 --gpus 2"
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,19 @@ def test_the_same_on_fewer_ranks() -> None:
     ],
 )
 def test_threads_are_told_where_they_would_be_others_by_themselves(ranks: int, changes: dict[str, Any], prefix: list[str]) -> None:
-    assert threads(records.environment(ranks, device="Xeon CPU", usable_cores=6.0, **changes)) == prefix
-    assert threads(records.environment(ranks, **changes)) == []
+    assert omp_threads_prefix(records.environment(ranks, device="Xeon CPU", usable_cores=6.0, **changes)) == prefix
+    assert omp_threads_prefix(records.environment(ranks, **changes)) == []
 
 
 def test_the_threads_stand_first_unless_they_are_what_changes() -> None:
     place = records.environment(2, device="Xeon CPU", variables={"OMP_NUM_THREADS": "4"})
-    run = Rerun(asked(records.cpu_run(environment=place)))
+    run = CommandBuilder(asked(records.cpu_run(environment=place)))
     assert run.command().startswith("OMP_NUM_THREADS=4 ddpbench resnet50 ")
     assert run.command(threads=(4, 2)).startswith("ddpbench resnet50 ")
 
 
-def more_rounds(run: Rerun) -> str:
-    return run.command(**rounds_to_ask_for(run.record))
+def more_rounds(run: CommandBuilder) -> str:
+    return run.command(**longer_run_fields(run.record))
 
 
 @pytest.mark.parametrize(
@@ -169,23 +169,23 @@ def more_rounds(run: Rerun) -> str:
 )
 def test_more_rounds_are_those_requested_and_of_a_whole_run_twice_as_many_once(rounds: int, done: int, status: str, flags: str) -> None:
     run = asked(records.record(longer=[1.0] * done, status=status, config=replace(records.RESNET50, rounds=rounds)), rounds=rounds)
-    assert f"{flags} " in f"{more_rounds(Rerun(run))} "
+    assert f"{flags} " in f"{more_rounds(CommandBuilder(run))} "
 
 
 def test_a_whole_run_of_many_rounds_is_given_no_more() -> None:
     run = asked(records.record(longer=[1.0] * 10, config=replace(records.RESNET50, rounds=10)), rounds=10)
-    assert not rounds_to_ask_for(run)
+    assert not longer_run_fields(run)
 
 
 @pytest.mark.parametrize(("steps", "flags"), [(2, "--gpus 4 --rounds 5 --steps 6"), (50, "--steps 50 --gpus 4 --rounds 5")])
 def test_more_rounds_keep_steps_only_where_they_are_enough_for_a_figure(steps: int, flags: str) -> None:
     run = asked(records.record(longer=[1.0, 1.1], steps=steps, config=replace(records.RESNET50, rounds=2)), rounds=2, steps=steps)
-    assert more_rounds(Rerun(run)) == f"ddpbench resnet50 --precision amp-fp16 {flags}"
+    assert more_rounds(CommandBuilder(run)) == f"ddpbench resnet50 --precision amp-fp16 {flags}"
 
 
 def test_a_run_that_its_time_limit_ended_is_given_the_time() -> None:
     run = asked(records.record(longer=[1.0, 1.1]), time_limit=9.0)
-    assert more_rounds(Rerun(run)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
+    assert more_rounds(CommandBuilder(run)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4"
 
 
 def test_a_judged_record_offers_its_command() -> None:
@@ -209,10 +209,10 @@ def test_what_was_chosen_or_compared_is_not_offered_again(chosen: dict[str, str]
 
 @pytest.mark.parametrize("kind", ["diagnose", "scale"])
 def test_the_time_of_a_diagnosis_or_a_ladder_is_no_limit_of_a_run(kind: str) -> None:
-    run = Rerun(asked(time_limit=85.0), kind)
+    run = CommandBuilder(asked(time_limit=85.0), kind)
     assert run.command(workers=(8, 14)) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --workers 8,14"
 
 
 def test_the_warm_up_of_a_diagnosis_is_its_own() -> None:
-    assert "--warmup" not in Rerun(asked(warmup=2), "diagnose").command()
-    assert Rerun(asked(warmup=2)).command().endswith("--warmup 2 --gpus 4")
+    assert "--warmup" not in CommandBuilder(asked(warmup=2), "diagnose").command()
+    assert CommandBuilder(asked(warmup=2)).command().endswith("--warmup 2 --gpus 4")

@@ -9,7 +9,7 @@ import records
 
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.judge import judge
-from ddpbench.analysis.ratio import Ratio
+from ddpbench.analysis.ratio import PairedRatio
 from ddpbench.record.record import Fault, Record
 
 
@@ -23,18 +23,18 @@ def second(*arms: Record) -> ArmRow:
     return compare(arms)[1]
 
 
-def times(row: ArmRow) -> Ratio:
+def times(row: ArmRow) -> PairedRatio:
     assert row.speedup is not None
     return row.speedup
 
 
 def test_the_first_arm_is_the_measure() -> None:
     row = compare([arm(), arm(0.5)])[0]
-    assert (row.speedup, row.state, row.uneven) == (Ratio(1, 1, 1, 5), "", False)
+    assert (row.speedup, row.state, row.rounds_differ) == (PairedRatio(1, 1, 1, 5), "", False)
     assert row.images_per_s == pytest.approx(1024 / 0.0444)
-    assert row.reach is not None
-    assert row.reach.low < row.images_per_s < row.reach.high
-    assert (row.reach.confidence, row.reach.of) == (0.95, 5)
+    assert row.interval is not None
+    assert row.interval.low < row.images_per_s < row.interval.high
+    assert (row.interval.confidence, row.interval.num_values) == (0.95, 5)
     assert row.memory_bytes == records.GPU_MEMORY.allocated_bytes
 
 
@@ -60,14 +60,14 @@ def test_rounds_pair_by_their_index() -> None:
     base, other = arm(longer=(1.0, 1.1, 1.2, 1.3)), arm(0.5, longer=(1.0, 1.1, 1.2, 1.3))
     del other.rounds[0]
     row = second(base, other)
-    assert (times(row).center, times(row).pairs, row.uneven) == (pytest.approx(2), 3, True)
+    assert (times(row).center, times(row).pairs, row.rounds_differ) == (pytest.approx(2), 3, True)
 
 
 def test_two_rounds_have_a_range_and_no_interval() -> None:
     row = second(arm(longer=(1.0, 1.0)), arm(0.5, longer=(1.0, 1.1)))
-    assert row.reach is not None
-    assert (row.reach.confidence, row.reach.of) == (None, 2)
-    assert (row.reach.low, row.reach.high) == (pytest.approx(1024 / 0.0222 / 1.1), pytest.approx(1024 / 0.0222))
+    assert row.interval is not None
+    assert (row.interval.confidence, row.interval.num_values) == (None, 2)
+    assert (row.interval.low, row.interval.high) == (pytest.approx(1024 / 0.0222 / 1.1), pytest.approx(1024 / 0.0222))
     assert (times(row).low, times(row).high, times(row).has_interval) == (pytest.approx(2 / 1.1), pytest.approx(2), False)
 
 
@@ -78,22 +78,22 @@ def test_one_shared_round_gives_no_interval() -> None:
 
 def test_an_invalid_arm_says_why() -> None:
     row = second(arm(), arm(traces={0: {"numerics": records.numerics(7.0, None, nonfinite_step=1)}}))
-    assert (row.state, row.why, row.images_per_s, row.speedup) == ("invalid", "loss not finite, step 1, rank 0", None, None)
+    assert (row.state, row.reason, row.images_per_s, row.speedup) == ("invalid", "loss not finite, step 1, rank 0", None, None)
 
 
 def test_a_failed_arm_says_why_even_with_rounds() -> None:
     row = second(arm(), arm(longer=(1.0, 1.0), status="failed", fault=Fault(message="CUDA out of memory on rank 1")))
-    assert (row.state, row.why, row.images_per_s) == ("failed", "CUDA out of memory on rank 1", None)
+    assert (row.state, row.reason, row.images_per_s) == ("failed", "CUDA out of memory on rank 1", None)
 
 
 def test_an_arm_that_never_ran_says_so() -> None:
     row = second(arm(), arm(longer=(), status="interrupted"))
-    assert (row.state, row.why) == ("interrupted", "no round was finished")
+    assert (row.state, row.reason) == ("interrupted", "no round was finished")
 
 
 def test_an_arm_that_ended_well_without_a_round_was_not_measured() -> None:
     row = second(arm(), arm(longer=()))
-    assert (row.state, row.why) == ("not measured", "no round was finished")
+    assert (row.state, row.reason) == ("not measured", "no round was finished")
 
 
 def test_against_an_arm_without_a_figure_there_is_no_speedup() -> None:
@@ -103,4 +103,4 @@ def test_against_an_arm_without_a_figure_there_is_no_speedup() -> None:
 
 def test_other_gpus_are_not_compared() -> None:
     row = second(arm(), arm(0.5, environment=records.environment(4, device="NVIDIA A100")))
-    assert (row.state, row.why, row.speedup) == ("not comparable", "other GPU", None)
+    assert (row.state, row.reason, row.speedup) == ("not comparable", "other GPU", None)

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from training import CLASSES, config, session, world_of_one
 
-from ddpbench.machine.backends import set_tf32, tf32
+from ddpbench.machine.backends import get_tf32, set_tf32
 from ddpbench.record.config import Config
-from ddpbench.record.flags import flags
-from ddpbench.record.record import Attestation
-from ddpbench.training.prepare_model import compiled
+from ddpbench.record.flags import flag_fields
+from ddpbench.record.record import ObservedPrecision
+from ddpbench.training.prepare_model import compile_model
 from ddpbench.training.warmup import warm_up
 
-MODES = [mode for field in flags(Config) if field.name == "compile" for mode in field.choices if mode != "off"]
+MODES = [mode for field in flag_fields(Config) if field.name == "compile" for mode in field.choices if mode != "off"]
 
 TOLERANCE = {"fp32": 1e-4, "torch-default": 1e-2, "tf32": 1e-2, "amp-bf16": 5e-2}
 """Relative difference of a loss from eager's after a few steps. TF32 and bfloat16 round to 10 and 7 bits, in another order each."""
@@ -48,12 +48,12 @@ def conv_and_linear_net() -> nn.Module:
     )
 
 
-def losses(device: str, mode: str, precision: str) -> tuple[tuple[float | None, float | None], Attestation]:
+def losses(device: str, mode: str, precision: str) -> tuple[tuple[float | None, float | None], ObservedPrecision]:
     """The first and the last loss of a short round, and what its warm-up showed, which has three steps."""
     settled = config(device, precision=precision, compile=mode, fresh=True)
     live = session(world_of_one(device), settled, conv_and_linear_net())
     _, attested, _ = warm_up(live)
-    numerics = live.round(STEPS, drain_s=0).numerics
+    numerics = live.run_round(STEPS, max_drain_s=0).numerics
     live.close()
     assert numerics.nonfinite_step is None
     return (numerics.first_loss, numerics.last_loss), attested
@@ -64,28 +64,28 @@ def check_mode(device: str, mode: str, precision: str, tf32_on: tuple[bool, bool
     found, attested = losses(device, mode, precision)
     assert found == pytest.approx(eager, rel=TOLERANCE[precision])
     assert (attested.tf32_matmul, attested.tf32_cudnn) == tf32_on
-    assert (attested.first_layer, attested.last_layer) == (("bfloat16",) if precision.startswith("amp") else ("float32",)) * 2
+    assert (attested.first_layer_dtype, attested.last_layer_dtype) == (("bfloat16",) if precision.startswith("amp") else ("float32",)) * 2
 
 
 @pytest.mark.parametrize("on", [False, True, None])
 def test_torch_reads_tf32_through_either_api(on: bool | None) -> None:
     """Inductor reads the older flags while it autotunes; torch raises if they disagree with the newer ones."""
     set_tf32(on)
-    matmul, cudnn = tf32()
+    matmul, cudnn = get_tf32()
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (matmul, cudnn)
     assert torch.get_float32_matmul_precision() == ("high" if matmul else "highest")
 
 
 def test_tf32_set_by_a_model_is_seen_and_set_right() -> None:
     torch.backends.cuda.matmul.fp32_precision = "tf32"
-    assert tf32()[0]
+    assert get_tf32()[0]
     set_tf32(False)
     assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_keeps_its_options_and_leaves_convolutions_to_cudnn(mode: str) -> None:
-    options = compiled(nn.Linear(2, 2), config(compile=mode)).get_compiler_config()
+    options = compile_model(nn.Linear(2, 2), config(compile=mode)).get_compiler_config()
     assert options["max_autotune_conv_backends"] == "ATEN"
     assert (options["max_autotune"], options["triton.cudagraphs"]) == (mode == "max-autotune", mode in ("reduce-overhead", "max-autotune"))
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 from training import world_of_one
 
-from ddpbench.distributed.h2d_bandwidth import copies
+from ddpbench.distributed.h2d_bandwidth import measure_h2d_bandwidth
 
 
 def test_a_processor_has_nothing_to_copy_to() -> None:
-    assert copies(world_of_one(), 2**20, 8) is None
+    assert measure_h2d_bandwidth(world_of_one(), 2**20, 8) is None
 
 
 @pytest.mark.cuda
 def test_pinned_memory_is_copied_at_the_speed_of_a_bus() -> None:
-    found = copies(world_of_one("cuda"), 64 * 3 * 224 * 224 * 4, 64)
+    found = measure_h2d_bandwidth(world_of_one("cuda"), 64 * 3 * 224 * 224 * 4, 64)
     assert found
     assert found.bytes_per_image == 3 * 224 * 224 * 4
-    assert 1e9 < found.pageable < 1e12, "faster than a disk, slower than the GPU's own memory"
-    assert 1e9 < found.pinned < 1e12
-    assert found.pinned > 0.8 * found.pageable
+    assert 1e9 < found.pageable_bytes_per_s < 1e12, "faster than a disk, slower than the GPU's own memory"
+    assert 1e9 < found.pinned_bytes_per_s < 1e12
+    assert found.pinned_bytes_per_s > 0.8 * found.pageable_bytes_per_s
 
 
 @pytest.mark.cuda
 def test_a_small_batch_is_copied_too() -> None:
-    found = copies(world_of_one("cuda"), 4096, 4)
+    found = measure_h2d_bandwidth(world_of_one("cuda"), 4096, 4)
     assert found
-    assert found.pinned > 0
-    assert found.pageable > 0
+    assert found.pinned_bytes_per_s > 0
+    assert found.pageable_bytes_per_s > 0

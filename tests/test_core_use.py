@@ -12,13 +12,13 @@ import pytest
 from busy import busy_process, printed
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.cpu_usage import PRESSURE, SCHEDULE, TICKS_A_S, CoreWatch, busy_s, queued_s
-from ddpbench.record.loader_stats import CoreUse
+from ddpbench.machine.cpu_usage import CLOCK_TICKS_PER_S, PROC_PRESSURE_CPU, PROC_SCHEDSTAT, CpuMonitor, cores_busy_s, runqueue_wait_s
+from ddpbench.record.loader_stats import CpuUsage
 
 BURN = """
 import time, msgspec
-from ddpbench.machine.cpu_usage import CoreWatch
-watch = CoreWatch()
+from ddpbench.machine.cpu_usage import CpuMonitor
+watch = CpuMonitor()
 watch.start()
 end = time.monotonic() + 0.6
 while time.monotonic() < end:
@@ -27,34 +27,34 @@ print(msgspec.json.encode(watch.finish()).decode())
 """
 
 
-def burnt(before: str = "") -> CoreUse:
+def burnt(before: str = "") -> CpuUsage:
     """What a program sees that computes on one core for 0.6 seconds."""
-    return msgspec.json.decode(printed(before + BURN), type=CoreUse)
+    return msgspec.json.decode(printed(before + BURN), type=CpuUsage)
 
 
 def test_a_core_that_two_processes_want_is_busy_and_waited_for() -> None:
     with busy_process():
         use = burnt()
-    assert use.cores == 1, "those of the affinity set alone"
+    assert use.num_cores == 1, "those of the affinity set alone"
     assert use.busy_s == pytest.approx(use.wall_s, rel=0.2)
-    if PRESSURE.exists():
-        assert use.pressure is not None
-        assert 0.2 < use.pressure <= 1
+    if PROC_PRESSURE_CPU.exists():
+        assert use.cpu_pressure_fraction is not None
+        assert 0.2 < use.cpu_pressure_fraction <= 1
 
 
 QUEUE = """
 import time
-from ddpbench.machine.cpu_usage import queued_s
-before, end = queued_s(), time.thread_time() + 0.3
+from ddpbench.machine.cpu_usage import runqueue_wait_s
+before, end = runqueue_wait_s(), time.thread_time() + 0.3
 while time.thread_time() < end:
     pass
-worked = queued_s()
+worked = runqueue_wait_s()
 time.sleep(0.3)
-print(worked - before, queued_s() - worked)
+print(worked - before, runqueue_wait_s() - worked)
 """
 
 
-@pytest.mark.skipif(not SCHEDULE.exists(), reason="this kernel does not count how long a thread waits for a core")
+@pytest.mark.skipif(not PROC_SCHEDSTAT.exists(), reason="this kernel does not count how long a thread waits for a core")
 def test_a_thread_queues_for_a_core_that_another_process_wants_and_not_while_it_sleeps() -> None:
     with busy_process():
         working, sleeping = map(float, printed(QUEUE).split())
@@ -64,9 +64,9 @@ def test_a_thread_queues_for_a_core_that_another_process_wants_and_not_while_it_
 
 def test_a_kernel_that_counts_no_queue_tells_nothing(tmp_path: Path) -> None:
     counts = tmp_path / "schedstat"
-    assert queued_s(counts) is None
+    assert runqueue_wait_s(counts) is None
     counts.write_text("5000000 2500000000 7\n")
-    assert queued_s(counts) == 2.5
+    assert runqueue_wait_s(counts) == 2.5
 
 
 def test_only_work_counts_as_busy(tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ def test_only_work_counts_as_busy(tmp_path: Path) -> None:
         "cpu2 5 0 0 1000 0 0 0 0 0 0\n"
         "intr 4 5\n"
     )
-    assert busy_s({0}, stat) == 63 / TICKS_A_S
-    assert busy_s({0, 2}, stat) == 68 / TICKS_A_S
-    assert busy_s({0, 1}, stat) is None, "a core that is not told of"
+    assert cores_busy_s({0}, stat) == 63 / CLOCK_TICKS_PER_S
+    assert cores_busy_s({0, 2}, stat) == 68 / CLOCK_TICKS_PER_S
+    assert cores_busy_s({0, 1}, stat) is None, "a core that is not told of"
     stat.write_text("cpu0 0 0 0 0 0 0 0 0 0 0\n")
-    assert busy_s({0}, stat) is None, "some containers write zeros"
-    assert busy_s({0}, tmp_path / "none") is None
+    assert cores_busy_s({0}, stat) is None, "some containers write zeros"
+    assert cores_busy_s({0}, tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_throttled_time_is_that_of_a_quota(tmp_path: Path, layout: dict[str, str
 @pytest.fixture
 def fifth_of_a_core() -> Iterator[Path]:
     """A real control group with a quota of 0.2 cores. Skips where none may be made."""
-    root = cgroup.ROOT / "cpu" if (cgroup.ROOT / "cpu").is_dir() else cgroup.ROOT
+    root = cgroup.CGROUP_ROOT / "cpu" if (cgroup.CGROUP_ROOT / "cpu").is_dir() else cgroup.CGROUP_ROOT
     group = root / f"ddpbench-test-{uuid4().hex}"
     try:
         group.mkdir()
@@ -155,7 +155,7 @@ def test_a_real_quota_is_seen_and_what_it_took(fifth_of_a_core: Path) -> None:
 
 
 def test_without_a_quota_nothing_is_said_of_throttling() -> None:
-    watch = CoreWatch()
+    watch = CpuMonitor()
     watch.start()
     use = watch.finish()
     assert use is None or (use.throttled_s is None) == (not list(cgroup.cpu_quotas()))

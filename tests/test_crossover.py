@@ -10,21 +10,21 @@ from statistics import median
 import pytest
 import sweeps
 
-from ddpbench.published.crossing import Point, conclusion, crossing, crossing_of
+from ddpbench.published.crossing import CrossoverPoint, crossing_of, describe_crossing, find_crossing
 
 
-def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[Point]:
+def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[CrossoverPoint]:
     """Models whose time on the second device is that many times the time on the first, a layer each factor of four."""
     first = [1.0] * rounds
     return [
-        Point(parameters, layer, first, [ratio * (1 + spread * (place - (rounds - 1) / 2)) for place in range(rounds)])
+        CrossoverPoint(parameters, layer, first, [ratio * (1 + spread * (place - (rounds - 1) / 2)) for place in range(rounds)])
         for layer, (parameters, ratio) in enumerate(ratios.items(), start=2)
     ]
 
 
 def test_one_round_has_no_interval_and_says_so() -> None:
-    once = crossing("CPU", "GPU", points({1_000: 4.0, 10_000: 2.0, 100_000: 0.5}, rounds=1))
-    assert conclusion(once) == "GPU is faster than CPU from 31,600 parameters (no interval) on, 3.5 layers"
+    once = find_crossing("CPU", "GPU", points({1_000: 4.0, 10_000: 2.0, 100_000: 0.5}, rounds=1))
+    assert describe_crossing(once) == "GPU is faster than CPU from 31,600 parameters (no interval) on, 3.5 layers"
 
 
 MODELS = {1_000: 4.0, 10_000: 1.5, 100_000: 0.6, 1_000_000: 0.3}
@@ -42,19 +42,19 @@ MODELS = {1_000: 4.0, 10_000: 1.5, 100_000: 0.6, 1_000_000: 0.3}
 )
 def test_the_interval_is_called_what_the_models_around_it_give(rounds: Sequence[int], said: str) -> None:
     measured = [each for (size, ratio), count in zip(MODELS.items(), rounds, strict=True) for each in points({size: ratio}, rounds=count)]
-    assert f"from 27,700 parameters ({said}" in conclusion(crossing("CPU", "GPU", measured))
+    assert f"from 27,700 parameters ({said}" in describe_crossing(find_crossing("CPU", "GPU", measured))
 
 
 def test_it_lies_where_the_logs_meet() -> None:
-    found = crossing("CPU", "GPU", points({100: 4.0, 10_000: 0.25}, spread=0.0))
+    found = find_crossing("CPU", "GPU", points({100: 4.0, 10_000: 0.25}, spread=0.0))
     assert (found.winner, found.loser) == ("GPU", "CPU")
     assert found.parameters == pytest.approx(1000)
-    assert found.layers(1000) == pytest.approx(2.5)
+    assert found.layers_at(1000) == pytest.approx(2.5)
     assert not found.has_interval
 
 
 def test_the_interval_holds_it_and_narrows_with_the_rounds_spread() -> None:
-    wide, narrow = (crossing("CPU", "GPU", points({100: 2.0, 1000: 1.1, 10_000: 0.5}, spread=spread)) for spread in (0.05, 0.01))
+    wide, narrow = (find_crossing("CPU", "GPU", points({100: 2.0, 1000: 1.1, 10_000: 0.5}, spread=spread)) for spread in (0.05, 0.01))
     for found in (wide, narrow):
         assert found.low is not None
         assert found.high is not None
@@ -65,35 +65,35 @@ def test_the_interval_holds_it_and_narrows_with_the_rounds_spread() -> None:
 
 def test_the_interval_is_where_the_band_of_the_ratio_touches_one() -> None:
     ours = points({100: 1.5, 10_000: 1 / 1.5}, spread=0.02)
-    found = crossing("CPU", "GPU", ours)
+    found = find_crossing("CPU", "GPU", ours)
     reach = sqrt(ours[0].ratio.high / ours[0].ratio.low)
     assert reach > 1
-    low, high = (crossing("CPU", "GPU", points({100: 1.5 * shift, 10_000: shift / 1.5}, spread=0.0)) for shift in (1 / reach, reach))
+    low, high = (find_crossing("CPU", "GPU", points({100: 1.5 * shift, 10_000: shift / 1.5}, spread=0.0)) for shift in (1 / reach, reach))
     assert found.low == pytest.approx(low.parameters, rel=0.01)
     assert found.high == pytest.approx(high.parameters, rel=0.01)
 
 
 def test_a_device_that_wins_everywhere_crosses_nowhere() -> None:
-    found = crossing("CPU", "GPU", points({100: 0.9, 1000: 0.5}))
+    found = find_crossing("CPU", "GPU", points({100: 0.9, 1000: 0.5}))
     assert (found.winner, found.parameters) == ("GPU", None)
-    found = crossing("CPU", "GPU", points({100: 1.5, 1000: 1.4}))
+    found = find_crossing("CPU", "GPU", points({100: 1.5, 1000: 1.4}))
     assert (found.winner, found.parameters) == ("CPU", None)
 
 
 def test_the_winner_is_the_faster_one_at_the_largest_model_in_either_order() -> None:
-    falling = crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, spread=0.0))
-    rising = crossing("GPU", "CPU", points({100: 0.5, 10_000: 2.0}, spread=0.0))
+    falling = find_crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, spread=0.0))
+    rising = find_crossing("GPU", "CPU", points({100: 0.5, 10_000: 2.0}, spread=0.0))
     assert (falling.winner, rising.winner) == ("GPU", "GPU")
     assert falling.parameters == pytest.approx(rising.parameters)
 
 
 def test_of_several_crossings_the_last_counts() -> None:
-    found = crossing("CPU", "GPU", points({1: 2.0, 10: 0.5, 100: 2.0, 1000: 0.5}, spread=0.0))
+    found = find_crossing("CPU", "GPU", points({1: 2.0, 10: 0.5, 100: 2.0, 1000: 0.5}, spread=0.0))
     assert found.parameters == pytest.approx(sqrt(100 * 1000))
 
 
 def test_an_end_beyond_the_models_is_open() -> None:
-    found = crossing("CPU", "GPU", points({100: 1.5, 1000: 0.99}, spread=0.05))
+    found = find_crossing("CPU", "GPU", points({100: 1.5, 1000: 0.99}, spread=0.05))
     assert found.parameters is not None
     assert found.low is not None
     assert found.high is None
@@ -105,7 +105,9 @@ def test_of_rounds_that_scatter_the_interval_holds_the_truth() -> None:
     sizes = {depth: sweeps.disc_parameters(depth) for depth in range(2, 13)}
     first_s = {depth: 0.4 + 4.5e-6 * parameters for depth, parameters in sizes.items()}
     second_s = {depth: 1.1 + 0.29 * depth + 2e-8 * parameters for depth, parameters in sizes.items()}
-    exact = crossing("CPU", "GPU", [Point(sizes[depth], depth, [first_s[depth]], [second_s[depth]]) for depth in sizes]).parameters
+    exact = find_crossing(
+        "CPU", "GPU", [CrossoverPoint(sizes[depth], depth, [first_s[depth]], [second_s[depth]]) for depth in sizes]
+    ).parameters
     assert exact is not None
     held, widths = 0, []
     for _ in range(200):
@@ -113,8 +115,8 @@ def test_of_rounds_that_scatter_the_interval_holds_the_truth() -> None:
         for depth, parameters in sizes.items():
             luck = [noise.lognormvariate(0, 0.02) for _ in range(3)]
             mine, theirs = ([each[depth] * turn * noise.lognormvariate(0, 0.01) for turn in luck] for each in (first_s, second_s))
-            measured.append(Point(parameters, depth, mine, theirs))
-        found = crossing("CPU", "GPU", measured)
+            measured.append(CrossoverPoint(parameters, depth, mine, theirs))
+        found = find_crossing("CPU", "GPU", measured)
         assert found.low is not None
         assert found.high is not None
         assert found.parameters is not None
@@ -138,7 +140,7 @@ def test_rounds_are_paired_by_their_index() -> None:
 
 
 def test_single_rounds_give_no_interval() -> None:
-    found = crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, rounds=1))
+    found = find_crossing("CPU", "GPU", points({100: 2.0, 10_000: 0.5}, rounds=1))
     assert found.parameters == pytest.approx(1000)
     assert (found.low, found.high) == (None, None)
 
@@ -150,7 +152,7 @@ def test_a_job_is_read_by_labels_and_depth() -> None:
     assert (found.loser, found.winner, len(found.points)) == ("CPU", "GPU", 11)
     assert found.parameters is not None
     assert 176_806 < found.parameters < 703_142
-    assert 9 < found.layers(found.parameters) < 10
+    assert 9 < found.layers_at(found.parameters) < 10
 
 
 def test_a_model_that_one_device_never_finished_is_left_out() -> None:

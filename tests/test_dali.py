@@ -18,13 +18,13 @@ from patience import eventually
 from PIL import Image
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.loaders.dali.feed import Feed
+from ddpbench.data.loaders.dali.feed import FileFeeder
 from ddpbench.data.loaders.dali.gpu import gpu_graph
-from ddpbench.data.loaders.dali.graph import Name
-from ddpbench.data.loaders.dali.stage_costs import stage_costs
-from ddpbench.data.loaders.dali.turns import Turns, in_turn
-from ddpbench.data.loaders.open import open_host
-from ddpbench.data.sampler import ShardPlan
+from ddpbench.data.loaders.dali.graph import EncodedPath
+from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s
+from ddpbench.data.loaders.dali.turns import RoundRobin, weighted_round_robin
+from ddpbench.data.loaders.open import open_host_loader
+from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.loaders import LOADERS
 
@@ -63,10 +63,10 @@ def tree(tmp_path: Path) -> Path:
 
 
 def file_of(tree: Path, label: int) -> Path:
-    return Path(image_folder.read(str(tree)).files[label])
+    return Path(image_folder.read_index(str(tree)).files[label])
 
 
-def labels_of(names: list[Name]) -> list[int]:
+def labels_of(names: list[EncodedPath]) -> list[int]:
     """Of the files that Feed's names are of, which are named by their numbers."""
     return [int(bytes(name)) for name in names]
 
@@ -137,7 +137,7 @@ def test_threads_are_as_many_as_asked_for_and_end_with_the_loader(tree: Path) ->
         with opened(config("dali-cpu", tree, workers=workers)) as live:
             take(live, 2)
             assert len(dali_threads("[DALI][TP")) == workers
-            assert (live.worker_pids(), live.in_flight) == ([], 2 * pipelines)
+            assert (live.worker_pids(), live.max_prefetched) == ([], 2 * pipelines)
         assert threads_ended()
 
 
@@ -183,9 +183,9 @@ def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path
         with opened(config("dali-cpu", tree, batch_size=5, workers=workers, prefetch=prefetch, skip_bad=3)) as live:
             drawn = Counter(take(live, 8)[1].tolist())  # four epochs of ten
             assert drawn == Counter(dict.fromkeys(good, 4)), "each good one as often as the others"
-            told = live.loading()
+            told = live.pop_stats()
             assert told
-            assert (told.images, len(told.left_out)) == (40, 3), "a file is left out once, and every batch is full"
+            assert (told.images, len(told.skipped_files)) == (40, 3), "a file is left out once, and every batch is full"
         assert threads_ended(), "nothing is left of the pipelines that died"
         notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: left out: ")]
         assert len(notes) == 3
@@ -212,15 +212,15 @@ def test_nothing_hangs_where_all_that_a_rank_reads_is_left_out(
 def test_a_file_that_a_later_pipeline_dies_of_is_left_out_where_it_stands(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file_of(tree, 4).write_bytes(b"")
     settled = config("dali-cpu", tree, batch_size=3, workers=6, augment=False, shuffle=False, skip_bad=1)
-    host = open_host(settled, shard())
+    host = open_host_loader(settled, shard())
     try:
         batches = [host.next_batch() for _ in range(8)]
     finally:
         host.close()
     on_their_way = [[0, 1, 2], [3, 2, 5], [6, 7, 8], [9, 10, 11], [12, 0, 1]]  # two of each pipeline, and the next of the first
     assert [batch.labels.tolist() for batch in batches] == [*on_their_way, [3, 5, 6], [7, 8, 9], [10, 11, 12]]
-    assert all(levels_off(host.finish(batch.samples), batch.labels) < 4 for batch in batches)
-    assert [len(batch.sheet.left_out) for batch in batches if batch.sheet] == [0, 1, 0, 0, 0, 0, 0, 0]
+    assert all(levels_off(host.device_transform(batch.samples), batch.labels) < 4 for batch in batches)
+    assert [len(batch.worker_timing.skipped_files) for batch in batches if batch.worker_timing] == [0, 1, 0, 0, 0, 0, 0, 0]
 
 
 @NO_DALI
@@ -244,28 +244,28 @@ def test_an_odd_file_is_an_image_like_any_other(odd: str, tree: Path) -> None:
     ODD[odd](file_of(tree, 3))
     with opened(config("dali-cpu", tree, batch_size=CLASSES)) as live:
         images, labels = take(live, 2)
-        told = live.loading()
+        told = live.pop_stats()
     assert sorted(labels.tolist()) == sorted([*range(CLASSES), *range(CLASSES)])
     assert images.isfinite().all()
     assert told
-    assert told.left_out == []
+    assert told.skipped_files == []
 
 
 @NO_DALI
 def test_what_the_batches_cost_is_told_once(tree: Path) -> None:
     with opened(config("dali-cpu", tree, batch_size=4)) as live:
         take(live, 3)
-        told = live.loading()
+        told = live.pop_stats()
         assert told
         assert (told.images, len(told.batch_ms), told.cpu_s, told.wall_s) == (12, 3, {}, {})
-        assert live.loading() is None
+        assert live.pop_stats() is None
 
 
 @NO_DALI
 @pytest.mark.parametrize("augment", [True, False])
 def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None:
     tree = imagery.image_tree(tmp_path)
-    costs = stage_costs(config("dali-cpu", tree, batch_size=8, augment=augment), CPU, seconds=0.2)
+    costs = measure_stage_cpu_s(config("dali-cpu", tree, batch_size=8, augment=augment), CPU, seconds=0.2)
     assert list(costs) == ["read", "decode", "augment"]
     assert sum(costs.values()) > 0
     assert min(costs.values()) >= 0
@@ -274,7 +274,7 @@ def test_every_stage_of_dali_has_its_cost(augment: bool, tmp_path: Path) -> None
 
 @NO_DALI
 def test_costs_are_those_of_as_many_threads_as_a_pipeline_of_the_loader_has(asked: list[dict[str, Any]], tree: Path) -> None:
-    stage_costs(config("dali-cpu", tree, batch_size=4, workers=12), CPU, seconds=0.1)
+    measure_stage_cpu_s(config("dali-cpu", tree, batch_size=4, workers=12), CPU, seconds=0.1)
     assert [how["num_threads"] for how in asked] == [4, 4, 4]
 
 
@@ -283,7 +283,7 @@ def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(
     tree = imagery.image_tree(tmp_path)
     for file in sorted(tree.rglob("*.JPEG"))[:2]:
         file.write_bytes(b"")
-    costs = stage_costs(config("dali-cpu", tree, batch_size=8, skip_bad=1, shuffle=False), CPU, seconds=0.1)
+    costs = measure_stage_cpu_s(config("dali-cpu", tree, batch_size=8, skip_bad=1, shuffle=False), CPU, seconds=0.1)
     assert sum(costs.values()) > 0
 
 
@@ -291,14 +291,14 @@ def test_the_costs_are_told_of_a_set_whose_damaged_files_several_ranks_left_out(
     ("threads", "teams"), [(0, [1]), (1, [1]), (4, [4]), (5, [5]), (6, [3, 3]), (8, [4, 4]), (11, [4, 4, 3]), (15, [5, 5, 5])]
 )
 def test_threads_are_shared_out_evenly_over_pipelines_of_a_few(threads: int, teams: list[int]) -> None:
-    assert LOADERS["dali-cpu"].teams(threads) == teams
-    assert LOADERS["dali-gpu"].teams(threads) == [max(1, threads)], "whose work is the GPU's"
+    assert LOADERS["dali-cpu"].thread_group_sizes(threads) == teams
+    assert LOADERS["dali-gpu"].thread_group_sizes(threads) == [max(1, threads)], "whose work is the GPU's"
 
 
 class TestTurns:
     @pytest.mark.parametrize(("threads", "turns"), [([5], [0, 0, 0]), ([5, 5, 5], [0, 1, 2, 0, 1, 2]), ([2, 1], [0, 0, 1, 0, 0, 1])])
     def test_each_has_as_many_as_threads(self, threads: list[int], turns: list[int]) -> None:
-        assert list(islice(in_turn(threads), len(turns))) == turns
+        assert list(islice(weighted_round_robin(threads), len(turns))) == turns
 
     def test_all_work_while_one_is_waited_for_and_none_goes_on_before_the_next_batch_is_asked_for(self) -> None:
         said: list[str] = []
@@ -314,56 +314,58 @@ class TestTurns:
                 said.append(f"{self.name} is waited for")
                 return (self.name,)
 
-        turns = Turns([Pipeline("a"), Pipeline("b")], [1, 1])
-        (a, first), (b, second), (again, third) = (turns.run() for _ in range(3))
+        turns = RoundRobin([Pipeline("a"), Pipeline("b")], [1, 1])
+        (a, first), (b, second), (again, third) = (turns.next_output() for _ in range(3))
         assert [a, b, again] == ["a", "b", "a"]
         begins = ["a goes on", "b goes on", "a is waited for"]
         assert said == [*begins, "a goes on", "b is waited for", "b goes on", "a is waited for"]
-        assert second.began < first.ended == third.began, "a batch begins with the end of the one before it of the same pipeline"
+        assert second.start_s < first.end_s == third.start_s, "a batch begins with the end of the one before it of the same pipeline"
 
 
 class TestFeed:
     """Names are numbers here, and batches hold three of eight."""
 
     @staticmethod
-    def feed() -> tuple[Feed, Iterator[list[Name]]]:
-        feed = Feed([str(number) for number in range(8)], ShardPlan(8, 3, rank=0, world_size=1, seed=0, shuffle=False))
-        return feed, feed.names(count())
+    def feed() -> tuple[FileFeeder, Iterator[list[EncodedPath]]]:
+        feed = FileFeeder([str(number) for number in range(8)], DistributedBatchSampler(8, 3, rank=0, world_size=1, seed=0, shuffle=False))
+        return feed, feed.encoded_paths(count())
 
     def test_batches_come_back_in_the_order_of_their_names(self) -> None:
         feed, names = self.feed()
         asked = [labels_of(next(names)) for _ in range(3)]
-        assert asked == feed.on_its_way() == [[0, 1, 2], [3, 4, 5], [6, 7, 0]]
-        assert [feed.handed_over(), feed.handed_over()] == asked[:2]
-        assert feed.on_its_way() == asked[2:]
+        assert asked == feed.pending_batches() == [[0, 1, 2], [3, 4, 5], [6, 7, 0]]
+        assert [feed.pop_batch(), feed.pop_batch()] == asked[:2]
+        assert feed.pending_batches() == asked[2:]
 
     def test_whichever_pipeline_asks_first_each_has_its_own_places_of_the_plan(self) -> None:
         feed, _ = self.feed()
-        even, odd = feed.names(count(0, 2)), feed.names(count(1, 2))
+        even, odd = feed.encoded_paths(count(0, 2)), feed.encoded_paths(count(1, 2))
         assert [labels_of(next(odd)) for _ in range(2)] == [[3, 4, 5], [1, 2, 3]]
-        assert labels_of(next(even)) == feed.handed_over() == [0, 1, 2]
+        assert labels_of(next(even)) == feed.pop_batch() == [0, 1, 2]
         assert labels_of(next(even)) == [6, 7, 0]
-        assert labels_of(next(feed.names([0]))) == [3, 4, 5], "places are counted from what is handed over next"
+        assert labels_of(next(feed.encoded_paths([0]))) == [3, 4, 5], "places are counted from what is handed over next"
 
     def test_all_on_its_way_comes_again_with_the_next_of_the_plan_for_what_is_left_out(self) -> None:
         feed, names = self.feed()
         list(islice(names, 3))
-        feed.handed_over()
+        feed.pop_batch()
         for left_out, again in (({4, 0}, [[3, 1, 5], [6, 7, 2], [3, 5, 6]]), ({7}, [[3, 1, 5], [6, 1, 2], [3, 5, 6]])):
-            assert feed.leave_out(left_out)
-            assert [labels_of(batch) for batch in islice(feed.names(count()), 3)] == again
+            assert feed.skip(left_out)
+            assert [labels_of(batch) for batch in islice(feed.encoded_paths(count()), 3)] == again
 
     @pytest.mark.parametrize("shuffle", [True, False])
     def test_nothing_is_left_when_all_that_a_rank_is_ever_given_is_left_out(self, shuffle: bool) -> None:
-        feed = Feed([str(number) for number in range(8)], ShardPlan(8, 3, rank=1, world_size=2, seed=0, shuffle=shuffle))
-        assert feed.leave_out({1, 3, 5})
-        assert feed.leave_out({7}) == shuffle, "an even number is another rank's, unless they are shuffled"
-        assert not feed.leave_out({0, 2, 4, 6})
+        feed = FileFeeder(
+            [str(number) for number in range(8)], DistributedBatchSampler(8, 3, rank=1, world_size=2, seed=0, shuffle=shuffle)
+        )
+        assert feed.skip({1, 3, 5})
+        assert feed.skip({7}) == shuffle, "an even number is another rank's, unless they are shuffled"
+        assert not feed.skip({0, 2, 4, 6})
 
 
 def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
-        open_host(config("dali-gpu", tree), shard())
+        open_host_loader(config("dali-gpu", tree), shard())
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ def test_dali_gpu_has_no_batches_on_the_host(tree: Path) -> None:
     [("torch-default", "FLOAT"), ("amp-fp16", "FLOAT16"), ("amp-bf16", "FLOAT"), ("o2", "FLOAT16"), ("fp16", "FLOAT16"), ("bf16", "FLOAT")],
 )
 def test_dali_gpu_ends_at_what_the_first_layer_computes_in(precision: str, dtype: str, tree: Path) -> None:
-    graph = gpu_graph(config("dali-gpu", tree, precision=precision), image_folder.read(str(tree)).files, torch.device("cuda", 3))
+    graph = gpu_graph(config("dali-gpu", tree, precision=precision), image_folder.read_index(str(tree)).files, torch.device("cuda", 3))
     assert (graph.dtype, graph.layout, graph.gpu) == (dtype, "HWC", 3)
 
 
@@ -380,5 +382,7 @@ def test_the_hardware_decoder_is_told_its_share_and_the_size_of_the_largest_imag
     Image.new("RGB", (40, 200)).save(file_of(tree, 3), "JPEG")
     file_of(tree, 4).write_bytes(b"")
     for asked, told in ((None, {}), (0.25, {"hw_decoder_load": 0.25})):
-        graph = gpu_graph(config("dali-gpu", tree, hw_decoder_load=asked), image_folder.read(str(tree)).files, torch.device("cuda", 0))
+        graph = gpu_graph(
+            config("dali-gpu", tree, hw_decoder_load=asked), image_folder.read_index(str(tree)).files, torch.device("cuda", 0)
+        )
         assert graph.decoder == {"preallocate_width_hint": 300, "preallocate_height_hint": 200, **told}

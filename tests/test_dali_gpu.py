@@ -13,8 +13,8 @@ from loading import NO_DALI, config, opened, take
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loader import Batch
-from ddpbench.data.loaders.dali.in_use import MOST_IN_USE
-from ddpbench.data.loaders.dali.stage_costs import stage_costs
+from ddpbench.data.loaders.dali.in_use import MAX_BATCHES_IN_USE
+from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s
 from ddpbench.record.errors import BenchError
 
 pytestmark = [pytest.mark.cuda, NO_DALI]
@@ -94,12 +94,12 @@ def test_a_host_that_is_ahead_has_its_batch_in_hand_before_it_waits_for_the_devi
     behind: list[int] = []
     with opened(config("dali-gpu", tree, batch_size=CLASSES), device=GPU) as live:
         take(live, 3)
-        for _ in range(MOST_IN_USE + 4):
+        for _ in range(MAX_BATCHES_IN_USE + 4):
             live.next_batch(lambda: behind.append(sum(not step.query() for step in steps)))
             torch.cuda._sleep(CLOCKS)
             steps.append(torch.cuda.Event())
             steps[-1].record()
-    assert max(behind) > MOST_IN_USE
+    assert max(behind) > MAX_BATCHES_IN_USE
 
 
 def test_a_batch_does_not_wait_for_those_after_it(tree: Path) -> None:
@@ -126,17 +126,17 @@ def test_a_stream_of_ones_own_may_read(tree: Path) -> None:
 
 
 def test_a_file_that_dali_dies_of_is_named_or_left_out(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    damaged = Path(image_folder.read(str(tree)).files[7])
+    damaged = Path(image_folder.read_index(str(tree)).files[7])
     damaged.write_bytes(b"hello" * 100)
     with opened(config("dali-gpu", tree, batch_size=4), device=GPU) as live, pytest.raises(BenchError, match=str(damaged)):
         take(live, 9)
     with opened(config("dali-gpu", tree, batch_size=4, skip_bad=1), device=GPU) as live:
         images, labels = take(live, 9)
-        told = live.loading()
+        told = live.pop_stats()
     assert Counter(labels.tolist()) == Counter(dict.fromkeys(set(range(CLASSES)) - {7}, 3))
     assert levels_off(images, labels) < 4
     assert told
-    assert (told.images, len(told.left_out)) == (36, 1)
+    assert (told.images, len(told.skipped_files)) == (36, 1)
 
 
 def test_opening_again_and_again_takes_no_more_memory(tree: Path) -> None:
@@ -152,6 +152,6 @@ def test_opening_again_and_again_takes_no_more_memory(tree: Path) -> None:
 
 @pytest.mark.parametrize("loader", ["dali-cpu", "dali-gpu"])
 def test_every_stage_of_dali_has_its_cost(loader: str, tree: Path) -> None:
-    costs = stage_costs(config(loader, tree, batch_size=8), GPU, seconds=0.2)
+    costs = measure_stage_cpu_s(config(loader, tree, batch_size=8), GPU, seconds=0.2)
     assert list(costs) == ["read", "decode", "augment"]
     assert sum(costs.values()) > 0

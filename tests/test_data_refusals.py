@@ -18,13 +18,13 @@ import pytest
 from loading import IN_MEMORY, OF_FILES, config, of_memory
 
 from ddpbench.data.datasets import image_folder as folder
-from ddpbench.data.preflight import check
-from ddpbench.data.registry import find
+from ddpbench.data.preflight import check_loader
+from ddpbench.data.registry import find_loader
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 
-ABSENT = LoaderSpec(name="absent", help="", open="nowhere:at_all", reads_files=True, needs="dali-cuda13", module="nowhere.at_all")
-AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy"), oldest=99)
+ABSENT = LoaderSpec(name="absent", help="", factory="nowhere:at_all", reads_dataset=True, pip_extra="dali-cuda13", module="nowhere.at_all")
+AGED = replace(ABSENT, name="aged", module="numpy", packages=("absent", "numpy"), min_major_version=99)
 
 
 @pytest.fixture(scope="module")
@@ -39,33 +39,33 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("loader", OF_FILES)
 def test_what_can_run_is_not_refused(loader: str, tree: Path) -> None:
-    check(config(loader, tree), "imagenet", 4, 8)
-    check(config(loader), "imagenet", 1000, 512)
-    check(config("synthetic"), "cifar10", 10, 512)
+    check_loader(config(loader, tree), "imagenet", 4, 8)
+    check_loader(config(loader), "imagenet", 1000, 512)
+    check_loader(config("synthetic"), "cifar10", 10, 512)
 
 
 @pytest.mark.parametrize("loader", OF_FILES)
 def test_too_few_images(loader: str, tree: Path) -> None:
     with pytest.raises(UsageError, match=r"16 found, 18 needed for one step of 6 x 3"):
-        check(config(loader, tree, batch_size=6), "imagenet", 1000, 3)
+        check_loader(config(loader, tree, batch_size=6), "imagenet", 1000, 3)
 
 
 def test_too_few_images_of_cifar10(cifar: Path) -> None:
-    check(config("torch", cifar, batch_size=50), "cifar10", 10, 2)
+    check_loader(config("torch", cifar, batch_size=50), "cifar10", 10, 2)
     with pytest.raises(UsageError, match=r"100 found, 102 needed for one step of 51 x 2"):
-        check(config("torch", cifar, batch_size=51), "cifar10", 10, 2)
+        check_loader(config("torch", cifar, batch_size=51), "cifar10", 10, 2)
 
 
 def test_counting_stops_when_there_are_enough(tree: Path) -> None:
-    assert folder.count(str(tree), 1000, 3) == 3
+    assert folder.count_images(str(tree), 1000, 3) == 3
 
 
 @pytest.mark.parametrize("loader", IN_MEMORY)
 @pytest.mark.parametrize(("dataset", "classes", "samples"), [("cifar10", 10, 50_000), ("mnist", 10, 60_000), ("disc", 2, 1000)])
 def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: str, classes: int, samples: int) -> None:
-    check(of_memory(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
+    check_loader(of_memory(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
     with pytest.raises(UsageError, match=rf"in the data set: {samples:,} found, {samples + 2:,} needed"):
-        check(of_memory(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
+        check_loader(of_memory(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_refusals(loader: str, dataset: str, where: str, classes: int, says: str
     (tmp_path / "damaged" / "data_batch_1").write_bytes(b"\x80")
     data_dir = {"": None, "tree": tree, "cifar": cifar}.get(where, tmp_path / where)
     with pytest.raises(UsageError, match=says):
-        check(config(loader, data_dir), dataset, classes, 1)
+        check_loader(config(loader, data_dir), dataset, classes, 1)
 
 
 @pytest.mark.parametrize(("loader", "dataset"), [("tensor", "mnist"), ("torch", "cifar10"), ("torch", "imagenet")])
 def test_a_folder_that_cannot_be_looked_into_is_named(loader: str, dataset: str, tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 100)
     with pytest.raises(UsageError, match=f"cannot read '{folder}.*': File name too long"):
-        check(config(loader, folder), dataset, 1000 if dataset == "imagenet" else 10, 1)
+        check_loader(config(loader, folder), dataset, 1000 if dataset == "imagenet" else 10, 1)
 
 
 def test_a_file_that_cannot_be_read_is_no_damaged_one(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_read_is_no_damaged_one(tmp_path: Path) -> None:
     images.unlink()
     images.symlink_to("/proc/self/mem")
     with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
-        check(config("tensor", tmp_path), "mnist", 10, 1)
+        check_loader(config("tensor", tmp_path), "mnist", 10, 1)
 
 
 class Program:
@@ -162,18 +162,18 @@ def test_a_batch_of_cifar10_is_data_and_no_program(tmp_path: Path) -> None:
     batch = imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "data_batch_2"
     batch.write_bytes(pickle.dumps({b"data": Program(tmp_path / "made")}))
     with pytest.raises(UsageError, match=r"data_batch_2' is no CIFAR-10 batch: it asks for posix.mkdir, and is no array"):
-        check(config("torch", tmp_path), "cifar10", 10, 1)
+        check_loader(config("torch", tmp_path), "cifar10", 10, 1)
     assert not (tmp_path / "made").exists()
 
 
 def test_a_loader_that_needs_a_gpu_is_refused_without_one(tree: Path) -> None:
     with pytest.raises(UsageError, match="loader 'dali-gpu' works on a GPU, and this run is on the CPU"):
-        check(config("dali-gpu", tree, device="cpu"), "imagenet", 1000, 1)
+        check_loader(config("dali-gpu", tree, device="cpu"), "imagenet", 1000, 1)
 
 
 def test_the_loaders_that_could_are_offered() -> None:
     with pytest.raises(UsageError) as refused:
-        check(of_memory("dali-cpu", "mnist"), "mnist", 10, 1)
+        check_loader(of_memory("dali-cpu", "mnist"), "mnist", 10, 1)
     assert refused.value.hint == "use " + " or ".join(
         f"--loader {name}" for name in ("synthetic", "replay", "torch", "torch-uint8", "tensor")
     )
@@ -192,10 +192,10 @@ def test_the_loaders_that_could_are_offered() -> None:
 )
 def test_a_damaged_file_of_mnist_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
-    check(of_memory("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
+    check_loader(of_memory("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UsageError, match=rf"{name}' is no IDX file of MNIST: .*{re.escape(says)}"):
-        check(of_memory("torch", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(of_memory("torch", "mnist", tmp_path), "mnist", 10, 1)
 
 
 @pytest.mark.parametrize("part", ["train-images-idx3", "t10k-labels-idx1"])
@@ -203,43 +203,43 @@ def test_a_truncated_packed_file_of_mnist_is_named(part: str, tmp_path: Path) ->
     file = imagery.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
     imagery.truncate(file)
     with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is no IDX file of MNIST: cannot be unpacked"):
-        check(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_images_of_another_side_are_not_mnists(tmp_path: Path) -> None:
     imagery.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
     imagery.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
     with pytest.raises(UsageError, match="its images are 32 x 32 and not 28 x 28"):
-        check(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_damaged_held_out_images_of_cifar10_are_named(tmp_path: Path) -> None:
     imagery.truncate(imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
     with pytest.raises(UsageError, match="test_batch' is no CIFAR-10 batch"):
-        check(of_memory("torch", "cifar10", tmp_path), "cifar10", 10, 1)
+        check_loader(of_memory("torch", "cifar10", tmp_path), "cifar10", 10, 1)
 
 
 def test_names_from_outside_and_near_misses() -> None:
     assert all(name == spec.name for name, spec in LOADERS.items())
-    assert find("test_data_refusals:ABSENT") is ABSENT
+    assert find_loader("test_data_refusals:ABSENT") is ABSENT
     with pytest.raises(UsageError, match="is no loader"):
-        find("test_data_refusals:OF_FILES")
+        find_loader("test_data_refusals:OF_FILES")
     with pytest.raises(UsageError) as refused:
-        find("dali_cpu")
+        find_loader("dali_cpu")
     assert "dali-cpu" in refused.value.hint
 
 
 def test_names_and_checks_leave_torch_alone(tree: Path, cifar: Path) -> None:
     script = """
 import sys
-from ddpbench.data.preflight import check
+from ddpbench.data.preflight import check_loader
 from ddpbench.record.config import Config
-from ddpbench.workloads import catalogue
-catalogue.find("resnet50")
+from ddpbench.workloads.registry import find_workload
+find_workload("resnet50")
 asked = {"batch_size": 2, "image_size": 32, "workers": 1}
-check(Config(workload="resnet18", loader="torch", data_dir=sys.argv[1], **asked), "imagenet", 1000, 2)
-check(Config(workload="vgg16-cifar10", loader="torch", data_dir=sys.argv[2], **asked), "cifar10", 10, 2)
-check(Config(workload="mnist-cnn", loader="tensor", **asked), "mnist", 10, 2)
+check_loader(Config(workload="resnet18", loader="torch", data_dir=sys.argv[1], **asked), "imagenet", 1000, 2)
+check_loader(Config(workload="vgg16-cifar10", loader="torch", data_dir=sys.argv[2], **asked), "cifar10", 10, 2)
+check_loader(Config(workload="mnist-cnn", loader="tensor", **asked), "mnist", 10, 2)
 sys.exit("torch" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", script, str(tree), str(cifar)], check=False).returncode == 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 from loading import CPU, EVERY, config, opened, take
 
-from ddpbench.data.device_copy import SideStreamCopy, delivery
+from ddpbench.data.device_copy import SideStreamCopy, make_device_copy
 from ddpbench.data.loader import Batch
 
 
@@ -26,7 +26,7 @@ def host_batches(*sizes: int) -> list[Batch]:
 
 def test_on_the_cpu_nothing_is_copied_but_the_layout() -> None:
     images, labels = host_batches(4)[0]
-    kept, kept_labels = delivery(CPU, lambda images: images)(images, labels)
+    kept, kept_labels = make_device_copy(CPU, lambda images: images)(images, labels)
     assert kept is images
     assert kept_labels is labels
 
@@ -60,7 +60,7 @@ def test_batches_of_any_size_arrive_whole() -> None:
 @pytest.mark.cuda
 def test_a_batch_in_use_is_not_overwritten() -> None:
     device = torch.device("cuda", 0)
-    deliver = delivery(device, lambda images: images)
+    deliver = make_device_copy(device, lambda images: images)
     batches = [(images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(*[4] * 12)]
     torch.cuda.synchronize()
     kept = []
@@ -79,7 +79,7 @@ def test_a_batch_in_use_is_not_overwritten() -> None:
 @pytest.mark.cuda
 def test_a_copy_runs_beside_the_step_before_it() -> None:
     device = torch.device("cuda", 0)
-    deliver = delivery(device, lambda images: images)
+    deliver = make_device_copy(device, lambda images: images)
     (first, labels), (second, _) = ((images.pin_memory(), labels.pin_memory()) for images, labels in host_batches(4, 4))
     for images in (first, second):  # both slots are made, which waits for the step that may have held their memory
         deliver(images, labels)

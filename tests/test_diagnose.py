@@ -21,22 +21,22 @@ from imagery import image_tree
 from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
-from ddpbench.analysis.whatif.measured import kept_up, spans_of
-from ddpbench.bench.diagnose.alternatives import round_beside
-from ddpbench.bench.diagnose.background_loader import Beside
-from ddpbench.bench.diagnose.control_runs import trainings, with_a_loader
-from ddpbench.bench.diagnose.loaders import Openers
-from ddpbench.bench.diagnose.scene import Scene
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.resolve import settle
-from ddpbench.data.device_loader import Delivered
-from ddpbench.data.loaders.open import open_host
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
+from ddpbench.bench.diagnose.alternatives import round_with_background_loader
+from ddpbench.bench.diagnose.background_loader import BackgroundLoader
+from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
+from ddpbench.bench.diagnose.loaders import LoaderFactories
+from ddpbench.bench.diagnose.scene import DiagnosisContext
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.loaders.open import open_host_loader
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY
-from ddpbench.record.errors import ArmOver, BenchError, UsageError
+from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
+from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
 from ddpbench.record.loader_stats import STAGES
-from ddpbench.record.progress import Silent
+from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Job, load
 
 pytestmark = pytest.mark.timeout(150)
@@ -60,40 +60,45 @@ def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("synthetic data need no loader; this is the loader torch") == 1
     job = only_job(results)
-    assert (job.kind, [record.label for record in job.records]) == ("diagnose", [REAL, DEVICE, BESIDE, REPLAY, NO_SYNC])
+    assert (job.kind, [record.label for record in job.records]) == (
+        "diagnose",
+        [BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, INDEPENDENT],
+    )
     assert all((record.status, len(record.rounds)) == ("ok", 1) for record in job.records)
 
     records = by_label(job)
     assert {label: record.config.loader for label, record in records.items()} == {
-        REAL: "torch",
-        DEVICE: "synthetic",
-        BESIDE: "torch",
+        BASELINE: "torch",
+        COMPUTE_ONLY: "synthetic",
+        LOADER_IN_BACKGROUND: "torch",
         REPLAY: "torch",
-        NO_SYNC: "synthetic",
+        INDEPENDENT: "synthetic",
     }
-    assert records[REAL].data.loader == "torch"
-    assert records[BESIDE].data.loader == records[DEVICE].data.loader == "synthetic", "what is trained on lies on the device"
-    assert records[BESIDE].rounds[0].traces[0].memory.workers_rss_bytes, "while a worker works"
+    assert records[BASELINE].data.loader == "torch"
+    assert records[LOADER_IN_BACKGROUND].data.loader == records[COMPUTE_ONLY].data.loader == "synthetic", (
+        "what is trained on lies on the device"
+    )
+    assert records[LOADER_IN_BACKGROUND].rounds[0].traces[0].memory.workers_rss_bytes, "while a worker works"
     assert records[REPLAY].rounds[0].traces[0].memory.workers_rss_bytes is None
-    last = [trace.numerics.parameters_after for trace in records[NO_SYNC].rounds[-1].traces]
+    last = [trace.numerics.parameters_after for trace in records[INDEPENDENT].rounds[-1].traces]
     assert last[0] != last[1], "every rank for itself"
-    assert records[NO_SYNC].rounds[-1].digests_agree, "which is no fault"
-    assert all(timed.digests_agree for timed in records[DEVICE].rounds)
+    assert records[INDEPENDENT].rounds[-1].digests_agree, "which is no fault"
+    assert all(timed.digests_agree for timed in records[COMPUTE_ONLY].rounds)
 
     found = job.diagnosis
     assert found is not None
     assert found.loader == "torch"
-    assert [alone.rank for alone in found.alone] == [0, 1]
-    for alone in (*found.alone, found.alone_single):
+    assert [alone.rank for alone in found.loader_benchmarks] == [0, 1]
+    for alone in (*found.loader_benchmarks, found.single_rank_loader_benchmark):
         assert alone is not None
         assert alone.images == len(alone.intervals_ms) * 8
-        assert sum(alone.intervals_ms) / 1e3 == pytest.approx(alone.seconds, rel=0.01)
+        assert sum(alone.intervals_ms) / 1e3 == pytest.approx(alone.elapsed_s, rel=0.01)
         assert alone.first_batch_s > 0
-        assert alone.cpu_s > 0, "its worker works"
-    assert [each.affinity for each in found.surroundings] == [len(os.sched_getaffinity(0))]
-    assert found.left_out["storage"] == "the data set lies in memory"
-    assert found.left_out["copies"] == "ranks on processors copy no batches"
-    assert set(found.left_out) == {"storage", "copies"}
+        assert alone.loader_cpu_s > 0, "its worker works"
+    assert [each.affinity_cores for each in found.node_states] == [len(os.sched_getaffinity(0))]
+    assert found.skip_reasons["storage"] == "the data set lies in memory"
+    assert found.skip_reasons["copies"] == "ranks on processors copy no batches"
+    assert set(found.skip_reasons) == {"storage", "copies"}
     assert errors(done.stderr) == []
 
 
@@ -108,12 +113,12 @@ def test_a_folder_of_images_is_diagnosed_to_its_storage(launch: Callable[..., An
     found = only_job(results).diagnosis
     assert found is not None
     assert found.storage is not None
-    assert found.storage.files == 64
-    for alone in found.alone:
-        assert alone.loading is not None
-        assert alone.loading.images == alone.images
-        assert {"read", "decode", "augment", "collate"} <= set(alone.loading.cpu_s) <= set(STAGES)
-    loadings = [trace.loading for timed in by_label(only_job(results))[REAL].rounds for trace in timed.traces]
+    assert found.storage.num_files == 64
+    for alone in found.loader_benchmarks:
+        assert alone.loader_stats is not None
+        assert alone.loader_stats.images == alone.images
+        assert {"read", "decode", "augment", "collate"} <= set(alone.loader_stats.cpu_s) <= set(STAGES)
+    loadings = [trace.loading for timed in by_label(only_job(results))[BASELINE].rounds for trace in timed.traces]
     assert all(loading is not None and loading.images == 6 for loading in loadings)
 
 
@@ -122,23 +127,25 @@ def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], result
     done = launch([*PLAIN, *BRIEF, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=HERE)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
-    assert [record.label for record in job.records] == [REAL, DEVICE]
+    assert [record.label for record in job.records] == [BASELINE, COMPUTE_ONLY]
     assert job.diagnosis is not None
-    assert set(job.diagnosis.left_out) == {BESIDE, REPLAY, "copies", "candidates", "storage"}
-    assert job.diagnosis.alone[0].images_per_s > 0
+    assert set(job.diagnosis.skip_reasons) == {LOADER_IN_BACKGROUND, REPLAY, "copies", "candidates", "storage"}
+    assert job.diagnosis.loader_benchmarks[0].images_per_s > 0
 
 
 @pytest.mark.slow
 def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_of_its_own() -> None:
     asked = Config(workload="situations.workloads:light_cifar", loader="situations.spoilt:far_away", workers=1, device="cpu")
-    settled = settle(asked, False, 1)
-    scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
-    timed = round_beside(scene, settled)
+    settled = resolve_config(asked, False, 1)
+    scene = DiagnosisContext(
+        JobContext([settled], world_of_one(), ProgressMarker(60.0), None, NullProgress(), perf_counter()), settled, LoaderFactories(), 0.3
+    )
+    timed = round_with_background_loader(scene, settled)
     assert timed is not None
-    steps_ms = [1000 * span for span in spans_of(timed)]
+    steps_ms = [1000 * span for span in round_step_times_s(timed)]
     assert len(steps_ms) >= 4
     assert min(steps_ms) > 1, "eight images of 2 ms each"
-    kept = kept_up([timed])
+    kept = delivery_ratio([timed])
     assert kept is not None
     assert 0 < kept < 1, "of 12 ms, which is what one of them takes to come"
 
@@ -146,10 +153,12 @@ def test_what_a_loader_takes_from_the_training_beside_it_is_measured_in_a_turn_o
 @pytest.mark.slow
 def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out() -> None:
     asked = Config(workload="misbehaving:exhausts", loader="situations.spoilt:far_away", workers=1, device="cpu")
-    settled = settle(asked, False, 1)
-    scene = Scene(Ground([settled], world_of_one(), Pulse(60.0), None, Silent(), perf_counter()), settled, Openers(), 0.3)
-    with pytest.raises(ArmOver, match=r"^out of memory: "):
-        round_beside(scene, settled)
+    settled = resolve_config(asked, False, 1)
+    scene = DiagnosisContext(
+        JobContext([settled], world_of_one(), ProgressMarker(60.0), None, NullProgress(), perf_counter()), settled, LoaderFactories(), 0.3
+    )
+    with pytest.raises(ConfigFailed, match=r"^out of memory: "):
+        round_with_background_loader(scene, settled)
     assert not multiprocessing.active_children(), "its workers are gone"
 
 
@@ -171,10 +180,10 @@ def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
-    assert len(by_label(job)[REAL].rounds) == 1, "the run itself is always measured"
-    no_time = {what for what, why in job.diagnosis.left_out.items() if why == "no time was left for it"}
-    assert no_time == {"surroundings", "alone", "candidates", DEVICE, BESIDE, REPLAY}
-    assert job.diagnosis.alone == []
+    assert len(by_label(job)[BASELINE].rounds) == 1, "the run itself is always measured"
+    no_time = {what for what, why in job.diagnosis.skip_reasons.items() if why == "no time was left for it"}
+    assert no_time == {"surroundings", "alone", "candidates", COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
+    assert job.diagnosis.loader_benchmarks == []
 
 
 @pytest.mark.slow
@@ -188,7 +197,7 @@ def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: P
     job = only_job(results)
     assert {record.status for record in job.records} == {"interrupted"}
     assert job.diagnosis is not None
-    assert len(job.diagnosis.alone) == 2
+    assert len(job.diagnosis.loader_benchmarks) == 2
     assert running.left_behind() == []
 
 
@@ -207,48 +216,48 @@ def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: P
     ids=lambda value: value.workload if isinstance(value, Config) else value,
 )
 def test_a_loader_with_nothing_to_do_is_torch(asked: Config, loader: str) -> None:
-    assert with_a_loader(asked) == msgspec.structs.replace(asked, loader=loader)
+    assert with_loader(asked) == msgspec.structs.replace(asked, loader=loader)
 
 
 def test_numbers_that_nobody_loads_are_not_diagnosed() -> None:
     with pytest.raises(UsageError) as refused:
-        with_a_loader(Config(workload="gemm-mlp"))
+        with_loader(Config(workload="gemm-mlp"))
     assert refused.value.hint == "ddpbench run gemm-mlp"
 
 
 def test_the_device_alone_reads_no_folder_and_keeps_everything_else() -> None:
     real = Config(workload="resnet18", loader="torch", data_dir="there", workers=3, precision="fp32", engine="accelerate")
-    cells, left_out = trainings(real, ranks=2)
+    cells, left_out = control_runs(real, world_size=2)
     configs = {cell.label: cell.config for cell in cells}
     real = msgspec.structs.replace(real, warmup=2)
     resident = msgspec.structs.replace(real, loader="synthetic", data_dir=None)
     assert configs == {
-        REAL: real,
-        DEVICE: resident,
-        BESIDE: real,
+        BASELINE: real,
+        COMPUTE_ONLY: resident,
+        LOADER_IN_BACKGROUND: real,
         REPLAY: real,
-        NO_SYNC: msgspec.structs.replace(resident, engine="none"),
+        INDEPENDENT: msgspec.structs.replace(resident, engine="none"),
     }
     assert left_out == {}
 
 
 def test_who_says_how_long_to_warm_up_is_heard() -> None:
-    cells, _ = trainings(Config(workload="resnet18", loader="torch", warmup=7), ranks=1)
+    cells, _ = control_runs(Config(workload="resnet18", loader="torch", warmup=7), world_size=1)
     assert {cell.config.warmup for cell in cells} == {7}
 
 
 def test_a_loader_in_the_trainers_own_thread_has_nothing_beside() -> None:
-    cells, left_out = trainings(Config(workload="vgg16-cifar10", loader="torch", workers=0), ranks=1)
-    assert [cell.label for cell in cells] == [REAL, DEVICE, REPLAY]
-    assert set(left_out) == {BESIDE}
+    cells, left_out = control_runs(Config(workload="vgg16-cifar10", loader="torch", workers=0), world_size=1)
+    assert [cell.label for cell in cells] == [BASELINE, COMPUTE_ONLY, REPLAY]
+    assert set(left_out) == {LOADER_IN_BACKGROUND}
 
 
 def test_every_turn_reads_another_order_and_all_ranks_the_same() -> None:
     config = Config(workload="resnet18", seed=2**32 - 1)
-    mine, theirs = Openers(), Openers()
-    seeds = [mine.elsewhere(config).seed for _ in range(3)]
+    mine, theirs = LoaderFactories(), LoaderFactories()
+    seeds = [mine.with_new_file_order(config).seed for _ in range(3)]
     assert len({config.seed, *seeds}) == 4
-    assert seeds == [theirs.elsewhere(config).seed for _ in range(3)]
+    assert seeds == [theirs.with_new_file_order(config).seed for _ in range(3)]
 
 
 # the loader beside
@@ -279,7 +288,7 @@ class Resident(InMemory):
 
 def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None:
     counted, resident = Counted(), Resident(torch.device("cpu"))
-    beside = Beside(resident, counted, counted.take)
+    beside = BackgroundLoader(resident, counted, counted.take)
     for _ in range(5):
         images, _ = beside.next_batch(lambda: None)
         assert images is resident.images
@@ -291,18 +300,18 @@ def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None
     assert beside.worker_pids() == [os.getpid()]
     beside.close()
     assert counted.closed
-    assert beside.loading().images == 5 * len(images)
-    assert beside.loading().images == 0, "since the last call"
+    assert beside.pop_stats().images == 5 * len(images)
+    assert beside.pop_stats().images == 0, "since the last call"
 
 
 def test_what_is_owed_from_before_a_round_is_not_taken_in_it() -> None:
     counted = Counted()
-    beside = Beside(Resident(torch.device("cpu")), counted, counted.take)
+    beside = BackgroundLoader(Resident(torch.device("cpu")), counted, counted.take)
     for _ in range(5):
         images, _ = beside.next_batch(lambda: None)
     counted.allowed.release()
     assert counted.took.acquire(timeout=5)
-    assert beside.loading().images <= len(images)
+    assert beside.pop_stats().images <= len(images)
     counted.allowed.release(10)
     assert counted.took.acquire(timeout=5), "which was begun before"
     assert not counted.took.acquire(timeout=0.3)
@@ -316,7 +325,7 @@ def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
         failed.set()
         raise BenchError("there is no such file")
 
-    beside = Beside(Resident(torch.device("cpu")), counted, take)
+    beside = BackgroundLoader(Resident(torch.device("cpu")), counted, take)
     beside.next_batch(lambda: None)
     failed.wait(5)
     beside._thread.join(5)
@@ -326,12 +335,12 @@ def test_what_goes_wrong_beside_is_raised_where_is_trained() -> None:
 
 
 def test_only_the_host_side_of_replayed_batches_is_kept_and_closed_at_the_end(tmp_path: Path) -> None:
-    settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), Openers()
-    host = open_host(settled, loading.shard())
-    openers.keep(host, torch.device("cpu"), batches=3)
+    settled, openers = loading.config("torch", image_tree(tmp_path / "tree", images=8)), LoaderFactories()
+    host = open_host_loader(settled, loading.shard())
+    openers.keep_for_replay(host, torch.device("cpu"), batches=3)
     host.close()
-    first, second = (openers.of(REPLAY)(settled, loading.shard()) for _ in range(2))
-    assert isinstance(first, Delivered)
+    first, second = (openers.for_label(REPLAY)(settled, loading.shard()) for _ in range(2))
+    assert isinstance(first, DeviceLoader)
     assert first is not second, "what one has on the device goes with its turn"
     batches = [first.next_batch(lambda: None) for _ in range(3)]
     first.close()

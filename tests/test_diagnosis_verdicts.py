@@ -13,34 +13,34 @@ import records
 from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
 from msgspec.structs import replace
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.controls import diagnosed, experiments_of
-from ddpbench.analysis.inputs import Case
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.controls import baseline_of, controls_of
+from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
-from ddpbench.analysis.pipeline.model import supply
+from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.loader import first_command
-from ddpbench.analysis.remedies.rules import WORTH_IT, Cure
-from ddpbench.analysis.remedies.training import offered
-from ddpbench.analysis.summary import summarise
-from ddpbench.record.diagnosis import DEVICE
-from ddpbench.record.findings import CAUSES, Limit, Verdict
-from ddpbench.record.loader_stats import CoreUse
-from ddpbench.record.record import Job, LaunchGap, Record, load
+from ddpbench.analysis.remedies.rules import MIN_WORTHWHILE_GAIN, Remedy
+from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.diagnosis import COMPUTE_ONLY
+from ddpbench.record.findings import CAUSES, Bottleneck, Verdict
+from ddpbench.record.loader_stats import CpuUsage
+from ddpbench.record.record import Job, KernelActivity, Record, load
 
 KEPT = Path(__file__).parent.parent / "results" / "h200"
 
 
 def verdict_of(job: Job) -> Verdict:
-    real = diagnosed(job)
+    real = baseline_of(job)
     assert real is not None
     assert real.verdict is not None
     return real.verdict
 
 
-def cures_of(job: Job) -> list[Cure]:
-    real = diagnosed(job)
+def cures_of(job: Job) -> list[Remedy]:
+    real = baseline_of(job)
     assert real is not None
-    return offered(Rerun.of(real, job), Case(real, summarise(real), experiments_of(job)), verdict_of(job))
+    return recommend(CommandBuilder.of(real, job), AnalysisInput(real, summarize(real), controls_of(job)), verdict_of(job))
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
@@ -53,19 +53,19 @@ def test_a_diagnosis_names_the_limit_and_its_cause(name: str) -> None:
 
 
 def test_every_limit_and_every_cause_is_tried() -> None:
-    assert {kind for _, kind, _ in DIAGNOSES.values()} == {*get_args(Limit)}
+    assert {kind for _, kind, _ in DIAGNOSES.values()} == {*get_args(Bottleneck)}
     assert {cause for _, _, cause in DIAGNOSES.values()} - {""} == CAUSES.keys()
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
 def test_what_is_offered_can_be_run_and_is_worth_it(name: str) -> None:
     job = DIAGNOSES[name][0]()
-    real = diagnosed(job)
+    real = baseline_of(job)
     assert real is not None
-    given = supply(Case(real, summarise(real), experiments_of(job)))
+    given = pipeline_model(AnalysisInput(real, summarize(real), controls_of(job)))
     for cure in cures_of(job):
-        least = 0.99 if cure.change and (cure.change.workers or inf) < given.workers else WORTH_IT
-        assert cure.gain is None or least <= cure.gain <= 1.1 * given.device_rate / given.given_rate
+        least = 0.99 if cure.scenario and (cure.scenario.workers or inf) < given.workers else MIN_WORTHWHILE_GAIN
+        assert cure.gain is None or least <= cure.gain <= 1.1 * given.device_rate / given.achieved_rate
         words = shlex.split(cure.command.split("&& ")[-1])
         assert not words or words[0] in ("ddpbench", "OMP_NUM_THREADS=1", "top")
         assert ("diagnose" in words) == (verdict_of(job).kind == "inconclusive")
@@ -109,15 +109,15 @@ def test_data_goes_to_memory_only_where_it_fits() -> None:
     job = DIAGNOSES["slow-storage"][0]()
     assert verdict_of(job).next.startswith("cp -r /data/imagenet /dev/shm/ddpbench-data && ddpbench ")
     assert job.diagnosis is not None
-    job.diagnosis.surroundings = [replace(each, shm_free_bytes=200 * 10**9) for each in job.diagnosis.surroundings]
+    job.diagnosis.node_states = [replace(each, shm_free_bytes=200 * 10**9) for each in job.diagnosis.node_states]
     [cure] = [cure for cure in cures_of(job) if cure.name == "data in memory"]
-    assert (cure.command, cure.why) == ("", "its 141 GB; of /dev/shm 200 are free"), "workers hand their batches over there, too"
+    assert (cure.command, cure.reason) == ("", "its 141 GB; of /dev/shm 200 are free"), "workers hand their batches over there, too"
 
 
 def test_a_copy_on_one_node_is_none_on_the_others() -> None:
     job = diagnosis(800.0, wall_ms={"read": 30.0}, place=records.environment(4, nodes=2, usable_cores=32.0))
     [cure] = [cure for cure in cures_of(job) if cure.name == "data in memory"]
-    assert (cure.command, cure.why) == ("", "its 141 GB fit in /dev/shm, where every node needs a copy")
+    assert (cure.command, cure.reason) == ("", "its 141 GB fit in /dev/shm, where every node needs a copy")
 
 
 def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
@@ -138,9 +138,9 @@ def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
 def test_workers_that_end_with_every_epoch_are_told_to_stay_where_epochs_are_short(
     images: int, starts_anew: bool, set_up_s: float, most: str
 ) -> None:
-    own = replace(IMAGENET, loader="my_data:train", images=images, starts_anew=starts_anew, set_up_s=set_up_s)
+    own = replace(IMAGENET, loader="my_data:train", images=images, respawns_workers=starts_anew, setup_s=set_up_s)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
-    told = [cure.why.partition(":")[0] for cure in cures_of(job) if cure.name == "persistent_workers=True"]
+    told = [cure.reason.partition(":")[0] for cure in cures_of(job) if cure.name == "persistent_workers=True"]
     assert told == ([f"at most {most}"] if most else [])
 
 
@@ -151,7 +151,7 @@ def test_workers_of_ones_own_are_counted_as_they_are_and_changed_where_they_are_
     heeding = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
     assert verdict_of(job).why == verdict_of(heeding).why
     (cure,) = [each for each in cures_of(job) if each.name == "15 workers"]
-    assert cure.why.endswith("; my_data:train starts 2 whatever --workers says")
+    assert cure.reason.endswith("; my_data:train starts 2 whatever --workers says")
     assert not cure.command
     assert not any("--workers" in each.command or "--prefetch" in each.command for each in cures_of(job))
     (heeded,) = [each for each in cures_of(heeding) if each.name == "15 workers"]
@@ -178,25 +178,25 @@ def test_a_tensor_loader_is_not_offered_for_files_of_any_kind() -> None:
 def test_what_a_run_is_offered_after_a_diagnosis_has_a_loader_by_name() -> None:
     """A run without one would train on a resident batch."""
     job = DIAGNOSES["too-few-workers"][0]()
-    assert " --loader torch " in Rerun.of(job.records[0], job).command()
+    assert " --loader torch " in CommandBuilder.of(job.records[0], job).command()
 
 
 @pytest.mark.parametrize(("share", "cause"), [(0.9, "hand-over"), (0.45, "")])
 def test_hand_over_and_making_batches_are_named_only_where_one_is_most_of_the_wait(share: float, cause: str) -> None:
     given = 900.0
-    told = {"hand_over_ms": share * data_wait(256, given)}
+    told = {"handoff_ms": share * data_wait(256, given)}
     found = verdict_of(diagnosis(given, told=told, busy=0.6))
     assert found.cause == cause
     assert ("cannot be told apart" in found.why) == (cause == "")
 
 
 def test_a_trainer_that_waits_for_a_core_takes_no_batch_over_slowly() -> None:
-    told = {"hand_over_ms": 0.7 * data_wait(256, 320.0)}
+    told = {"handoff_ms": 0.7 * data_wait(256, 320.0)}
     assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), told=told, busy=0.96)).cause == "too-few-cores"
 
 
 def test_workers_that_idle_on_idle_cores_are_not_called_too_few() -> None:
-    found = verdict_of(diagnosis(900.0, told={"hand_over_ms": 1.0, "head_of_line": 0.0}, busy=0.5))
+    found = verdict_of(diagnosis(900.0, told={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5))
     assert (found.kind, found.cause) == ("data-bound", "")
     assert found.why.endswith("the workers make batches for 55% of their time, and yet the GPU waits: for what cannot be told")
 
@@ -243,9 +243,9 @@ def test_a_diagnosis_in_doubt_is_given_more_time() -> None:
 def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
     job = DIAGNOSES["loader-steals-cpu"][0]()
     job.records[-1].rounds = []
-    around = experiments_of(job)
-    assert around.device is not None
-    assert around.beside is None
+    around = controls_of(job)
+    assert around.compute_only is not None
+    assert around.loader_in_background is None
 
 
 def test_what_training_beside_the_loader_shows_in_every_round_is_named_in_spite_of_noise() -> None:
@@ -258,13 +258,13 @@ UNSTEADY = (1.0, 1.3, 0.8, 1.2, 0.9)
 
 
 def of_launches(lead_ms: float) -> Job:
-    return diagnosis(9000.0, longer=UNSTEADY, lead_ms=lead_ms, launch_gap=LaunchGap(step_ms=62.4, kernel_ms=40.0))
+    return diagnosis(9000.0, longer=UNSTEADY, lead_ms=lead_ms, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=40.0))
 
 
 def test_what_the_profiler_saw_once_is_as_sure_as_the_rounds_of_its_training() -> None:
     """Its window is one measurement, which varies as rounds do."""
     unsteady = of_launches(lead_ms=40.0)
-    device = next(record for record in unsteady.records if record.label == DEVICE)
+    device = next(record for record in unsteady.records if record.label == COMPUTE_ONLY)
     device.rounds = [replace(timed, wall_s=times * timed.wall_s) for timed, times in zip(device.rounds, UNSTEADY, strict=True)]
     judge_all(unsteady)
     assert (verdict_of(unsteady).kind, verdict_of(unsteady).is_probable) == ("launch-bound", True)
@@ -277,7 +277,7 @@ def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: 
     job = diagnosis(given, cores=cores, config=replace(TORCH, workers=workers), busy=busy or 0.0, **cost)
     record = job.records[0]
     if busy is None:
-        unwatched = ([replace(trace, cores=None) for trace in timed.traces] for timed in record.rounds)
+        unwatched = ([replace(trace, cpu_usage=None) for trace in timed.traces] for timed in record.rounds)
         record.rounds = [replace(timed, traces=traces) for timed, traces in zip(record.rounds, unwatched, strict=True)]
     record.label = ""
     judge(record)
@@ -320,9 +320,9 @@ def test_ranks_on_processors_that_share_their_cores_with_workers_are_robbed() ->
     step_s, steps = 0.1045, 20
     images, wall_s = 8 * steps, step_s * steps
     trace = {
-        "loading": loading(images, {"decode": 4.0, "augment": 1.0}),
+        "loader_stats": loading(images, {"decode": 4.0, "augment": 1.0}),
         "cpu_s": 0.98 * wall_s,
-        "cores": CoreUse(cores=2, busy_s=1.97 * wall_s, wall_s=wall_s),
+        "cpu_usage": CpuUsage(num_cores=2, busy_s=1.97 * wall_s, wall_s=wall_s),
     }
     phases = {"data": 0.1, "forward": 34.0, "backward": 66.0, "optimizer": 4.0}
     record = records.cpu_run(ranks=[phases] * 2, config=config, traces={rank: trace for rank in range(2)})

@@ -12,14 +12,14 @@ from training import world_of_one
 from ddpbench.bench import epoch_progress as module
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.epoch_progress import epoch_progress
-from ddpbench.bench.resolve import settle
-from ddpbench.bench.terms import Terms
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.terms import ArmOptions
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 STEPS_PER_EPOCH = 4  # of the thousand points of a disc, at batch 250
 
@@ -27,7 +27,7 @@ STEPS_PER_EPOCH = 4  # of the thousand points of a disc, at batch 250
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.01)
-    monkeypatch.setattr(module, "EVERY_S", 0.0)
+    monkeypatch.setattr(module, "MIN_REPORT_INTERVAL_S", 0.0)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -38,7 +38,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_epochs_are_counted_from_the_step_at_which_the_round_begins() -> None:
-    pulse, reported = Pulse(60.0), list[str]()
+    pulse, reported = ProgressMarker(60.0), list[str]()
     pulse.step = 7
     with epoch_progress(pulse, 10, 3, reported.append):
         wait_until(lambda: reported == ["epoch 1 of 3"])
@@ -53,14 +53,14 @@ def test_epochs_are_counted_from_the_step_at_which_the_round_begins() -> None:
 def test_a_short_round_reports_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_S", 3600.0)
     reported: list[str] = []
-    with epoch_progress(Pulse(60.0), 10, 3, reported.append):
+    with epoch_progress(ProgressMarker(60.0), 10, 3, reported.append):
         pass
     assert reported == []
 
 
 def test_short_epochs_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EVERY_S", 3600.0)
-    pulse, reported = Pulse(60.0), list[str]()
+    monkeypatch.setattr(module, "MIN_REPORT_INTERVAL_S", 3600.0)
+    pulse, reported = ProgressMarker(60.0), list[str]()
     with epoch_progress(pulse, 10, 3, reported.append):
         wait_until(lambda: bool(reported))
         pulse.step = 20
@@ -74,7 +74,7 @@ def test_a_round_of_several_epochs_reports_each_while_it_is_timed(fresh: bool, d
     reported: list[str] = []
     taken: int | None = None
 
-    def opener(config: Settled, shard: Shard) -> Loader:
+    def opener(config: ResolvedConfig, shard: Shard) -> Loader:
         loader = open_loader(config, shard)
         next_batch = loader.next_batch
 
@@ -91,11 +91,13 @@ def test_a_round_of_several_epochs_reports_each_while_it_is_timed(fresh: bool, d
         return loader
 
     asked = Config(workload="disc-mlp-2", device="cpu", loader="tensor", batch_size=250, epochs=3, rounds=1, fresh=fresh, validate=False)
-    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0), Terms(opener=opener, report=reported.append))
-    arm.enter()
+    arm = Arm(
+        resolve_config(asked, False, 1), world_of_one(), ProgressMarker(60.0), ArmOptions(loader_factory=opener, report=reported.append)
+    )
+    arm.activate()
     taken = 0
-    timed = arm.round(0)
-    arm.leave()
+    timed = arm.run_round(0)
+    arm.park()
     assert timed is not None
     assert (timed.traces[0].steps, taken) == (3 * STEPS_PER_EPOCH, 3 * STEPS_PER_EPOCH + drained)
     assert reported == ["epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3"]

@@ -17,8 +17,8 @@ from loading import of_memory
 from torchvision import datasets
 
 from ddpbench.data.datasets import files
-from ddpbench.data.datasets.download import fetch
-from ddpbench.data.preflight import check
+from ddpbench.data.datasets.download import download_dataset
+from ddpbench.data.preflight import check_loader
 from ddpbench.record.errors import UsageError
 
 
@@ -53,16 +53,16 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
 
 
 def test_many_ask_and_one_fetches(mirror: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fetch("mnist", str(tmp_path / "alone"))
+    download_dataset("mnist", str(tmp_path / "alone"))
     once = len(mirror)
     target = tmp_path / "new" / "folder"
     settled = of_memory("tensor", "mnist", target, download=True, batch_size=25)
     with ThreadPoolExecutor(4) as ranks:
-        list(ranks.map(lambda _: check(settled, "mnist", 10, 2), range(4)))
+        list(ranks.map(lambda _: check_loader(settled, "mnist", 10, 2), range(4)))
     assert len(mirror) == 2 * once >= 8, "four ranks ask for as much as one"
     assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
     assert capsys.readouterr().out == ""
-    check(settled, "mnist", 10, 2)
+    check_loader(settled, "mnist", 10, 2)
     assert len(mirror) == 2 * once, "what is there is not fetched again"
 
 
@@ -72,9 +72,9 @@ def test_what_is_half_there_is_made_whole(mirror: list[str], tmp_path: Path) -> 
     for file in raw.glob("t10k-*"):
         file.unlink()
     (raw / "notes.txt").write_text("mine")
-    assert files.held_out("mnist", str(target)) is None
-    fetch("mnist", str(target))
-    assert files.held_out("mnist", str(target)) is not None
+    assert files.load_held_out("mnist", str(target)) is None
+    download_dataset("mnist", str(target))
+    assert files.load_held_out("mnist", str(target)) is not None
     assert (raw / "notes.txt").read_text() == "mine", "what else lies there stays"
     assert [path.name for path in target.iterdir()] == ["MNIST"], "nothing else is left behind"
 
@@ -84,7 +84,7 @@ def test_no_network_is_one_line(dataset: str, title: str, tmp_path: Path, monkey
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
     with pytest.raises(UsageError, match=f"cannot fetch {title}: ") as refused:
-        fetch(dataset, str(tmp_path / "sets"))
+        download_dataset(dataset, str(tmp_path / "sets"))
     assert "\n" not in refused.value.message
     assert "made set" in refused.value.hint
     assert not any(path.name.startswith(".ddpbench") for path in (tmp_path / "sets").iterdir())
@@ -92,14 +92,14 @@ def test_no_network_is_one_line(dataset: str, title: str, tmp_path: Path, monkey
 
 def test_what_is_there_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    fetch("cifar10", str(imagery.cifar10(tmp_path)))
+    download_dataset("cifar10", str(imagery.cifar10(tmp_path)))
 
 
 def test_what_cannot_be_fetched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fetches CIFAR-10 and MNIST, not imagenet"):
-        fetch("imagenet", str(tmp_path))
+        download_dataset("imagenet", str(tmp_path))
     with pytest.raises(UsageError, match="needs a folder to fetch into"):
-        fetch("mnist", None)
+        download_dataset("mnist", None)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):
-        fetch("mnist", str(tmp_path / "file"))
+        download_dataset("mnist", str(tmp_path / "file"))

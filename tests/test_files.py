@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpbench.record.files import write_whole
+from ddpbench.record.files import atomic_write
 
 LARGE = b"x" * 4096
 
@@ -32,24 +32,24 @@ def test_a_file_that_finds_no_room_leaves_the_old_one(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
     with no_room(), pytest.raises(OSError, match="File too large"):
-        write_whole(target, LARGE)
+        atomic_write(target, LARGE)
     assert target.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [target], "no temporary file stays"
 
 
 def test_a_new_file_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
     with no_room(), pytest.raises(OSError, match="File too large"):
-        write_whole(tmp_path / "run.json", LARGE, overwrite=False)
+        atomic_write(tmp_path / "run.json", LARGE, overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_only_a_new_file_is_made_where_none_may_be_overwritten(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
-    write_whole(target, b"first", overwrite=False)
+    atomic_write(target, b"first", overwrite=False)
     with pytest.raises(FileExistsError):
-        write_whole(target, b"second", overwrite=False)
+        atomic_write(target, b"second", overwrite=False)
     assert target.read_bytes() == b"first"
-    write_whole(target, b"third")
+    atomic_write(target, b"third")
     assert target.read_bytes() == b"third"
 
 
@@ -57,19 +57,19 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     target, link = tmp_path / "run.json", tmp_path / "latest.json"
     target.write_text("old")
     link.symlink_to(target.name)
-    write_whole(link, b"new")
+    atomic_write(link, b"new")
     assert (link.is_symlink(), target.read_text()) == (True, "new")
 
 
 def test_a_device_that_is_full_is_an_error_and_stays_a_device() -> None:
     with pytest.raises(OSError, match="No space left on device"):
-        write_whole(Path("/dev/full"), LARGE)
+        atomic_write(Path("/dev/full"), LARGE)
     assert Path("/dev/full").is_char_device()
 
 
 def test_a_pipe_is_written_into() -> None:
     reader, writer = os.pipe()
-    write_whole(Path(f"/dev/fd/{writer}"), b"through")
+    atomic_write(Path(f"/dev/fd/{writer}"), b"through")
     assert os.read(reader, 100) == b"through"
     os.close(reader)
     os.close(writer)
@@ -77,8 +77,8 @@ def test_a_pipe_is_written_into() -> None:
 
 def test_the_file_that_stdout_goes_to_is_written_into(tmp_path: Path) -> None:
     """One in its place would be lost on whoever reads it, and so would what was printed before."""
-    script = "from pathlib import Path; from ddpbench.record.files import write_whole\n"
-    script += "print('report', flush=True); write_whole(Path('/dev/stdout'), b'record')"
+    script = "from pathlib import Path; from ddpbench.record.files import atomic_write\n"
+    script += "print('report', flush=True); atomic_write(Path('/dev/stdout'), b'record')"
     printed = tmp_path / "printed"
     with printed.open("wb") as stdout:
         subprocess.run([sys.executable, "-c", script], stdout=stdout, check=True, timeout=60)

@@ -13,7 +13,7 @@ import pytest
 import records
 from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, errors, only_job, only_record
 
-from ddpbench.bench.gate import past_the_gate
+from ddpbench.bench.gate import gate_error
 from ddpbench.cli import main
 from ddpbench.record.config import Config
 
@@ -68,13 +68,13 @@ def test_what_was_not_measured_has_not_passed() -> None:
     configs = [msgspec.structs.replace(records.RESNET50, loader=loader, fail_if_data_wait=99.0) for loader in ("synthetic", "torch")]
     idle, unseen = (records.data_bound(config=config) for config in configs)
     both = records.job(idle, msgspec.structs.replace(unseen, rounds=[]), swept=["loader"])
-    error = past_the_gate(both.records, both)
+    error = gate_error(both.records, both)
     assert error is not None
     assert (error.exit_code, error.message) == (1, "torch: not measured, and --fail-if-data-wait cannot tell how long it waits")
     seen = records.job(idle, unseen, swept=["loader"])
-    assert past_the_gate(seen.records, seen) is None
+    assert gate_error(seen.records, seen) is None
     alone = records.job(msgspec.structs.replace(idle, rounds=[]))
-    assert past_the_gate(alone.records, alone) is None, "synthetic data are never waited for"
+    assert gate_error(alone.records, alone) is None, "synthetic data are never waited for"
 
 
 @pytest.mark.parametrize("value", ["5", "0%", "100%", "-1%", "5%%", "%", "five%", "nan%", "inf%", "5,6%", "5 %"])

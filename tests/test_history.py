@@ -10,23 +10,23 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.history import repeated
+from ddpbench.analysis.history import previous_figures
 from ddpbench.analysis.judge import judge
-from ddpbench.record.folder import NEWEST, earlier_runs
+from ddpbench.record.folder import MAX_PREVIOUS_FILES, previous_runs
 from ddpbench.record.record import Record, save
 
 
 def launch(number: int, pace: float = 1.0, **changes: Any) -> Record:
     """A run of its own processes."""
     record = records.record(longer=[pace * each for each in records.STEADY], **changes)
-    places = [msgspec.structs.replace(place, pid=place.pid + 100 * number) for place in record.environment.places]
-    record.environment = msgspec.structs.replace(record.environment, places=places)
+    places = [msgspec.structs.replace(place, pid=place.pid + 100 * number) for place in record.environment.placements]
+    record.environment = msgspec.structs.replace(record.environment, placements=places)
     judge(record)
     return record
 
 
 def earlier_figures(folder: Path, record: Record) -> list[float]:
-    return repeated(record, earlier_runs(folder))
+    return previous_figures(record, previous_runs(folder))
 
 
 def keep(folder: Path, name: str, *of_job: Record) -> None:
@@ -41,7 +41,7 @@ def test_figures_of_the_same_run_oldest_first(tmp_path: Path) -> None:
 
 def test_a_profilers_traces_are_no_runs(tmp_path: Path) -> None:
     keep(tmp_path, "20261101", launch(1))
-    for rank in range(NEWEST):
+    for rank in range(MAX_PREVIOUS_FILES):
         (tmp_path / f"20261101-rank{rank}.trace.json").write_text("{}")
     assert len(earlier_figures(tmp_path, launch(9))) == 1
 

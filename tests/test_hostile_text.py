@@ -17,21 +17,21 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 from scenes import killed
 
-from ddpbench.cli.program import carry_out
-from ddpbench.distributed.exit_status import leave_outcome
-from ddpbench.machine.rank_env import Seat
+from ddpbench.cli.program import run_command
+from ddpbench.distributed.exit_status import write_exit_status
+from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.stderr import print_error, print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Job, Record, save
 from ddpbench.record.text import printable
-from ddpbench.report.console import make_console, say
-from ddpbench.report.draw import draw_chart
-from ddpbench.report.export import to_csv, to_json
+from ddpbench.report.console import make_console, print_line
+from ddpbench.report.draw import draw_batch_size_plot
+from ddpbench.report.export import jobs_to_csv, jobs_to_json
 from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pages.registry import view_of
-from ddpbench.report.plot_data import Chart, Curve
-from ddpbench.report.plots import plot
-from ddpbench.report.progress import counting, listener
+from ddpbench.report.plot_data import BatchSizePlot, PlotCurve
+from ddpbench.report.plots import draw_plots
+from ddpbench.report.progress import count_progress, make_progress
 
 STEERING = "\x1b[31m\x1b]8;;http://evil\x07\x9b2J\x00\x7f\u202egpj.\u2066\u200b\ufeff\r\n\t\u2028"
 MARKUP = "`a``b` | <img src=x onerror=alert(1)> [x](http://evil) ![y](z) *b* _i_ ~~s~~ &lt;u&gt; $\\frac{1}{0}$ www.evil.com \\ ]]> -->"
@@ -44,8 +44,8 @@ def hostile(text: str = EVIL) -> Job:
     job = killed()
     for record in job.records:
         record.config = replace(record.config, workload=text, data_dir=text, loader="torch")
-        places = [replace(place, host=text, device=text) for place in record.environment.places]
-        record.environment = replace(record.environment, places=places, cpu=text, os=text, variables={"NCCL_X": text})
+        places = [replace(place, host=text, device_name=text) for place in record.environment.placements]
+        record.environment = replace(record.environment, placements=places, cpu=text, os=text, variables={"NCCL_X": text})
         record.label, record.fault = text, Fault(message=text, hint=text)
     job.command = ["ddpbench", text]
     return job
@@ -69,8 +69,8 @@ def hostile_crossing() -> Job:
 
 
 def on_hostile_device(record: Record) -> None:
-    places = [replace(place, host=EVIL, device=EVIL) for place in record.environment.places]
-    record.environment = replace(record.environment, places=places)
+    places = [replace(place, host=EVIL, device_name=EVIL) for place in record.environment.placements]
+    record.environment = replace(record.environment, placements=places)
 
 
 def is_clean(text: str) -> bool:
@@ -83,7 +83,7 @@ def on_terminal(job: Job) -> str:
     return stream.getvalue()
 
 
-OUTPUTS: dict[str, Callable[[Job], str]] = {"terminal": on_terminal, "markdown": to_markdown, "csv": to_csv, "json": to_json}
+OUTPUTS: dict[str, Callable[[Job], str]] = {"terminal": on_terminal, "markdown": to_markdown, "csv": jobs_to_csv, "json": jobs_to_json}
 
 
 @pytest.mark.parametrize("job", [hostile, hostile_sweep, hostile_crossing])
@@ -93,7 +93,7 @@ def test_no_output_has_a_control_character(kind: str, job: Callable[[], Job]) ->
 
 
 def test_json_keeps_every_character() -> None:
-    assert json.loads(to_json(hostile()))["command"][1] == EVIL
+    assert json.loads(jobs_to_json(hostile()))["command"][1] == EVIL
 
 
 # Markdown
@@ -136,7 +136,7 @@ def test_markdown_of_plain_text_renders_as_that_text(text: str) -> None:
 
 @pytest.mark.parametrize("start", ["", "=", "+", "-", "@", "\t=", "\r=", "\n=", " =", "\x00=", "\uff1d", "\uff0b"])
 def test_no_cell_of_csv_is_a_formula(start: str) -> None:
-    [row] = csv.DictReader(io.StringIO(to_csv(hostile(start + EVIL))))
+    [row] = csv.DictReader(io.StringIO(jobs_to_csv(hostile(start + EVIL))))
     texts = [row[name] for name in ("workload", "data_dir", "label", "device_name", "hosts")]
     assert len({*texts}) == 1
     assert texts[0].endswith(MARKUP)
@@ -154,7 +154,7 @@ def is_number(cell: str) -> bool:
 def test_a_negative_number_stays_one_in_csv() -> None:
     job = killed()
     job.records[0].config = replace(job.records[0].config, lr=-1.5)
-    [row] = csv.DictReader(io.StringIO(to_csv(job)))
+    [row] = csv.DictReader(io.StringIO(jobs_to_csv(job)))
     assert row["lr"] == "-1.5"
 
 
@@ -163,7 +163,7 @@ def test_a_negative_number_stays_one_in_csv() -> None:
 
 @pytest.mark.parametrize("job", [hostile_sweep, hostile_crossing])
 def test_svg_is_xml_that_holds_nothing_but_the_drawing(job: Callable[[], Job], tmp_path: Path) -> None:
-    written = plot([job()], tmp_path)
+    written = draw_plots([job()], tmp_path)
     assert {path.suffix for path in written} == {".png", ".svg"}
     assert all(re.fullmatch(r"[a-z0-9-]+\.(png|svg)", path.name) for path in written)
     for path in written:
@@ -175,8 +175,8 @@ def test_svg_is_xml_that_holds_nothing_but_the_drawing(job: Callable[[], Job], t
 
 
 def test_a_picture_takes_no_name_for_a_formula() -> None:
-    curve = Curve("$x$ and $\\frac{1}{0}$", "costs 5$ or \\$ 6", [1, 2], [1.0, 2.0], [0.0, 0.0])
-    figure = draw_chart(Chart("stem", "$a$", "time (s)", "image", [curve]), with_spread=False)
+    curve = PlotCurve("$x$ and $\\frac{1}{0}$", "costs 5$ or \\$ 6", [1, 2], [1.0, 2.0], [0.0, 0.0])
+    figure = draw_batch_size_plot(BatchSizePlot("stem", "$a$", "time (s)", "image", [curve]), with_spread=False)
     figure.canvas.draw()
     texts = [figure.get_suptitle(), *(text.get_text() for text in figure.legends[0].get_texts())]
     assert [text.replace("\\$", "$") for text in texts] == ["$a$, mean of the rounds", f"{curve.device}, {curve.setting}"]
@@ -195,7 +195,7 @@ def test_an_error_is_one_clean_line_and_a_hint(capsys: pytest.CaptureFixture[str
 
 def test_what_torchrun_prints_of_an_error_is_clean(tmp_path: Path) -> None:
     file = tmp_path / "error.json"
-    leave_outcome(Seat(error_file=str(file)), BenchError(EVIL), 1)
+    write_exit_status(RankEnv(error_file=str(file)), BenchError(EVIL), 1)
     assert json.loads(file.read_text())["message"] == printable(EVIL)
 
 
@@ -205,14 +205,14 @@ def test_a_file_of_a_hostile_name_is_named_on_one_line(
     monkeypatch.chdir(tmp_path)
     name = "evil\x1b[31m\n.json"
     with pytest.raises(SystemExit):
-        carry_out(["report", name])
+        run_command(["report", name])
     first, hint = capsys.readouterr().err.splitlines()
     assert first == "ddpbench: error: cannot read 'evil [31m .json': No such file or directory"
     assert hint.startswith("hint: ")
     (tmp_path / "broken\x1b[2J.json").write_text("{")
     save(hostile(), tmp_path / "good\n.json")
     with pytest.raises(SystemExit):
-        carry_out(["plot", "."])
+        run_command(["plot", "."])
     left_out, nothing, _ = capsys.readouterr().err.splitlines()
     assert left_out.startswith("left out: 'broken [2J.json' is no ddpbench record")
     assert nothing.startswith("ddpbench: error: nothing to draw")
@@ -220,12 +220,12 @@ def test_a_file_of_a_hostile_name_is_named_on_one_line(
 
 def test_progress_is_clean() -> None:
     stream = io.StringIO()
-    progress = listener(stream)
+    progress = make_progress(stream)
     progress.stage(EVIL)
     progress.round_done(1, 2, EVIL, None)
-    with counting(stream, EVIL, 2, "images") as count:
+    with count_progress(stream, EVIL, 2, "images") as count:
         count(0)
-    say(make_console(stream), EVIL)
+    print_line(make_console(stream), EVIL)
     assert is_clean(stream.getvalue())
     assert len(stream.getvalue().splitlines()) == 4
 

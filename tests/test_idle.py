@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from torch import distributed as dist
 
-from ddpbench.bench.resolve import settle
-from ddpbench.bench.unused_flags import DDP_FLAGS, note_idle_flags
-from ddpbench.distributed.rank_store import Board, Notice
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.unused_flags import DDP_FLAGS, note_unused_flags
+from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import open_device
-from ddpbench.machine.rank_env import Seat
+from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
-from ddpbench.record.environment import RankPlace, Software
+from ddpbench.record.environment import RankPlacement, Software
 
 PLAIN = Config(workload="resnet18")
 TUNED = Config(
@@ -24,15 +24,15 @@ TUNED = Config(
 
 
 def world(backend: str, rank: int = 0) -> World:
-    seat = Seat(rank=rank, world_size=rank + 1)
+    seat = RankEnv(rank=rank, world_size=rank + 1)
     device = open_device("cpu", seat, share_gpu=False)
-    place = RankPlace(rank=rank, host="n1", pid=os.getpid(), local_rank=rank, node_rank=0, device=device.name, device_id="")
-    notice = Notice(place, Software(ddpbench="0.1.0", python="3.12", torch="2.11"))
-    return World(seat, device, Board(dist.HashStore(), seat), [notice], backend, 1.0)
+    place = RankPlacement(rank=rank, host="n1", pid=os.getpid(), local_rank=rank, node_rank=0, device_name=device.name, device_id="")
+    notice = RankInfo(place, Software(ddpbench="0.1.0", python="3.12", torch="2.11"))
+    return World(seat, device, RankStore(dist.HashStore(), seat), [notice], backend, 1.0)
 
 
 def noted(asked: list[Config], where: World) -> None:
-    note_idle_flags(asked, [settle(arm, cuda=False, local_world_size=1) for arm in asked], where)
+    note_unused_flags(asked, [resolve_config(arm, cuda=False, local_world_size=1) for arm in asked], where)
 
 
 def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsys: pytest.CaptureFixture[str]) -> None:

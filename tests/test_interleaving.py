@@ -11,22 +11,22 @@ import pytest
 from training import world_of_one
 
 from ddpbench.bench import pace as pace_module
-from ddpbench.bench.allowance import Allowance
-from ddpbench.bench.pace import Pace
-from ddpbench.bench.round_plan import Brief
-from ddpbench.bench.scheduler import interleave, schedule
-from ddpbench.bench.since import BEGAN_VARIABLE, began, process_began_s
+from ddpbench.bench.allowance import RoundDeadline
+from ddpbench.bench.pace import RoundTimer
+from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.bench.scheduler import abba_schedule, interleave
+from ddpbench.bench.since import START_TIME_VARIABLE, command_start, process_start_s
 from ddpbench.record.config import Config
 
 
 def test_every_second_round_runs_backwards() -> None:
-    assert list(schedule([2, 3])) == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
+    assert list(abba_schedule([2, 3])) == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2)]
 
 
 def test_an_arm_may_have_some_rounds_at_once() -> None:
-    order = list(schedule([4, 2], {0: 3}))
+    order = list(abba_schedule([4, 2], {0: 3}))
     assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]
-    assert list(schedule([1, 1], {0: 3})) == [(0, 0), (1, 0)], "no more than it has"
+    assert list(abba_schedule([1, 1], {0: 3})) == [(0, 0), (1, 0)], "no more than it has"
 
 
 @dataclass
@@ -36,8 +36,8 @@ class Turns:
     clock: list[float]
     costs_s: float
     rounds: int = 5
-    over: bool = False
-    done: frozenset[int] = frozenset()
+    is_finished: bool = False
+    completed_rounds: frozenset[int] = frozenset()
     had: list[int] = field(default_factory=list)
     here: bool = False
 
@@ -45,28 +45,28 @@ class Turns:
     def config(self) -> Config:
         return Config(workload="resnet18", rounds=self.rounds)
 
-    def enter(self) -> None:
+    def activate(self) -> None:
         self.clock[0] += 0 if self.here else 1
         self.here = True
 
-    def leave(self) -> None:
+    def park(self) -> None:
         self.here = False
 
-    def round(self, index: int) -> None:
+    def run_round(self, index: int) -> None:
         self.clock[0] += self.costs_s
         self.had.append(index)
 
 
 def take_turns(
-    monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[Brief | None], even: bool = False
+    monkeypatch: pytest.MonkeyPatch, end_s: float, costs_s: list[float], briefs: list[RoundPlan | None], even: bool = False
 ) -> list[list[int]]:
     """The rounds that each arm had, and the time when the last was over."""
     clock = [0.0]
     monkeypatch.setattr(pace_module, "perf_counter", lambda: clock[0])
-    arms, pace = [Turns(clock, cost_s) for cost_s in costs_s], Pace()
-    allowance = Allowance(end_s, pace, world_of_one(), briefs)
-    pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
-    at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
+    arms, pace = [Turns(clock, cost_s) for cost_s in costs_s], RoundTimer()
+    allowance = RoundDeadline(end_s, pace, world_of_one(), briefs)
+    pace.start_rounds({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
+    at_once = {index: brief.first_turn_rounds for index, brief in enumerate(briefs) if brief}
     for index, _ in interleave(arms, allowance.has_time_for, at_once, even):  # type: ignore[arg-type]
         pace.round_ended(index)
     return [*(arm.had for arm in arms), [round(clock[0])]]
@@ -92,19 +92,19 @@ def test_none_gets_ahead_where_turns_are_even(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_arm_that_never_began_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [
-        Brief(1.0, 1.0, first_round_s=2.0),
-        Brief(1.0, 1.0, first_round_s=2.0),
-        Brief(1.0, 1.0, first_round_s=inf),
+    briefs: list[RoundPlan | None] = [
+        RoundPlan(1.0, 1.0, first_round_s=2.0),
+        RoundPlan(1.0, 1.0, first_round_s=2.0),
+        RoundPlan(1.0, 1.0, first_round_s=inf),
     ]
     assert take_turns(monkeypatch, 60.0, [1.0, 1.0, 1.0], briefs, even=True)[:3] == [[0, 1, 2, 3, 4]] * 2 + [[]]
 
 
 def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [
-        Brief(1.0, 1.0, needed=3, first_round_s=8.0),
-        Brief(1.0, 1.0, needed=1, first_round_s=4.0),
-        Brief(1.0, 1.0, first_round_s=4.0),
+    briefs: list[RoundPlan | None] = [
+        RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=8.0),
+        RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=4.0),
+        RoundPlan(1.0, 1.0, first_round_s=4.0),
     ]
     real, device, other, end = take_turns(monkeypatch, 35.0, [7.0, 3.0, 3.0], briefs)
     assert real == [0, 1, 2]
@@ -115,30 +115,33 @@ def test_time_is_kept_for_the_rounds_that_are_needed(monkeypatch: pytest.MonkeyP
 
 
 def test_the_time_of_what_cannot_be_had_any_more_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_round_s=8.0), Brief(1.0, 1.0, first_round_s=2.0)]
+    briefs: list[RoundPlan | None] = [RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=8.0), RoundPlan(1.0, 1.0, first_round_s=2.0)]
     real, other, end = take_turns(monkeypatch, 29.0, [19.0, 1.0], briefs)
     assert (real, other) == ([0], [0, 1, 2, 3, 4])
     assert end <= [29]
 
 
 def test_the_first_is_always_tried_and_what_is_not_worth_its_time_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_round_s=4.0), Brief(1.0, 1.0, first_round_s=inf)]
+    briefs: list[RoundPlan | None] = [RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=4.0), RoundPlan(1.0, 1.0, first_round_s=inf)]
     assert take_turns(monkeypatch, 0.0, [50.0, 1.0], briefs)[:2] == [[0], []]
     assert take_turns(monkeypatch, 500.0, [5.0, 1.0], briefs)[:2] == [[0, 1, 2, 3, 4], []]
 
 
 def test_a_device_that_is_slower_than_expected_is_so_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, needed=3, first_round_s=5.0), Brief(1.0, 1.0, needed=1, first_round_s=5.0)]
+    briefs: list[RoundPlan | None] = [
+        RoundPlan(1.0, 1.0, reserved_rounds=3, first_round_s=5.0),
+        RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=5.0),
+    ]
     real, device, end = take_turns(monkeypatch, 100.0, [80.0, 80.0], briefs)
     assert (real, device) == ([0], [])
     assert end == [81]
 
 
 def test_an_arm_begins_later_where_time_that_was_kept_for_others_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [
-        Brief(1.0, 1.0, needed=1, first_round_s=4.0),
-        Brief(1.0, 1.0, first_round_s=3.0),
-        Brief(1.0, 1.0, needed=1, first_round_s=18.0),
+    briefs: list[RoundPlan | None] = [
+        RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=4.0),
+        RoundPlan(1.0, 1.0, first_round_s=3.0),
+        RoundPlan(1.0, 1.0, reserved_rounds=1, first_round_s=18.0),
     ]
     real, other, device, end = take_turns(monkeypatch, 24.0, [3.0, 1.0, 2.0], briefs)
     assert real[0] == device[0] == 0
@@ -147,7 +150,7 @@ def test_an_arm_begins_later_where_time_that_was_kept_for_others_is_free(monkeyp
 
 
 def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    briefs: list[Brief | None] = [Brief(1.0, 1.0, first_round_s=2.0), Brief(1.0, 1.0, first_round_s=2.0, leaving_s=5.0)]
+    briefs: list[RoundPlan | None] = [RoundPlan(1.0, 1.0, first_round_s=2.0), RoundPlan(1.0, 1.0, first_round_s=2.0, park_s=5.0)]
     assert take_turns(monkeypatch, 8.0, [1.0, 1.0], briefs)[1] == []
     assert take_turns(monkeypatch, 9.0, [1.0, 1.0], briefs)[1] == [0]
 
@@ -167,15 +170,17 @@ def test_what_a_turn_takes_to_end_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_round_spans_some_turns_of_the_workers_where_there_is_time(step_s: float, workers: int, longest_s: float, steps: int) -> None:
-    assert Brief(1.5, 3.0, longest_s=longest_s).steps(step_s, workers) == steps
-    assert Brief(1.5, 3.0, step_s=step_s, longest_s=longest_s).steps(0.0, workers) == steps, "by what is known of its loader"
+    assert RoundPlan(1.5, 3.0, max_round_s=longest_s).steps_per_round(step_s, workers) == steps
+    assert RoundPlan(1.5, 3.0, min_step_s=step_s, max_round_s=longest_s).steps_per_round(0.0, workers) == steps, (
+        "by what is known of its loader"
+    )
 
 
 def test_a_command_began_before_its_first_line() -> None:
     before = perf_counter()
-    assert began({}) < before
-    assert began({"TORCHELASTIC_RUN_ID": "none"}) <= began({}) + 0.1, "its launcher was there first"
-    here_s = process_began_s(os.getpid())
+    assert command_start({}) < before
+    assert command_start({"TORCHELASTIC_RUN_ID": "none"}) <= command_start({}) + 0.1, "its launcher was there first"
+    here_s = process_start_s(os.getpid())
     assert here_s is not None
-    assert began({BEGAN_VARIABLE: str(here_s - 100)}) == pytest.approx(began({}) - 100, abs=0.1)
-    assert process_began_s(2**30) is None
+    assert command_start({START_TIME_VARIABLE: str(here_s - 100)}) == pytest.approx(command_start({}) - 100, abs=0.1)
+    assert process_start_s(2**30) is None

@@ -11,13 +11,13 @@ import pytest
 import records
 from test_files import no_room
 
-from ddpbench.bench.earlier import Earlier
+from ddpbench.bench.earlier import ResumeState
 from ddpbench.bench.journal import Journal, close_records, write_json
-from ddpbench.bench.resume import continued_journal, device_slug
+from ddpbench.bench.resume import device_slug, open_resumable_journal
 from ddpbench.record import folder
-from ddpbench.record.errors import ArmOver, UsageError
-from ddpbench.record.record import Ceilings, Fault, Job, load, save
-from ddpbench.record.request import Output, Request
+from ddpbench.record.errors import ConfigFailed, UsageError
+from ddpbench.record.record import Fault, Job, PeakThroughput, load, save
+from ddpbench.record.request import OutputOptions, Request
 
 
 def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, 
     monkeypatch.setattr(folder, "load", counting)
     journal.close("ok")
     assert sorted(read) == [f"2026110{day}T000000Z-resnet50.json" for day in (1, 2, 3, 4)]
-    assert [record.headline is not None for record in journal.job.records] == [True] * 3
+    assert [record.throughput is not None for record in journal.job.records] == [True] * 3
 
 
 @pytest.mark.parametrize("wrong", bad_files.WRONG)
@@ -43,7 +43,7 @@ def test_a_bad_file_in_the_output_folder_does_not_keep_a_run_from_closing(tmp_pa
     journal = Journal(records.job(records.record(status="running")), tmp_path / "20261104T000000Z-resnet50.json")
     journal.close("ok")
     (closed,) = load(journal.path).records
-    assert (closed.status, closed.headline is not None) == ("ok", True)
+    assert (closed.status, closed.throughput is not None) == ("ok", True)
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -73,15 +73,15 @@ def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> Non
     """The main thread may still measure, while the thread that saw a signal closes the file."""
     arms = [records.record(status="running") for _ in range(2)]
     journal = Journal(records.job(*arms, swept=["batch_size"]), tmp_path / "20261104T000000Z-resnet50.json")
-    assert journal.enter([records.record(label="tried: --workers 4", status="running")]) == 2
+    assert journal.add_arms([records.record(label="tried: --workers 4", status="running")]) == 2
     assert len(load(journal.path).records) == 3
-    journal.seal()
+    journal.freeze()
     journal.close("interrupted", Fault(message="interrupted by SIGTERM"))
     closed = journal.path.read_bytes()
-    journal.enter([records.record(label="tried: --workers 8", status="running")])
-    journal.drop(0, ArmOver("there is no room for it"))
-    journal.learn_of_arm(0, ceilings=Ceilings(matmul_tflops={"fp32": 1.0}))
-    journal.add(0, journal.job.records[1].rounds[0])
+    journal.add_arms([records.record(label="tried: --workers 8", status="running")])
+    journal.fail_arm(0, ConfigFailed("there is no room for it"))
+    journal.update_arm(0, peak_throughput=PeakThroughput(matmul_tflops={"fp32": 1.0}))
+    journal.add_round(0, journal.job.records[1].rounds[0])
     journal.save()
     assert journal.path.read_bytes() == closed
 
@@ -90,8 +90,8 @@ def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
     cells = [records.record([{"forward": 1.0}]) for _ in range(3)]
     for cell in cells:
         cell.rounds, cell.status = [], "running"
-    close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm=1, out_of_memory=True))
-    assert [Earlier.of(cell).over for cell in cells] == [False, True, False]
+    close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm_index=1, out_of_memory=True))
+    assert [ResumeState.from_record(cell).is_finished for cell in cells] == [False, True, False]
     assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
         "ended with another arm",
         "out of memory at batch 8 on rank 1",
@@ -101,12 +101,14 @@ def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
 
 def test_a_damaged_journal_is_to_be_moved_away(tmp_path: Path) -> None:
     made = records.record([{"forward": 1.0}])
-    request = Request(arms=[made.config], output=Output(output_dir=str(tmp_path)), command=["ddpbench", "sweep", "resnet18"], swept=[])
+    request = Request(
+        arms=[made.config], output=OutputOptions(output_dir=str(tmp_path)), command=["ddpbench", "sweep", "resnet18"], swept=[]
+    )
     path = tmp_path / device_slug(made) / "sweep.json"
     path.parent.mkdir()
     path.write_text('{"schema": 1, "started": "2026')
     with pytest.raises(UsageError, match="cut off or no JSON") as refused:
-        continued_journal(request, [made], "sweep")
+        open_resumable_journal(request, [made], "sweep")
     assert str(path) in refused.value.message
     assert refused.value.hint == "move it away, or choose another folder with -o DIR"
     assert path.read_text() == '{"schema": 1, "started": "2026', "nothing is lost"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.judge import across_launches, headline, judge
+from ddpbench.analysis.judge import estimate_across_launches, estimate_throughput, judge
 from ddpbench.record.record import Job
 
 FIGURES = [4510.0, 4523.0, 4541.0, 4498.0, 4533.0]
@@ -18,55 +18,55 @@ FIGURES = [4510.0, 4523.0, 4541.0, 4498.0, 4533.0]
 def test_the_figure_is_the_median_of_rounds_with_its_interval() -> None:
     record = records.data_bound()
     judge(record)
-    assert record.headline is not None
-    figure = record.headline
+    assert record.throughput is not None
+    figure = record.throughput
     assert figure.images_per_s == pytest.approx(1024 / 0.2264)
     assert (round(figure.low), round(figure.high), figure.rounds) == (4498, 4549, 5)
     assert record.status == "ok"
     assert record.verdict is not None
-    assert [check.name for check in record.checks] == ["cpu-starved"]
+    assert [check.code for check in record.checks] == ["cpu-starved"]
 
 
 def test_the_interval_holds_the_figure_also_where_few_rounds_in_many_are_slow() -> None:
-    figure = headline([100.0] * 14 + [80.0] * 6)
+    figure = estimate_throughput([100.0] * 14 + [80.0] * 6)
     assert figure.images_per_s == 100
     assert figure.low < 95
     assert figure.high == figure.images_per_s
-    launches = across_launches(figure, [100.0] * 14 + [80.0] * 6)
+    launches = estimate_across_launches(figure, [100.0] * 14 + [80.0] * 6)
     assert launches.low < launches.images_per_s <= launches.high
 
 
 def test_across_launches_the_interval_carries_an_assumed_spread() -> None:
-    figure = headline(FIGURES)
+    figure = estimate_throughput(FIGURES)
     assert (figure.launch_sd, figure.launch_source) == (0.004, "assumed")
     assert figure.launch_low < figure.low < figure.high < figure.launch_high
-    steady = headline([4523.0] * 5)
+    steady = estimate_throughput([4523.0] * 5)
     assert steady.launch_high / 4523 == pytest.approx(math.exp(1.959964 * 0.004))
 
 
 @pytest.mark.parametrize("spread", [0.0001, 0.002, 0.004, 0.05])
 def test_the_interval_across_launches_holds_the_one_within(spread: float) -> None:
-    figure = headline([4523 * (1 + spread * each) for each in (0, 1, -1, 0.5, 2)])
+    figure = estimate_throughput([4523 * (1 + spread * each) for each in (0, 1, -1, 0.5, 2)])
     assert figure.launch_low < figure.low < figure.images_per_s < figure.high < figure.launch_high
 
 
 def test_three_earlier_runs_are_a_history_and_two_are_none() -> None:
     earlier = [4450.0, 4523.0, 4600.0]
-    known = headline(FIGURES, earlier)
+    known = estimate_throughput(FIGURES, earlier)
     assert known.launch_source == "3 earlier runs"
     assert known.launch_sd == pytest.approx(stdev(math.log(value) for value in earlier))
-    assert headline(FIGURES, earlier[:2]).launch_source == "assumed"
-    assert known.launch_high > headline(FIGURES).launch_high
+    assert estimate_throughput(FIGURES, earlier[:2]).launch_source == "assumed"
+    assert known.launch_high > estimate_throughput(FIGURES).launch_high
 
 
 def test_one_round_is_a_figure_without_an_interval() -> None:
-    figure = headline([4523.0])
+    figure = estimate_throughput([4523.0])
     assert (figure.low, figure.images_per_s, figure.high, figure.rounds) == (4523, 4523, 4523, 1)
     assert figure.launch_low < 4523 < figure.launch_high
 
 
 def test_several_launches_speak_for_themselves() -> None:
-    merged = across_launches(headline(FIGURES), [4500.0, 4520.0, 4560.0])
+    merged = estimate_across_launches(estimate_throughput(FIGURES), [4500.0, 4520.0, 4560.0])
     assert (merged.images_per_s, merged.launch_source, merged.rounds) == (4520, "3 launches", 5)
     assert merged.low == merged.launch_low < 4500
     assert merged.launch_sd == pytest.approx(0.0067, abs=1e-4)
@@ -75,24 +75,24 @@ def test_several_launches_speak_for_themselves() -> None:
 def test_a_dead_run_has_no_figure_and_no_verdict() -> None:
     record = records.record(traces={0: {"numerics": records.numerics(7.0, None, nonfinite_step=3)}})
     judge(record)
-    assert (record.status, record.headline, record.verdict) == ("invalid", None, None)
+    assert (record.status, record.throughput, record.verdict) == ("invalid", None, None)
 
 
 @pytest.mark.parametrize("status", ["failed", "hung", "interrupted", "running"])
 def test_a_run_that_was_cut_short_keeps_its_status_and_the_figure_of_its_rounds(status: str) -> None:
     record = records.record(longer=[1.0, 1.001], status=status)
     judge(record)
-    assert record.headline is not None
-    assert (record.status, record.headline.rounds) == (status, 2)
+    assert record.throughput is not None
+    assert (record.status, record.throughput.rounds) == (status, 2)
     dead = records.record(status=status, traces={0: {"numerics": records.numerics(nonfinite_step=3)}})
     judge(dead)
-    assert (dead.status, dead.headline) == (status, None)
+    assert (dead.status, dead.throughput) == (status, None)
 
 
 def test_without_rounds_nothing_is_said() -> None:
     record = records.record(longer=[], status="refused")
     judge(record)
-    assert (record.headline, record.checks, record.verdict) == (None, [], None)
+    assert (record.throughput, record.checks, record.verdict) == (None, [], None)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def unjudged(path: Path) -> Job:
     if job.scaling:
         job.scaling.verdict = None
     for record in job.records:
-        record.checks, record.headline, record.verdict = [], None, None
+        record.checks, record.throughput, record.verdict = [], None, None
         record.status = "ok" if record.status == "invalid" else record.status
     return job
 

@@ -11,10 +11,10 @@ from torch.nn.modules.module import register_module_forward_hook
 from training import world_of_one
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.resolve import settle
-from ddpbench.bench.terms import Terms
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.terms import ArmOptions
 from ddpbench.machine.device import Device
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.published.reproduce import earlier_model
 from ddpbench.record.config import Config
 from ddpbench.record.record import Round
@@ -23,10 +23,10 @@ from ddpbench.record.record import Round
 def trained(precision: str, steps: int, beside: Callable[[Device], object] | None, device: str, workload: str) -> list[Round]:
     """Two rounds of products under the published protocol, shortened."""
     asked = Config(workload=workload, precision=precision, steps=steps, rounds=2, fresh=True, set_to_none=False, validate=False)
-    arm = Arm(settle(asked, device == "cuda", 1), world_of_one(device), Pulse(60.0), Terms(beside=beside))
-    arm.enter()
-    rounds = [arm.round(0), arm.round(1)]
-    arm.leave()
+    arm = Arm(resolve_config(asked, device == "cuda", 1), world_of_one(device), ProgressMarker(60.0), ArmOptions(leftover_factory=beside))
+    arm.activate()
+    rounds = [arm.run_round(0), arm.run_round(1)]
+    arm.park()
     return [timed for timed in rounds if timed is not None]
 
 

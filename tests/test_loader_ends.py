@@ -18,12 +18,12 @@ from patience import eventually
 from torch.utils.data import DataLoader, Dataset
 
 from ddpbench.data.datasets.samples import Collate, Sample
-from ddpbench.data.loaders.start_workers import starting_workers
-from ddpbench.data.loaders.workers import Workers
+from ddpbench.data.loaders.start_workers import keep_sigchld_handler
+from ddpbench.data.loaders.workers import DataLoaderAdapter
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_damaged_image_is_named_by_dali(tmp_path: Path) -> None:
     check_that_a_damaged_image_is_named(config("dali-cpu", tmp_path), tmp_path)
 
 
-def check_that_a_damaged_image_is_named(settled: Settled, root: Path) -> None:
+def check_that_a_damaged_image_is_named(settled: ResolvedConfig, root: Path) -> None:
     damaged = imagery.image_tree(root) / "train" / "n00000002" / "1.JPEG"
     imagery.truncate(damaged)
     with opened(settled) as live, pytest.raises(BenchError, match=str(damaged)) as told:
@@ -67,7 +67,7 @@ def test_workers_that_do_not_start_leave_the_signal_of_a_childs_end_as_it_was() 
         raise OSError("no more processes")
 
     before = signal.getsignal(signal.SIGCHLD)
-    with pytest.raises(OSError, match="no more processes"), starting_workers():
+    with pytest.raises(OSError, match="no more processes"), keep_sigchld_handler():
         start()
     assert signal.signal(signal.SIGCHLD, before) is before
 
@@ -86,7 +86,7 @@ def test_closing_ends_the_workers(tree: Path) -> None:
         pids = live.worker_pids()
         assert len(set(pids)) == 2
         assert all(psutil.pid_exists(pid) for pid in pids)
-        assert live.in_flight == 6
+        assert live.max_prefetched == 6
         take(live, 1)
     assert not any(psutil.pid_exists(pid) for pid in pids)
     assert live.worker_pids() == []
@@ -101,7 +101,7 @@ def test_closing_ends_the_threads_of_dali(tree: Path) -> None:
     with opened(config("dali-cpu", tree, workers=4, prefetch=3)) as live:
         take(live, 1)
         assert threads() >= before + 4
-        assert (live.worker_pids(), live.in_flight) == ([], 3)
+        assert (live.worker_pids(), live.max_prefetched) == ([], 3)
     assert eventually(lambda: threads() <= before, 30)
 
 
@@ -111,11 +111,13 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
     try:
         with opened(config("dali-cpu", tree)) as live:
             take(live, 1)
-            garbage = [live.host._supply._turns]  # type: ignore[attr-defined]
+            garbage = [live.host._pool._pipelines]  # type: ignore[attr-defined]
             garbage.append(garbage)
         del live, garbage
         collate = Collate(Stopwatch())
-        workers = Workers(DataLoader(Collecting(), num_workers=1, collate_fn=collate), Data(loader="collecting", description=""), torch.abs)
+        workers = DataLoaderAdapter(
+            DataLoader(Collecting(), num_workers=1, collate_fn=collate), DatasetInfo(loader="collecting", description=""), torch.abs
+        )
         workers.next_batch()
         workers.close()
     finally:
@@ -127,12 +129,12 @@ def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
 import sys, time, torch
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.bench.resolve import settle
+from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config
 asked = Config(
     workload="resnet18", loader="torch", data_dir=sys.argv[1], batch_size=2, image_size=32, workers=2, channels_last=True
 )
-loader = open_loader(settle(asked, False, 1), Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
+loader = open_loader(resolve_config(asked, False, 1), Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 loader.next_batch(lambda: None)
 print(*loader.worker_pids(), flush=True)
 time.sleep(600)

@@ -12,8 +12,8 @@ from loading import EVERY, LIKE_TORCH, OF_FILES, config, opened, take
 from PIL import Image
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.normalize import NORMALISATION
-from ddpbench.data.preflight import fingerprint
+from ddpbench.data.normalize import NORMALIZATION
+from ddpbench.data.preflight import dataset_fingerprint
 from ddpbench.workloads.registry import WORKLOADS
 
 
@@ -81,7 +81,7 @@ def test_the_seed_decides_pixels_labels_and_order(loader: str, tree: Path) -> No
 def test_pixels_are_rgb_and_normalised(loader: str, one_a_class: Path) -> None:
     with opened(config(loader, one_a_class, batch_size=13)) as live:
         images, labels = take(live, 1)
-    imagenet = NORMALISATION["imagenet"]
+    imagenet = NORMALIZATION["imagenet"]
     pixels = images.permute(0, 2, 3, 1) * torch.tensor(imagenet.std) + torch.tensor(imagenet.mean)
     expected = torch.tensor([imagery.colour(int(label)) for label in labels]).view(13, 1, 1, 3)
     assert (pixels * 255 - expected).abs().max() < 4, "JPEG keeps a plain colour within a few levels"
@@ -103,7 +103,7 @@ def test_every_loader_gives_the_same_images_in_the_same_order(workers: int, one_
 
 def distance(image: torch.Tensor, label: int) -> float:
     """How far an image of one colour is from that of a class."""
-    known = NORMALISATION["imagenet"]
+    known = NORMALIZATION["imagenet"]
     levels = (image.mean((1, 2)) * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
     return float((levels - torch.tensor(imagery.colour(label))).abs().sum())
 
@@ -141,7 +141,7 @@ def test_without_augmentation_the_middle_is_seen_and_nothing_is_flipped(loader: 
     with opened(config(loader, tmp_path, augment=False, image_size=224)) as live:
         images, _ = take(live, 2)
     assert (images - images[0]).abs().max() == 0
-    known = NORMALISATION["imagenet"]
+    known = NORMALIZATION["imagenet"]
     across = (images[0, 0].mean(0) * known.std[0] + known.mean[0]) * 255
     assert torch.allclose(across, torch.arange(16.0, 240.0), atol=2), "256 px of which 224 are left in the middle"
 
@@ -158,7 +158,7 @@ def test_synthetic_trains_on_one_batch_that_differs_between_ranks() -> None:
         assert first[0] is second[0]
         assert first[1] is second[1]
         assert not torch.equal(first[0], elsewhere[0])
-        assert (live.in_flight, live.data.images, live.data.description) == (0, None, "synthetic batch on the device")
+        assert (live.max_prefetched, live.data.images, live.data.description) == (0, None, "synthetic batch on the device")
 
 
 @pytest.mark.parametrize("dataset", ["imagenet", "cifar10", "mnist", "disc", "gemm"])
@@ -183,24 +183,24 @@ def test_fifty_batches_of_matrices_lie_on_the_device_and_come_in_turn() -> None:
 def test_the_record_says_which_data_it_was(loader: str, tree: Path) -> None:
     with opened(config(loader, tree)) as live:
         assert (live.data.loader, live.data.description, live.data.images) == (loader, "ImageNet folder, 16 JPEGs", 16)
-        assert live.data.files == "jpegs"
+        assert live.data.file_kind == "jpegs"
 
 
 def test_a_class_may_be_called_train_where_others_are_beside_it(tmp_path: Path) -> None:
     for name in ("bus", "train"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").touch()
-    assert image_folder.read(str(tmp_path)).labels == [0, 1]
+    assert image_folder.read_index(str(tmp_path)).labels == [0, 1]
 
 
 def test_a_tree_is_listed_once_a_process_and_told_by_the_names_of_its_images(tmp_path: Path) -> None:
     trees = [imagery.image_tree(tmp_path / name) for name in ("here", "there", "elsewhere")]
     (trees[2] / "train" / "n00000001" / "2.JPEG").rename(trees[2] / "train" / "n00000001" / "4.JPEG")
-    assert image_folder.read(str(trees[0])) is image_folder.read(str(trees[0]))
-    here, there, elsewhere = (fingerprint(config("torch", tree), "imagenet") for tree in trees)
+    assert image_folder.read_index(str(trees[0])) is image_folder.read_index(str(trees[0]))
+    here, there, elsewhere = (dataset_fingerprint(config("torch", tree), "imagenet") for tree in trees)
     assert here.startswith("16 images, ")
     assert here == there != elsewhere
-    assert fingerprint(config("synthetic"), "imagenet") == fingerprint(config("torch"), "cifar10") == ""
+    assert dataset_fingerprint(config("synthetic"), "imagenet") == dataset_fingerprint(config("torch"), "cifar10") == ""
 
 
 def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_tree_without_train_and_with_other_images(tmp_path: Path, tree: Path) 
     (tmp_path / ".cache").mkdir()
     for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
         (tmp_path / name).touch()
-    read = image_folder.read(str(tmp_path))
-    assert (read.description, read.kind) == ("image folder, 3 images, 1 left out (.txt)", "images")
+    read = image_folder.read_index(str(tmp_path))
+    assert (read.description, read.file_kind) == ("image folder, 3 images, 1 left out (.txt)", "images")
     assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
     assert read.labels == [0, 0, 1]

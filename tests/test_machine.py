@@ -16,15 +16,15 @@ import torch
 from patience import eventually
 from torch import distributed as dist
 
-from ddpbench.distributed.rank_store import Blame, Board, Notice, open_store
-from ddpbench.distributed.world import refuse_mixed, told_apart
+from ddpbench.distributed.rank_store import FailureReport, RankInfo, RankStore, open_store
+from ddpbench.distributed.world import check_ranks_match, disambiguate_hosts
 from ddpbench.machine.device import open_device
-from ddpbench.machine.gpu import Gpu, HealthWatch
+from ddpbench.machine.gpu import Gpu, GpuTelemetry
 from ddpbench.machine.host import usable_cores
-from ddpbench.machine.progress_marker import Mark, Pulse, Watchdog
-from ddpbench.machine.rank_env import Seat, take_seat
-from ddpbench.record.environment import RankPlace, Software
-from ddpbench.record.errors import Unreachable, UsageError
+from ddpbench.machine.progress_marker import Position, ProgressMarker, Watchdog
+from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.record.environment import RankPlacement, Software
+from ddpbench.record.errors import RendezvousError, UsageError
 from ddpbench.record.record import Fault
 from ddpbench.record.trace import Health
 
@@ -40,17 +40,17 @@ TORCHRUN = {
 }
 
 
-def place(rank: int, **changes: object) -> RankPlace:
-    standing = {"host": "n1", "pid": os.getpid(), "local_rank": rank, "node_rank": 0, "device": "H200", "device_id": f"GPU-{rank}"}
-    return RankPlace(rank=rank, **{**standing, **changes})  # type: ignore[arg-type]
+def place(rank: int, **changes: object) -> RankPlacement:
+    standing = {"host": "n1", "pid": os.getpid(), "local_rank": rank, "node_rank": 0, "device_name": "H200", "device_id": f"GPU-{rank}"}
+    return RankPlacement(rank=rank, **{**standing, **changes})  # type: ignore[arg-type]
 
 
 def test_a_seat_by_torchrun() -> None:
-    seat = take_seat(TORCHRUN)
+    seat = from_env(TORCHRUN)
     assert (seat.rank, seat.world_size, seat.local_rank, seat.node_rank) == (5, 8, 1, 1)
-    assert (seat.launched, seat.launcher, seat.speaks) == (True, "torchrun", False)
-    assert take_seat({**TORCHRUN, "SLURM_JOB_ID": "7"}).launcher == "slurm"
-    assert not take_seat({}).launched
+    assert (seat.launched, seat.launcher, seat.is_rank0) == (True, "torchrun", False)
+    assert from_env({**TORCHRUN, "SLURM_JOB_ID": "7"}).launcher == "slurm"
+    assert not from_env({}).launched
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_seat_by_torchrun() -> None:
 )
 def test_a_seat_that_cannot_be_is_refused(changes: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        take_seat({**TORCHRUN, **changes})
+        from_env({**TORCHRUN, **changes})
 
 
 def test_a_number_of_slurms_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="no number: SLURM_STEP_NUM_TASKS=abc"):
-        take_seat({"SLURM_STEP_NUM_TASKS": "abc"})
+        from_env({"SLURM_STEP_NUM_TASKS": "abc"})
     for broken in ("abc", "0", "-2"):
         with pytest.raises(UsageError, match=f"SLURM_CPUS_ON_NODE is no number of cores: '{broken}'"):
             usable_cores({"SLURM_CPUS_ON_NODE": broken})
@@ -78,13 +78,13 @@ def test_a_number_of_slurms_that_is_none_is_refused() -> None:
 
 def test_one_process_where_accelerate_was_asked_for_several_is_refused() -> None:
     alone = {"ACCELERATE_MIXED_PRECISION": "no"}
-    assert not take_seat(alone).launched
+    assert not from_env(alone).launched
     with pytest.raises(UsageError, match="asked for several processes and started one"):
-        take_seat({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
+        from_env({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
 
 
 def test_a_meeting_that_was_said_before_accelerate_is_no_sign_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "from ddpbench.machine.rank_env import take_seat; print(take_seat().launched)"
+    script = "from ddpbench.machine.rank_env import from_env; print(from_env().launched)"
     shell = ["sh", "-c", f'ACCELERATE_MIXED_PRECISION=no {sys.executable} -c "$0"; true', script]
     monkeypatch.setenv("MASTER_ADDR", "n1")
     assert subprocess.run(shell, capture_output=True, text=True, timeout=60).stdout == "False\n"
@@ -92,7 +92,7 @@ def test_a_meeting_that_was_said_before_accelerate_is_no_sign_of_several(monkeyp
 
 def test_srun_without_torchrun_is_refused() -> None:
     with pytest.raises(UsageError, match="4 tasks would each run alone"):
-        take_seat({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
+        from_env({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
 
 
 @pytest.mark.parametrize(
@@ -128,130 +128,130 @@ def test_usable_cores_heeds_slurm_and_affinity() -> None:
 
 
 def test_mixed_ranks_are_refused_with_both_rows() -> None:
-    other = Notice(place(1, host="n2"), Software(ddpbench="0.1.0", python="3.12", torch="2.15"))
+    other = RankInfo(place(1, host="n2"), Software(ddpbench="0.1.0", python="3.12", torch="2.15"))
     with pytest.raises(UsageError) as refused:
-        refuse_mixed([Notice(place(0), SOFTWARE), other], share_gpu=False)
+        check_ranks_match([RankInfo(place(0), SOFTWARE), other], share_gpu=False)
     assert "rank 0 (n1)  torch 2.11" in str(refused.value)
     assert "rank 1 (n2)  torch 2.15" in str(refused.value)
 
 
 def test_gpus_of_different_models_are_refused() -> None:
-    notices = [Notice(place(rank, host=f"n{rank}", device=device), SOFTWARE) for rank, device in enumerate(("H200", "H100"))]
+    notices = [RankInfo(place(rank, host=f"n{rank}", device_name=device), SOFTWARE) for rank, device in enumerate(("H200", "H100"))]
     with pytest.raises(UsageError, match=r"rank 0 \(n0\)  device H200\n  rank 1 \(n1\)  device H100"):
-        refuse_mixed(notices, share_gpu=False)
+        check_ranks_match(notices, share_gpu=False)
 
 
 def test_two_ranks_on_one_gpu_need_leave() -> None:
-    notices = [Notice(place(rank, device_id="GPU-a"), SOFTWARE) for rank in range(2)]
+    notices = [RankInfo(place(rank, device_id="GPU-a"), SOFTWARE) for rank in range(2)]
     with pytest.raises(UsageError, match="ranks 0 and 1 are on one GPU"):
-        refuse_mixed(notices, share_gpu=False)
-    refuse_mixed(notices, share_gpu=True)
+        check_ranks_match(notices, share_gpu=False)
+    check_ranks_match(notices, share_gpu=True)
 
 
 def test_cpu_ranks_share_their_processor() -> None:
-    refuse_mixed([Notice(place(rank, device="EPYC", device_id=""), SOFTWARE) for rank in range(2)], share_gpu=False)
+    check_ranks_match([RankInfo(place(rank, device_name="EPYC", device_id=""), SOFTWARE) for rank in range(2)], share_gpu=False)
 
 
 def test_ranks_that_found_other_files_are_refused() -> None:
-    notices = [Notice(place(rank, host=f"n{rank}"), SOFTWARE, f"{8 - rank} images") for rank in range(2)]
+    notices = [RankInfo(place(rank, host=f"n{rank}"), SOFTWARE, f"{8 - rank} images") for rank in range(2)]
     with pytest.raises(UsageError) as refused:
-        refuse_mixed(notices, share_gpu=False)
+        check_ranks_match(notices, share_gpu=False)
     assert "rank 0 (n0)  data 8 images\n  rank 1 (n1)  data 7 images" in str(refused.value)
     assert "the same files on every node" in (refused.value.hint or "")
 
 
 def test_ranks_that_were_asked_for_different_things_are_refused() -> None:
     asked = ({"--workload": "mnist-cnn", "--batch-size": "32"}, {"--workload": "mnist-cnn", "--precision": "amp-bf16"})
-    notices = [Notice(place(rank, host=f"n{rank}"), SOFTWARE, asked=flags) for rank, flags in enumerate(asked)]
+    notices = [RankInfo(place(rank, host=f"n{rank}"), SOFTWARE, requested=flags) for rank, flags in enumerate(asked)]
     with pytest.raises(UsageError) as refused:
-        refuse_mixed(notices, share_gpu=False)
+        check_ranks_match(notices, share_gpu=False)
     assert "rank 0 (n0)  --batch-size 32  --precision not given\n" in str(refused.value)
     assert "rank 1 (n1)  --batch-size not given  --precision amp-bf16" in str(refused.value)
     assert refused.value.hint == "the same command on every node"
-    refuse_mixed([notices[0]] * 2, share_gpu=True)
+    check_ranks_match([notices[0]] * 2, share_gpu=True)
 
 
 @pytest.fixture
-def boards() -> list[Board]:
+def boards() -> list[RankStore]:
     """Two ranks' boards over one store."""
     store = dist.HashStore()
-    return [Board(store, Seat(rank=rank, world_size=2, host="n1")) for rank in range(2)]
+    return [RankStore(store, RankEnv(rank=rank, world_size=2, host="n1")) for rank in range(2)]
 
 
-def test_a_dead_rank_is_told_from_one_that_left(boards: list[Board]) -> None:
+def test_a_dead_rank_is_told_from_one_that_left(boards: list[RankStore]) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         places = [place(0), place(1, pid=other.pid)]
-        assert boards[0].gone(places) == []
+        assert boards[0].dead_ranks(places) == []
         other.kill()
-        assert eventually(lambda: bool(boards[0].gone(places)), 10)
-        assert boards[0].gone(places) == [1]
-        boards[1].leave()
-        assert boards[0].gone(places) == []
+        assert eventually(lambda: bool(boards[0].dead_ranks(places)), 10)
+        assert boards[0].dead_ranks(places) == [1]
+        boards[1].deregister()
+        assert boards[0].dead_ranks(places) == []
 
 
-def test_a_rank_on_another_host_is_gone_when_its_mark_stops_beating(boards: list[Board]) -> None:
+def test_a_rank_on_another_host_is_gone_when_its_mark_stops_beating(boards: list[RankStore]) -> None:
     places = [place(0), place(1, host="n2", pid=2**22 + 1)]
     stop = threading.Event()
 
     def beat() -> None:
         while not stop.wait(0.1):
-            boards[1].beat(Mark(1, 1, "forward"))
+            boards[1].heartbeat(Position(1, 1, "forward"))
 
     beating = threading.Thread(target=beat)
     beating.start()
     time.sleep(0.3)
-    alive = boards[0].gone(places)
+    alive = boards[0].dead_ranks(places)
     stop.set()
     beating.join()
     assert alive == []
-    assert boards[0].gone(places) == [1]
+    assert boards[0].dead_ranks(places) == [1]
 
 
-def test_one_rank_speaks_and_the_first_blame_stands(boards: list[Board]) -> None:
-    assert [board.claim() for board in boards] == [True, False]
-    boards[1].blame(Blame("failed", Fault(message="first")))
-    boards[0].blame(Blame("hung", Fault(message="second")))
-    blame = boards[0].blamed()
+def test_one_rank_speaks_and_the_first_blame_stands(boards: list[RankStore]) -> None:
+    assert [board.claim_reporter() for board in boards] == [True, False]
+    boards[1].report_failure(FailureReport("failed", Fault(message="first")))
+    boards[0].report_failure(FailureReport("hung", Fault(message="second")))
+    blame = boards[0].get_failure_report()
     assert blame is not None
     assert (blame.status, blame.fault.message) == ("failed", "first")
 
 
-def test_missing_ranks_are_counted(boards: list[Board]) -> None:
-    boards[0].arrive(Notice(place(0), SOFTWARE))
+def test_missing_ranks_are_counted(boards: list[RankStore]) -> None:
+    boards[0].register(RankInfo(place(0), SOFTWARE))
     with pytest.raises(UsageError, match=r"1 of 2 ranks came to .* missing: rank 1"):
-        boards[0].wait_for_all(0.1)
+        boards[0].wait_for_ranks(0.1)
 
 
 def test_a_store_that_nobody_serves_is_told_in_a_line(free_port: int, capfd: pytest.CaptureFixture[str]) -> None:
-    seat = Seat(rank=1, world_size=2, address="127.0.0.1", port=free_port)
-    with pytest.raises(Unreachable) as unreachable:
-        open_store(seat, limit_s=0.5)
+    seat = RankEnv(rank=1, world_size=2, master_addr="127.0.0.1", master_port=free_port)
+    with pytest.raises(RendezvousError) as unreachable:
+        open_store(seat, timeout_s=0.5)
     assert unreachable.value.message == f"rank 1 of 2 cannot reach 127.0.0.1:{free_port}: Connection refused"
     assert capfd.readouterr().err == "", "torch's own waiting fills stderr with frames of C++"
 
 
 def test_a_store_that_comes_late_is_waited_for(free_port: int) -> None:
-    first, second = (Seat(rank=rank, world_size=2, address="127.0.0.1", port=free_port) for rank in (0, 1))
+    first, second = (RankEnv(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=free_port) for rank in (0, 1))
     served = []
-    late = threading.Timer(0.5, lambda: served.append(open_store(first, limit_s=10.0, serve=True)))
+    late = threading.Timer(0.5, lambda: served.append(open_store(first, timeout_s=10.0, serve=True)))
     late.start()
-    Board(open_store(second, limit_s=10.0), second).pin("here", "1")
+    RankStore(open_store(second, timeout_s=10.0), second).set("here", "1")
     late.join()
-    assert Board(served[0], first).read("here") == "1"
+    assert RankStore(served[0], first).try_get("here") == "1"
 
 
 def test_a_shortage_tells_what_was_held_and_what_was_asked_for() -> None:
-    device = open_device("cpu", Seat(), share_gpu=False)
+    device = open_device("cpu", RankEnv(), share_gpu=False)
     for asked, told in ((2**50, "1,048,576 GiB more asked for"), (600 * 2**30, "600 GiB more asked for"), (10, "0.01 GiB more asked for")):
-        short = device.shortage(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
+        short = device.describe_oom(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
         peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {told}", short)
         assert peak is not None, short
         assert float(peak[1]) == pytest.approx(psutil.Process().memory_info().rss / 2**30, rel=0.5)
-    assert device.shortage(ValueError("no")) == ""
+    assert device.describe_oom(ValueError("no")) == ""
 
 
 def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
-    pulse, stalls, ticks = Pulse(patience_s=0.6), [], []
+    pulse, stalls, ticks = ProgressMarker(timeout_s=0.6), [], []
     watchdog = Watchdog(pulse, ticks.append, stalls.append, lambda: None)
     watchdog.start()
     for _ in range(6):  # 1.2 s of marks, twice the patience
@@ -260,13 +260,13 @@ def test_the_watchdog_calls_a_stall_once_and_only_when_nothing_moves() -> None:
     assert stalls == []
     assert eventually(lambda: bool(stalls), 10)
     assert len(stalls) == 1
-    assert ticks[-1].doing == "moving"
+    assert ticks[-1].phase == "moving"
 
 
 def test_a_long_rest_is_no_stall_and_is_looked_into_again_and_again() -> None:
-    pulse, stalls, looks = Pulse(patience_s=0.1), [], threading.Semaphore(0)
+    pulse, stalls, looks = ProgressMarker(timeout_s=0.1), [], threading.Semaphore(0)
     watchdog = Watchdog(pulse, lambda mark: None, stalls.append, looks.release)
-    pulse.rest()
+    pulse.pause()
     watchdog.start()
     assert looks.acquire(timeout=10)
     assert looks.acquire(timeout=10)
@@ -275,31 +275,31 @@ def test_a_long_rest_is_no_stall_and_is_looked_into_again_and_again() -> None:
 
 
 def test_a_mark_survives_the_store() -> None:
-    mark = Mark(12, 3, "gathering | the round")
-    assert Mark.decode(mark.encode(7)) == (7, mark)
+    mark = Position(12, 3, "gathering | the round")
+    assert Position.decode(mark.encode(7)) == (7, mark)
 
 
 def test_without_nvml_health_is_missing_and_the_reason_is_known() -> None:
     gpu, why = Gpu.find("GPU-00000000-0000-0000-0000-000000000000")
     assert gpu is None, "no GPU has this name, whether there is a driver or not"
     assert why
-    watch = HealthWatch(gpu, own_ranks=1)
+    watch = GpuTelemetry(gpu, ranks_on_gpu=1)
     watch.start()
     assert watch.finish() is None
 
 
 def test_what_nvml_refuses_to_tell_is_not_told() -> None:
-    watch = HealthWatch(Gpu(None), own_ranks=1)  # no GPU has this handle
+    watch = GpuTelemetry(Gpu(None), ranks_on_gpu=1)  # no GPU has this handle
     watch.start()
     assert watch.finish() == Health(samples=0)
 
 
 @pytest.mark.cuda
 def test_nvml_sees_a_round_of_work() -> None:
-    device = open_device("cuda", Seat(host="here"), share_gpu=False)
-    assert device.why_no_health == ""
-    watch = HealthWatch(device.gpu, own_ranks=1)
-    busy = torch.randn(4096, 4096, device=device.torch)
+    device = open_device("cuda", RankEnv(host="here"), share_gpu=False)
+    assert device.health_unavailable_reason == ""
+    watch = GpuTelemetry(device.gpu, ranks_on_gpu=1)
+    busy = torch.randn(4096, 4096, device=device.torch_device)
     watch.start()
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
@@ -315,8 +315,8 @@ def test_nvml_sees_a_round_of_work() -> None:
 
 def test_nodes_of_one_name_are_told_apart_where_they_are_not_one_machine() -> None:
     def met(*standing: tuple[str, int, str]) -> list[str]:
-        notices = [Notice(place(rank, host=host, node_rank=node), SOFTWARE, "", on) for rank, (host, node, on) in enumerate(standing)]
-        return [notice.place.host for notice in told_apart(notices)]
+        notices = [RankInfo(place(rank, host=host, node_rank=node), SOFTWARE, "", on) for rank, (host, node, on) in enumerate(standing)]
+        return [notice.placement.host for notice in disambiguate_hosts(notices)]
 
     assert met(("vm", 0, "a"), ("vm", 0, "a"), ("vm", 1, "b")) == ["vm#0", "vm#0", "vm#1"]
     assert met(("vm", 0, "a"), ("vm", 1, "a")) == ["vm", "vm"], "two launchers on one machine"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from test_faults import PLAIN, errors
 
-from ddpbench.data.generated.folder import MARKER, make
-from ddpbench.data.generated.image_tree import made_tree
+from ddpbench.data.generated.folder import MARKER_FILE, generate
+from ddpbench.data.generated.image_tree import generated_image_folder
 from ddpbench.record.errors import UsageError
 
 IMAGES, CLASSES = 16, 4
@@ -34,27 +34,28 @@ def made(folder: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("data") / "whole"
-    make(target, made_tree(IMAGES, CLASSES), unheard)
+    generate(target, generated_image_folder(IMAGES, CLASSES), unheard)
     return target
 
 
 def test_a_second_call_makes_nothing(whole: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in made(whole)}
-    make(whole, made_tree(IMAGES, CLASSES), lambda done: pytest.fail("it is there"))
+    generate(whole, generated_image_folder(IMAGES, CLASSES), lambda done: pytest.fail("it is there"))
     assert {file: file.stat().st_mtime_ns for file in made(whole)} == before
 
 
 def test_what_was_done_is_told(tmp_path: Path) -> None:
     told: list[int] = []
-    make(tmp_path / "made", made_tree(IMAGES, CLASSES), told.append)
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), told.append)
     assert (told[0], told[-1], told) == (0, IMAGES + CLASSES, sorted(told))
 
 
 def test_many_processes_ask_and_one_makes(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from ddpbench.data.generated.folder import make; from ddpbench.data.generated.image_tree import made_tree\n"
-        "make(Path(sys.argv[1]), made_tree(16, 4), lambda done: done or print('making', flush=True)); assert 'torch' not in sys.modules"
+        "from ddpbench.data.generated.folder import generate; from ddpbench.data.generated.image_tree import generated_image_folder\n"
+        "generate(Path(sys.argv[1]), generated_image_folder(16, 4), lambda done: done or print('making', "
+        "flush=True)); assert 'torch' not in sys.modules"
     )
     target = tmp_path / "new" / "made"
     ranks = [subprocess.Popen([sys.executable, "-c", script, str(target)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -83,33 +84,33 @@ def test_a_half_made_set_is_never_used(start: Callable[..., Any], tmp_path: Path
     if sent is not signal.SIGKILL:
         assert errors(done.stderr) == [f"interrupted by {sent.name}"]
         assert list(tmp_path.iterdir()) == [], "it takes away what it had made"
-    make(target, made_tree(IMAGES, CLASSES), unheard)
+    generate(target, generated_image_folder(IMAGES, CLASSES), unheard)
     assert len(made(target)) == IMAGES + CLASSES
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 def test_a_set_that_has_lost_files_is_made_anew(whole: Path, tmp_path: Path) -> None:
-    make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
     made(tmp_path / "made")[3].unlink()
-    make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
     assert [file.read_bytes() for file in made(tmp_path / "made")] == [file.read_bytes() for file in made(whole)]
 
 
 def test_another_folder_is_left_alone(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds something else than 17 images of 4 classes in the shape of ImageNet"):
-        make(whole, made_tree(IMAGES + 1, CLASSES), unheard)
+        generate(whole, generated_image_folder(IMAGES + 1, CLASSES), unheard)
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "mine.jpg").touch()
     for theirs in (tmp_path / "photographs", tmp_path / "photographs" / "mine.jpg"):
         with pytest.raises(UsageError, match="holds something else"):
-            make(theirs, made_tree(IMAGES, CLASSES), unheard)
+            generate(theirs, generated_image_folder(IMAGES, CLASSES), unheard)
     assert [path.name for path in (tmp_path / "photographs").iterdir()] == ["mine.jpg"]
 
 
 def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
-    make(tmp_path / "link", made_tree(IMAGES, CLASSES), unheard)
+    generate(tmp_path / "link", generated_image_folder(IMAGES, CLASSES), unheard)
     assert len(made(tmp_path / "empty")) == IMAGES + CLASSES
     assert (tmp_path / "link").is_symlink()
 
@@ -117,7 +118,7 @@ def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot make 16 images .* in '.*/file/made': .*: '.*/file'"):
-        make(tmp_path / "file" / "made", made_tree(IMAGES, CLASSES), unheard)
+        generate(tmp_path / "file" / "made", generated_image_folder(IMAGES, CLASSES), unheard)
 
 
 def test_a_set_that_is_too_large_is_refused_before_it_is_made(launch: Callable[..., Any], tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def short_files() -> Iterator[None]:
 
 def test_a_file_that_cannot_be_written_leaves_nothing(short_files: None, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot make 16 images .*: File too large"):
-        make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+        generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,6 +161,6 @@ def test_a_full_disk_is_one_line(launch: Callable[..., Any], tmp_path: Path) -> 
 
 def test_the_marker_alone_is_no_set(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
-    (tmp_path / "made" / MARKER).write_text(made_tree(IMAGES, CLASSES).name)
-    make(tmp_path / "made", made_tree(IMAGES, CLASSES), unheard)
+    (tmp_path / "made" / MARKER_FILE).write_text(generated_image_folder(IMAGES, CLASSES).name)
+    generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
     assert len(made(tmp_path / "made")) == IMAGES + CLASSES

@@ -14,8 +14,8 @@ from PIL import Image, JpegImagePlugin
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.generated import photographs
-from ddpbench.data.generated.folder import is_made, make
-from ddpbench.data.generated.image_tree import made_tree
+from ddpbench.data.generated.folder import generate, is_generated
+from ddpbench.data.generated.image_tree import generated_image_folder
 
 IMAGES, CLASSES = 40, 4
 
@@ -23,7 +23,7 @@ IMAGES, CLASSES = 40, 4
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("data") / "made"
-    make(target, made_tree(IMAGES, CLASSES), lambda done: None)
+    generate(target, generated_image_folder(IMAGES, CLASSES), lambda done: None)
     return target
 
 
@@ -31,7 +31,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def photos() -> list[bytes]:
     files = [io.BytesIO() for _ in range(400)]
     for number, file in enumerate(files):
-        photographs.photograph(number, number % CLASSES, held_out=False, into=file)
+        photographs.write_photo(number, number % CLASSES, held_out=False, file=file)
     return [file.getvalue() for file in files]
 
 
@@ -56,19 +56,19 @@ def tile(photo: bytes) -> np.ndarray:
 def in_colour_and_full(photo: bytes) -> bool:
     """Whether the squares have their colour and their size."""
     image = opened(photo)
-    return image.mode == "RGB" and 375 <= max(image.size) <= photographs.WIDEST and min(image.size) >= 250
+    return image.mode == "RGB" and 375 <= max(image.size) <= photographs.MAX_DRAWN_WIDTH and min(image.size) >= 250
 
 
 def test_it_is_read_as_a_folder_of_images(tree: Path) -> None:
-    read, held_out = image_folder.read(str(tree)), image_folder.read_held_out(str(tree))
-    assert (len(read.files), set(read.labels), read.made) == (IMAGES, set(range(CLASSES)), True)
+    read, held_out = image_folder.read_index(str(tree)), image_folder.read_held_out_index(str(tree))
+    assert (len(read.files), set(read.labels), read.generated) == (IMAGES, set(range(CLASSES)), True)
     assert read.description == f"made set in the shape of ImageNet, {IMAGES} JPEGs"
     assert held_out is not None
     assert held_out.labels == list(range(CLASSES))
     assert not {Path(file).read_bytes() for file in read.files} & {Path(file).read_bytes() for file in held_out.files}
-    assert is_made(str(tree / "train"))
-    assert image_folder.read(str(tree / "train")).made
-    assert not is_made(str(tree.parent))
+    assert is_generated(str(tree / "train"))
+    assert image_folder.read_index(str(tree / "train")).generated
+    assert not is_generated(str(tree.parent))
 
 
 def test_files_are_as_heavy_as_photographs(photos: list[bytes]) -> None:
@@ -113,8 +113,8 @@ def test_a_class_is_known_by_its_tile(photos: list[bytes]) -> None:
 
 
 def test_it_is_the_same_on_every_machine(tree: Path, tmp_path: Path) -> None:
-    assert hashlib.sha1(photographs.grain().tobytes()).hexdigest()[:8] == "80ffb672"
-    make(tmp_path / "again", made_tree(IMAGES, CLASSES), lambda done: None)
+    assert hashlib.sha1(photographs.noise_field().tobytes()).hexdigest()[:8] == "80ffb672"
+    generate(tmp_path / "again", generated_image_folder(IMAGES, CLASSES), lambda done: None)
     files = sorted(path.relative_to(tree) for path in tree.rglob("*.JPEG"))
     assert [(tmp_path / "again" / file).read_bytes() for file in files] == [(tree / file).read_bytes() for file in files]
     assert len(files) == IMAGES + CLASSES

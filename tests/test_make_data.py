@@ -14,12 +14,12 @@ from loading import config
 from test_faults import TORCHRUN, errors, only_record
 from torchvision import datasets
 
-from ddpbench.bench.stand_in import with_images
+from ddpbench.bench.stand_in import with_generated_images
 from ddpbench.cli import main
 from ddpbench.data.datasets import files
 from ddpbench.data.generated import arrays
-from ddpbench.data.generated.cache import cache_folder
-from ddpbench.data.generated.registry import FULL, SMALL, made_set, stand_in
+from ddpbench.data.generated.cache import cache_dir
+from ddpbench.data.generated.registry import CPU_SIZE, GPU_SIZE, default_imagenet, generated_dataset
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 
@@ -52,21 +52,21 @@ def test_it_says_where_the_set_lies_and_how_to_use_it(
     assert capsys.readouterr().out == f"{told}\n"
 
 
-@pytest.mark.parametrize("dataset", list(arrays.MADE))
+@pytest.mark.parametrize("dataset", list(arrays.GENERATED))
 def test_a_made_set_is_read_as_the_real_one(dataset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["make-data", dataset, str(tmp_path / "my set"), "--images", "1000"]) == 0
     assert "my set'" in capsys.readouterr().out, "a name with a space is quoted"
-    assert files.check(dataset, str(tmp_path / "my set"), 10) == 1000
-    held_out = files.held_out(dataset, str(tmp_path / "my set"))
+    assert files.check_dataset(dataset, str(tmp_path / "my set"), 10) == 1000
+    held_out = files.load_held_out(dataset, str(tmp_path / "my set"))
     assert held_out is not None
     assert len(held_out.labels) == {"cifar10": 200, "mnist": 167}[dataset]
     for found, same in (
-        (files.train(dataset, str(tmp_path / "my set")), arrays.make(dataset, "train", 1000)),
-        (held_out, arrays.make(dataset, "held-out", len(held_out.labels))),
+        (files.load_train(dataset, str(tmp_path / "my set")), arrays.generate_images(dataset, "train", 1000)),
+        (held_out, arrays.generate_images(dataset, "held-out", len(held_out.labels))),
     ):
         assert np.array_equal(found.samples, same.samples)
         assert np.array_equal(found.labels, same.labels)
-        assert (found.made, found.description) == (True, same.description)
+        assert (found.generated, found.description) == (True, same.description)
 
 
 def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: 
     main(["make-data", "cifar10", str(tmp_path / "set"), "--images", "50", "--classes", "3", "--quiet"])
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
     read = datasets.CIFAR10(str(tmp_path / "set"))
-    ours = files.train("cifar10", str(tmp_path / "set"))
+    ours = files.load_train("cifar10", str(tmp_path / "set"))
     assert np.array_equal(read.data, ours.samples)
     assert read.targets == ours.labels.tolist()
     assert set(read.targets) == {0, 1, 2}
@@ -107,17 +107,17 @@ def test_a_set_that_cannot_be_made_is_told_which_can(name: str, hint: str, capsy
 
 
 def test_the_set_that_is_made_unasked_is_the_one_that_is_made_asked() -> None:
-    assert stand_in(256, 1000, cuda=True).name == made_set("imagenet").name
-    assert (made_set("imagenet").images, made_set("imagenet").classes) == FULL
-    assert (stand_in(16, 1000, cuda=False).images, stand_in(16, 10, cuda=False).classes) == (SMALL[0], 10)
-    assert stand_in(1024, 1000, cuda=False).images == 1024
-    assert stand_in(12_801, 1000, cuda=True).images == 25_600
+    assert default_imagenet(256, 1000, cuda=True).name == generated_dataset("imagenet").name
+    assert (generated_dataset("imagenet").train_images, generated_dataset("imagenet").classes) == GPU_SIZE
+    assert (default_imagenet(16, 1000, cuda=False).train_images, default_imagenet(16, 10, cuda=False).classes) == (CPU_SIZE[0], 10)
+    assert default_imagenet(1024, 1000, cuda=False).train_images == 1024
+    assert default_imagenet(12_801, 1000, cuda=True).train_images == 25_600
 
 
 def test_the_cache_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder({"XDG_CACHE_HOME": "/scratch"}) == Path("/scratch/ddpbench")
-    assert cache_folder({}) == cache_folder({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "ddpbench"
+    assert cache_dir({"XDG_CACHE_HOME": "/scratch"}) == Path("/scratch/ddpbench")
+    assert cache_dir({}) == cache_dir({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "ddpbench"
 
 
 def test_arms_without_a_folder_share_one_set(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,12 +125,12 @@ def test_arms_without_a_folder_share_one_set(cache: Path, capsys: pytest.Capture
         return config(loader, data_dir, batch_size=batch_size, device="cpu")
 
     arms = [arm("torch", batch_size=100), arm("synthetic"), arm("torch", batch_size=200), arm("torch", Path("/mine"))]
-    filled = with_images(arms, 2, quiet=False)
-    made_here = str(cache / stand_in(400, 1000, cuda=False).name)
+    filled = with_generated_images(arms, 2, quiet=False)
+    made_here = str(cache / default_imagenet(400, 1000, cuda=False).name)
     assert [each.data_dir for each in filled] == [made_here, None, made_here, "/mine"]
     assert len(list((cache / made_here / "train").glob("*/*"))) == 512
     assert f"in '{made_here}'" in capsys.readouterr().err
-    assert with_images(arms, 2, quiet=False) == filled
+    assert with_generated_images(arms, 2, quiet=False) == filled
     assert capsys.readouterr().err == ""
 
 
@@ -138,7 +138,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="cannot make 512 images") as refused:
-        with_images([config("torch")], 1, quiet=True)
+        with_generated_images([config("torch")], 1, quiet=True)
     assert "XDG_CACHE_HOME" in refused.value.hint
 
 
@@ -152,5 +152,5 @@ def test_two_ranks_without_a_folder_train_on_the_made_set(launch: Callable[..., 
     assert "made set in the shape of ImageNet, 512 JPEGs" in done.stdout
     record = only_record(results)
     assert record.data is not None
-    assert (record.data.made, record.asked and record.asked.data_dir) == (True, None)
+    assert (record.data.generated, record.requested and record.requested.data_dir) == (True, None)
     assert all(timed.traces[0].numerics.accuracy is not None for timed in record.rounds)

@@ -75,8 +75,8 @@ def test_an_arm_that_one_rank_cannot_hold_leaves_the_others_their_figures(launch
     assert done.returncode == 0, done.stderr
     small, large, middle = only_job(tmp_path).records
     assert (small.status, middle.status) == ("ok", "ok")
-    assert small.headline is not None
-    assert middle.headline is not None
+    assert small.throughput is not None
+    assert middle.throughput is not None
     assert (large.status, len(large.rounds)) == ("failed", 0)
     assert large.fault is not None
     assert "out of memory at batch 8" in large.fault.message

@@ -10,10 +10,10 @@ import pytest
 import torch
 from loading import IN_MEMORY, OF_PIXELS, of_memory, opened, take
 
-from ddpbench.data.augment import CropAndFlip, views
-from ddpbench.data.loaders.tensor import Order, Resident
-from ddpbench.data.normalize import NORMALISATION
-from ddpbench.data.registry import find
+from ddpbench.data.augment import CropAndFlip, crop_indices
+from ddpbench.data.loaders.tensor import DeviceResidentLoader, IndexStream
+from ddpbench.data.normalize import NORMALIZATION
+from ddpbench.data.registry import find_loader
 from ddpbench.data.stopwatch import Stopwatch
 
 CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
@@ -46,7 +46,7 @@ def test_without_augmentation_both_loaders_give_the_same_batches(dataset: str, f
         settled = of_memory(loader, dataset, folders[dataset], augment=False, batch_size=7, seed=3)
         with opened(settled, dataset, rank=1, world_size=2, classes=CLASSES[dataset]) as live:
             taken.append(take(live, 20))
-            assert (live.data.loader, live.data.made) == (loader, False)
+            assert (live.data.loader, live.data.generated) == (loader, False)
     torch.testing.assert_close(taken[0][0], taken[1][0], rtol=0, atol=2e-6)
     assert torch.equal(taken[0][1], taken[1][1])
 
@@ -59,7 +59,7 @@ def test_clocks_are_read_for_a_batch_of_small_samples_and_not_for_each(
     monkeypatch.setattr(Stopwatch, "lap", lambda watch, stage, lap=Stopwatch.lap: (laps.append(stage), lap(watch, stage)))
     with opened(of_memory(loader, "cifar10", folders["cifar10"], batch_size=7), "cifar10", classes=10) as live:
         take(live, 2)
-        told = live.loading()
+        told = live.pop_stats()
     assert laps == ["augment", "collate"] * 2
     assert told is not None
     assert set(told.cpu_s) == {"augment", "collate"}
@@ -70,7 +70,7 @@ def test_clocks_are_read_for_a_batch_of_small_samples_and_not_for_each(
 def test_pixels_are_those_of_the_files(loader: str, dataset: str, folders: dict[str, Path | None]) -> None:
     from ddpbench.data.datasets import files
 
-    arrays, known = files.train(dataset, str(folders[dataset])), NORMALISATION[dataset]
+    arrays, known = files.load_train(dataset, str(folders[dataset])), NORMALIZATION[dataset]
     settled = of_memory(loader, dataset, folders[dataset], augment=False, shuffle=False, batch_size=len(arrays.labels))
     with opened(settled, dataset, classes=10) as live:
         images, labels = take(live, 1)
@@ -123,7 +123,7 @@ def test_another_size(loader: str, dataset: str, image_size: int, folders: dict[
 
 @pytest.mark.parametrize("loader", OF_PIXELS)
 def test_only_cifar10_is_cropped_and_flipped(loader: str, folders: dict[str, Path | None]) -> None:
-    for dataset in CLASSES.keys() & set(find(loader).datasets):
+    for dataset in CLASSES.keys() & set(find_loader(loader).datasets):
         taken = []
         for augment in (True, False):
             settled = of_memory(loader, dataset, folders[dataset], augment=augment, batch_size=50)
@@ -139,7 +139,7 @@ def test_every_view_is_a_crop_out_of_a_black_frame_flipped_or_not() -> None:
     plain, flipped = ({bytes(crop.flatten().tolist()) for crop in some} for some in (crops, [crop.flip(1) for crop in crops]))
     augmented = CropAndFlip(image, torch.Generator().manual_seed(0))
     seen = Counter(bytes(view.flatten().tolist()) for view in augmented[torch.zeros(9000, dtype=torch.int64)])
-    assert len(views(5)) == len(seen) == 162
+    assert len(crop_indices(5)) == len(seen) == 162
     assert set(seen) == plain | flipped, "all of them, and nothing else"
     assert 4200 < sum(seen[view] for view in flipped) < 4800, "every second one is flipped"
 
@@ -148,7 +148,7 @@ def test_every_view_is_a_crop_out_of_a_black_frame_flipped_or_not() -> None:
 def test_a_made_set_stands_in_for_files_that_nobody_named(loader: str) -> None:
     with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
         live.next_batch(lambda: None)
-        assert live.data.made
+        assert live.data.generated
         assert (live.data.images, live.data.description) == (60_000, "made set in the shape of MNIST, 60,000 images")
 
 
@@ -157,7 +157,7 @@ def test_in_hand_is_called_once_a_batch(folders: dict[str, Path | None]) -> None
     with opened(of_memory("tensor", "cifar10", folders["cifar10"]), "cifar10", classes=10) as live:
         for batch in range(4):
             live.next_batch(lambda batch=batch: calls.append(batch))  # type: ignore[misc]
-        assert (live.in_flight, live.worker_pids()) == (0, [])
+        assert (live.max_prefetched, live.worker_pids()) == (0, [])
     assert calls == [0, 1, 2, 3]
 
 
@@ -166,8 +166,8 @@ def test_in_hand_is_called_once_a_batch(folders: dict[str, Path | None]) -> None
 def test_the_host_never_waits_for_the_gpu(dataset: str, folders: dict[str, Path | None]) -> None:
     device = torch.device("cuda", 0)
     with opened(of_memory("tensor", dataset, folders[dataset]), dataset, classes=CLASSES[dataset], device=device) as live:
-        assert isinstance(live, Resident)
-        assert isinstance(live._order, Order)
+        assert isinstance(live, DeviceResidentLoader)
+        assert isinstance(live._indices, IndexStream)
         take(live, 3)
         torch.cuda.set_sync_debug_mode("error")
         try:

@@ -13,11 +13,11 @@ import records
 from test_files import no_room
 
 from ddpbench.analysis.judge import judge
-from ddpbench.bench.merge_launches import merge, show
-from ddpbench.cli.files import latest, latest_below
+from ddpbench.bench.merge_launches import merge_launches, save_and_print
+from ddpbench.cli.files import latest_record, latest_record_below
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, load, save
-from ddpbench.record.request import Output, Request
+from ddpbench.record.request import OutputOptions, Request
 
 
 def launch(**changes: Any) -> Job:
@@ -28,48 +28,48 @@ def launch(**changes: Any) -> Job:
 
 def asked(launches: int, **output: Any) -> Request:
     command = ["ddpbench", "resnet50", "--amp", "--launches", str(launches)]
-    return Request(arms=[Config(workload="resnet50", launches=launches)], output=Output(**output), command=command)
+    return Request(arms=[Config(workload="resnet50", launches=launches)], output=OutputOptions(**output), command=command)
 
 
 def test_the_figure_is_the_median_of_the_launches() -> None:
     jobs = [launch(longer=[pace * each for each in records.STEADY]) for pace in (1.0, 1.02, 1.01)]
-    figures = [job.records[0].headline.images_per_s for job in jobs if job.records[0].headline]
-    (record,) = merge(asked(3), jobs).records
-    assert record.headline is not None
-    assert record.headline.images_per_s == sorted(figures)[1]
-    assert record.headline.launch_figures == figures
+    figures = [job.records[0].throughput.images_per_s for job in jobs if job.records[0].throughput]
+    (record,) = merge_launches(asked(3), jobs).records
+    assert record.throughput is not None
+    assert record.throughput.images_per_s == sorted(figures)[1]
+    assert record.throughput.launch_images_per_s == figures
 
 
 def test_what_one_launch_warned_of_stays_with_its_number() -> None:
     hot = {0: {"health": msgspec.structs.replace(records.GPU_HEALTH, throttle_reasons=["hw-thermal"])}}
     shared = {0: {"health": msgspec.structs.replace(records.GPU_HEALTH, other_processes=2)}}
-    (record,) = merge(asked(3), [launch(traces=hot), launch(traces=shared), launch(traces=shared)]).records
-    said = {check.name: check.sentence for check in record.checks}
+    (record,) = merge_launches(asked(3), [launch(traces=hot), launch(traces=shared), launch(traces=shared)]).records
+    said = {check.code: check.sentence for check in record.checks}
     assert said["throttled"].startswith("launch 1 of 3: ")
     assert said["shared-gpu"].startswith("launches 2, 3 of 3: ")
 
 
 def test_what_all_launches_warned_of_is_said_once_as_of_one() -> None:
     few = {"longer": records.STEADY[:2]}
-    (record,) = merge(asked(2), [launch(**few), launch(**few)]).records
+    (record,) = merge_launches(asked(2), [launch(**few), launch(**few)]).records
     (alone,) = launch(**few).records
-    assert "few-rounds" in {check.name for check in record.checks}
+    assert "few-rounds" in {check.code for check in record.checks}
     assert record.checks == alone.checks
 
 
 def test_an_arm_that_did_not_end_well_once_has_no_figure_of_all() -> None:
     bad = {0: {"numerics": records.numerics(nonfinite_step=3)}}
-    (record,) = merge(asked(2), [launch(traces=bad), launch()]).records
-    assert (record.status, record.headline) == ("invalid", None)
-    assert "not-finite" in {check.name for check in record.checks}
+    (record,) = merge_launches(asked(2), [launch(traces=bad), launch()]).records
+    assert (record.status, record.throughput) == ("invalid", None)
+    assert "not-finite" in {check.code for check in record.checks}
 
 
 def test_the_next_command_starts_as_many_launches() -> None:
     launched = [records.record() for _ in range(2)]
     for record in launched:
-        record.asked = Config(workload="resnet50")
+        record.requested = Config(workload="resnet50")
         judge(record)
-    merged = merge(asked(2), [records.job(record) for record in launched])
+    merged = merge_launches(asked(2), [records.job(record) for record in launched])
     (record,) = merged.records
     assert merged.command == asked(2).command
     assert record.config.launches == 2
@@ -82,7 +82,7 @@ def test_a_full_disk_costs_the_files_and_not_the_figure(tmp_path: Path, capsys: 
     target.write_text("mine")
     request = asked(2, output_dir=str(tmp_path / "runs"), json=str(target), force=True)
     with no_room():
-        assert not show(request, merge(request, [launch(), launch()]))
+        assert not save_and_print(request, merge_launches(request, [launch(), launch()]))
     printed = capsys.readouterr()
     assert "images/s" in printed.out
     assert re.fullmatch(r"ddpbench: error: cannot save .*; cannot save .*run.json: File too large\nhint: .*\n", printed.err)
@@ -96,14 +96,14 @@ def test_the_record_of_all_is_the_latest(tmp_path: Path) -> None:
         job.started = f"2020-01-01T00:00:{second:02}+00:00"
         save(job, tmp_path / f"20200101T0000{second:02}Z-resnet50-amp-fp16-synthetic.json")
     request = asked(2, output_dir=str(tmp_path))
-    merged = merge(request, jobs)
-    assert show(request, merged)
-    assert load(latest(tmp_path)) == merged
-    assert latest_below(tmp_path) == latest(tmp_path)
+    merged = merge_launches(request, jobs)
+    assert save_and_print(request, merged)
+    assert load(latest_record(tmp_path)) == merged
+    assert latest_record_below(tmp_path) == latest_record(tmp_path)
 
 
 def test_of_records_of_one_second_the_one_that_was_written_last_is_the_latest(tmp_path: Path) -> None:
     for when, name in enumerate(("torch-default-synthetic", "torch-default-synthetic-2", "2-launches")):
         save(launch(), path := tmp_path / f"20200101T000000Z-resnet50-{name}.json")
         os.utime(path, (when, when))
-    assert latest(tmp_path) == latest_below(tmp_path) == path
+    assert latest_record(tmp_path) == latest_record_below(tmp_path) == path

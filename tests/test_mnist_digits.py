@@ -9,9 +9,9 @@ import torch
 from loading import of_memory, opened, shard
 from torch import nn
 
-from ddpbench.data.validation import held_out
-from ddpbench.record.names import resolve
-from ddpbench.workloads.registry import find
+from ddpbench.data.validation import held_out_batches
+from ddpbench.record.names import import_object
+from ddpbench.workloads.registry import find_workload
 
 DIGITS = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 
@@ -20,10 +20,10 @@ DIGITS = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not DIGITS.is_dir(), reason="the MNIST files are not here")
 def test_97_percent_of_held_out_digits_after_one_epoch() -> None:
-    spec, batch_size = find("mnist-cnn"), 256
+    spec, batch_size = find_workload("mnist-cnn"), 256
     settled = of_memory("tensor", "mnist", DIGITS, batch_size=batch_size)
     torch.manual_seed(0)
-    net = resolve(spec.model)(spec.image_size, spec.classes)
+    net = import_object(spec.model)(spec.image_size, spec.classes)
     optimizer = torch.optim.SGD(net.parameters(), spec.lr, spec.momentum, weight_decay=spec.weight_decay)
     with opened(settled, "mnist", classes=10) as live:
         assert live.data.description == "MNIST, 60,000 images"
@@ -33,7 +33,7 @@ def test_97_percent_of_held_out_digits_after_one_epoch() -> None:
             nn.functional.cross_entropy(net(images), labels).backward()
             optimizer.step()
     net.eval()
-    shares = held_out(settled, shard("mnist", 10))
+    shares = held_out_batches(settled, shard("mnist", 10))
     assert shares is not None
     with torch.no_grad():
         right = torch.cat([net(images).argmax(1) == labels for images, labels in shares])

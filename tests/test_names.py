@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ddpbench.cli.program import program
 from ddpbench.cli.train import run
-from ddpbench.published.publications import names
+from ddpbench.published.publications import published_names
 from ddpbench.record.config import Config
-from ddpbench.record.flags import flags
+from ddpbench.record.flags import flag_fields
 from ddpbench.record.names import SYNONYMS, did_you_mean
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.workloads.registry import WORKLOADS
@@ -15,7 +15,7 @@ from ddpbench.workloads.registry import WORKLOADS
 def test_the_nearest_name_is_offered() -> None:
     assert did_you_mean("resnet5O", WORKLOADS) == "did you mean 'resnet50'?"
     assert did_you_mean("ampfp16", PRECISIONS) == "did you mean 'amp-fp16'?"
-    assert did_you_mean("t4-tensor", names()) == "did you mean 't4-tensor-cores'?"
+    assert did_you_mean("t4-tensor", published_names()) == "did you mean 't4-tensor-cores'?"
     assert did_you_mean("zzz", WORKLOADS) == did_you_mean("x", []) == ""
 
 
@@ -32,7 +32,7 @@ def test_a_list_in_the_place_of_one_name_is_told_so() -> None:
 
 
 def test_what_people_say_stands_for_a_name_that_is_there() -> None:
-    devices = next(field.choices for field in flags(Config) if field.name == "device")
+    devices = next(field.choices for field in flag_fields(Config) if field.name == "device")
     assert set(SYNONYMS.values()) <= {*program.commands, *devices, *PRECISIONS}
     assert did_you_mean("float16", PRECISIONS) == "did you mean 'fp16'?"
     assert did_you_mean("bfloat16", PRECISIONS) == "did you mean 'bf16'?"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from busy import busy_process
 
-from ddpbench.analysis.controls import diagnosed
-from ddpbench.analysis.fastest import command_after, fastest
+from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
 from ddpbench.record.record import Job, load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -23,9 +23,9 @@ HERE = {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.paths
 
 def next_of(job: Job) -> str:
     """What its page offers to run next; empty if nothing."""
-    if found := fastest(job.records):
-        return command_after(found, job)
-    real = diagnosed(job) or job.records[0]
+    if found := find_best_arm(job.records):
+        return command_after_comparison(found, job)
+    real = baseline_of(job) or job.records[0]
     return real.verdict.next if real.verdict else ""
 
 

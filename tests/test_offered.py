@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from test_command import parsed
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.fastest import command_after, fastest
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.training import offered
-from ddpbench.analysis.whatif.query import asked_of
+from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.record.record import Record, load
 
 ROOT = Path(__file__).parent.parent
@@ -29,10 +29,10 @@ def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> No
     if job.scaling and job.scaling.verdict:
         lines.append(job.scaling.verdict.next)
     if job.diagnosis:
-        case, run = asked_of(job)
-        lines += [cure.command for cure in offered(run, case, case.record.verdict)] if case.record.verdict else []
-    if found := fastest(job.records):
-        lines.append(command_after(found, job))
+        case, run = diagnosed_input(job)
+        lines += [cure.command for cure in recommend(run, case, case.record.verdict)] if case.record.verdict else []
+    if found := find_best_arm(job.records):
+        lines.append(command_after_comparison(found, job))
     for line in filter(re.compile(r"\bddpbench |\.sbatch ").search, lines):
         name, again = parsed(line)
         assert name in ("run", "diagnose")
@@ -42,12 +42,12 @@ def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> No
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_kept_record_is_run_again_as_it_was_asked_for(path: Path) -> None:
     for record in load(path).records:
-        assert [arm.to_argv() for arm in parsed(Rerun(record).command())[1].arms] == [of_a_run(record)]
+        assert [arm.to_argv() for arm in parsed(CommandBuilder(record).command())[1].arms] == [of_a_run(record)]
 
 
 def of_a_run(record: Record) -> list[str]:
     """The flags without what a batch on the device does not take; on processors these are named."""
-    config = record.asked or record.config
+    config = record.requested or record.config
     words = config.to_argv()
     if config.loader == "synthetic" and config.data_dir:
         place = words.index("--data-dir")

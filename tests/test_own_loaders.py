@@ -20,12 +20,12 @@ from loading import config, opened, shard, take
 from patience import eventually
 from test_interrupts import rounds_on_disk
 
-from ddpbench.bench.raised import raised
-from ddpbench.data.loaders.user import open_own
-from ddpbench.data.preflight import check
-from ddpbench.data.registry import OFFERED, asked_for, find
+from ddpbench.bench.raised import describe_exception
+from ddpbench.data.loaders.user import open_user_loader
+from ddpbench.data.preflight import check_loader
+from ddpbench.data.registry import LOADER_KWARGS, accepted_kwargs, find_loader
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.data.validation import held_out
+from ddpbench.data.validation import held_out_batches
 from ddpbench.record.errors import BenchError, UsageError
 
 
@@ -38,13 +38,13 @@ def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None
     seen = []
     for rank in range(2):
         settled = own("shared_out", workers=workers, batch_size=2)
-        check(settled, "imagenet", 1000, 2)
+        check_loader(settled, "imagenet", 1000, 2)
         with opened(settled, rank=rank, world_size=2) as live:
             images, labels = take(live, 6)
             assert images.shape == (12, 3, 32, 32)
             assert images.is_contiguous(memory_format=torch.channels_last)
-            assert (live.in_flight, live.data.images, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
-            assert (live.data.starts_anew, live.data.files, live.data.workers) == (workers > 0, "", workers)
+            assert (live.max_prefetched, live.data.images, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
+            assert (live.data.respawns_workers, live.data.file_kind, live.data.workers) == (workers > 0, "", workers)
             seen.append(labels.tolist())
     epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
     assert all(len(Counter(first + second)) == 8 for first, second in epochs), "five a rank, of which one does not fill a batch"
@@ -68,7 +68,7 @@ def test_workers_of_a_loader_that_keeps_them_do_not_start_anew(name: str) -> Non
         pids = live.worker_pids()
         take(live, 8)  # over the epoch's end
         assert live.worker_pids() == pids
-        assert not live.data.starts_anew
+        assert not live.data.respawns_workers
 
 
 def test_clocks_are_read_for_a_batch_of_samples_that_tell_nothing_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path
     for name, stages in (("shared_out", told), ("at_once", told), ("folder", {"decode", "augment", "collate"})):
         with opened(own(name, data_dir=tmp_path, workers=workers)) as live:
             take(live, 4)
-            loading = live.loading()
+            loading = live.pop_stats()
             assert loading
             assert set(loading.cpu_s) == set(loading.wall_s) == stages
             assert all(0 < seconds < 30 for seconds in loading.wall_s.values())
@@ -121,7 +121,7 @@ def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path
 
 
 def test_it_is_given_whatever_it_may_ask_for() -> None:
-    assert asked_for(own_loaders.curious) == list(OFFERED)
+    assert accepted_kwargs(own_loaders.curious) == list(LOADER_KWARGS)
     with opened(own("curious", batch_size=4), "cifar10", classes=10, rank=1, world_size=3) as live:
         assert take(live, 1)[1].tolist() == [len("cifar10"), 9, 1, 3]
 
@@ -136,7 +136,7 @@ def test_whatever_can_be_iterated_over_starts_again_at_its_end(name: str) -> Non
 
 def test_nothing_is_held_out_of_what_nobody_knows(tmp_path: Path) -> None:
     settled = own("without_questions")
-    assert held_out(settled, shard()) is None  # type: ignore[arg-type]
+    assert held_out_batches(settled, shard()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -178,20 +178,20 @@ def test_workers_of_every_epoch_leave_inherited_garbage_alone() -> None:
 
 def test_a_download_and_a_missing_folder_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--download fetches for the loaders of ddpbench, and not for 'own_loaders:generated'"):
-        check(own("generated", data_dir=tmp_path, download=True), "cifar10", 10, 1)  # type: ignore[arg-type]
+        check_loader(own("generated", data_dir=tmp_path, download=True), "cifar10", 10, 1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"there is no folder '.*absent'"):
-        check(own("generated", data_dir=tmp_path / "absent"), "imagenet", 1000, 1)  # type: ignore[arg-type]
+        check_loader(own("generated", data_dir=tmp_path / "absent"), "imagenet", 1000, 1)  # type: ignore[arg-type]
     (tmp_path / "one-file").touch()
-    check(own("generated", data_dir=tmp_path / "one-file"), "imagenet", 1000, 1)  # type: ignore[arg-type]
+    check_loader(own("generated", data_dir=tmp_path / "one-file"), "imagenet", 1000, 1)  # type: ignore[arg-type]
 
 
 def test_what_its_workers_raise_is_told_as_they_told_it() -> None:
     with opened(own("spoilt")) as live, pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process 0") as problem:
         take(live, 1)
-    told = raised(problem.value)
+    told = describe_exception(problem.value)
     assert told.reason == "bad sample 0:", "the first of its lines"
     line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
-    assert told.place == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
+    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
 
 
 def test_its_worker_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
@@ -206,18 +206,18 @@ def test_its_worker_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
 
 def test_its_worker_that_owes_a_batch_is_named(tmp_path: Path) -> None:
     settled = own("folder", data_dir=imagery.image_tree(tmp_path, images=40), workers=1, batch_size=2)
-    live = open_own(settled, shard())  # type: ignore[arg-type]
+    live = open_user_loader(settled, shard())  # type: ignore[arg-type]
     live.next_batch()
     (worker,) = map(psutil.Process, live.worker_pids())
     worker.suspend()
     assert eventually(lambda: worker.status() == psutil.STATUS_STOPPED, 10)
-    assert live.owed_by().startswith(f"loader worker {worker.pid} (stopped) owes it a batch")
+    assert live.stalled_worker().startswith(f"loader worker {worker.pid} (stopped) owes it a batch")
     worker.resume()
     live.close()
     assert live.worker_pids() == []
-    alone = open_own(own("one_by_one", batch_size=2), shard())  # type: ignore[arg-type]
+    alone = open_user_loader(own("one_by_one", batch_size=2), shard())  # type: ignore[arg-type]
     alone.next_batch()
-    assert alone.owed_by() == "", "it has no workers"
+    assert alone.stalled_worker() == "", "it has no workers"
     alone.close()
 
 
@@ -233,7 +233,7 @@ def test_a_module_that_does_not_run_is_one_line(text: str, says: str, tmp_path: 
     (tmp_path / "odd.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError) as refused:
-        find("odd:train")
+        find_loader("odd:train")
     assert refused.value.message.startswith(f"cannot load 'odd:train': {says}")
     assert "syntax" in says or f"raised in {tmp_path}/odd.py:1" in (refused.value.hint or "")
 
@@ -253,7 +253,7 @@ def test_a_bug_of_its_own_is_shown_as_it_is() -> None:
 )
 def test_what_is_no_loader_is_refused_before_anything_is_opened(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        find(name)
+        find_loader(name)
 
 
 def test_what_it_prints_does_not_spoil_a_record_on_stdout(launch: Callable[..., Any], tmp_path: Path) -> None:

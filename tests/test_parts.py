@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from records import BUSY, record
 
-from ddpbench.analysis.bottleneck.verdict import verdict
-from ddpbench.analysis.evidence import pieces
-from ddpbench.analysis.split_rounds import PARTS
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.bottleneck.verdict import find_bottleneck
+from ddpbench.analysis.evidence import with_split_rounds
+from ddpbench.analysis.split_rounds import PARTS_PER_ROUND
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Record
-from ddpbench.record.sample import one_of
+from ddpbench.record.sample import subsample
 from ddpbench.record.trace import PHASES
 
 
@@ -26,7 +26,14 @@ def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh
     phases_ms = {phase: [own * each for each in pace] for phase, own in base.items()}
     wall_s = fsum(fsum(each) for each in phases_ms.values()) / 1000
     trace = msgspec.structs.replace(
-        trace, steps=steps, images=8 * steps, wall_s=wall_s, phases_ms=phases_ms, host_data_ms=phases_ms["data"], lead_ms=[], health=None
+        trace,
+        steps=steps,
+        images=8 * steps,
+        wall_s=wall_s,
+        phases_ms=phases_ms,
+        host_data_ms=phases_ms["data"],
+        host_lead_ms=[],
+        health=None,
     )
     made.config = msgspec.structs.replace(made.config, fresh=fresh)
     made.rounds = [msgspec.structs.replace(made.rounds[0], traces=[trace], images=8 * steps, wall_s=wall_s)]
@@ -35,36 +42,36 @@ def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh
 
 def test_parts_add_up_to_their_round() -> None:
     whole = a_training(103, changes_by=2.0)
-    cut = pieces(whole).rounds
-    assert len(cut) == PARTS
+    cut = with_split_rounds(whole).rounds
+    assert len(cut) == PARTS_PER_ROUND
     assert sum(part.traces[0].steps for part in cut) == 103
     assert sum(part.images for part in cut) == whole.rounds[0].images
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
     assert [step for part in cut for step in part.traces[0].phases_ms["data"]] == whole.rounds[0].traces[0].phases_ms["data"]
-    assert [step for part in cut for step in part.traces[0].issuing_ms] == whole.rounds[0].traces[0].issuing_ms != []
+    assert [step for part in cut for step in part.traces[0].host_issue_ms] == whole.rounds[0].traces[0].host_issue_ms != []
 
 
 def test_thinned_steps_stand_for_those_that_are_not_kept() -> None:
     whole = a_training(100)
-    issuing_ms = whole.rounds[0].traces[0].issuing_ms
-    whole.rounds = [msgspec.structs.replace(timed, traces=[trace.thinned(4) for trace in timed.traces]) for timed in whole.rounds]
-    assert whole.rounds[0].traces[0].issuing_ms == one_of(4, issuing_ms) != []
-    cut = pieces(whole).rounds
-    assert [part.traces[0].steps for part in cut] == [20] * PARTS
+    issuing_ms = whole.rounds[0].traces[0].host_issue_ms
+    whole.rounds = [msgspec.structs.replace(timed, traces=[trace.subsample_steps(4) for trace in timed.traces]) for timed in whole.rounds]
+    assert whole.rounds[0].traces[0].host_issue_ms == subsample(4, issuing_ms) != []
+    cut = with_split_rounds(whole).rounds
+    assert [part.traces[0].steps for part in cut] == [20] * PARTS_PER_ROUND
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
 
 
 def test_a_training_of_which_fewer_steps_are_kept_than_it_has_parts_is_not_cut() -> None:
     whole = a_training(52)
-    whole.rounds = [msgspec.structs.replace(timed, traces=[trace.thinned(13) for trace in timed.traces]) for timed in whole.rounds]
-    assert pieces(whole) is whole, "832 ranks keep every 13th"
+    whole.rounds = [msgspec.structs.replace(timed, traces=[trace.subsample_steps(13) for trace in timed.traces]) for timed in whole.rounds]
+    assert with_split_rounds(whole) is whole, "832 ranks keep every 13th"
 
 
 @pytest.mark.parametrize(("steps", "fresh"), [(49, True), (100, False)])
 def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fresh: bool) -> None:
     whole = a_training(steps, fresh=fresh)
-    assert pieces(whole) is whole
-    found = verdict(whole, summarise(whole))
+    assert with_split_rounds(whole) is whole
+    found = find_bottleneck(whole, summarize(whole))
     assert found is not None
     assert found.says.startswith("1 round and")
 
@@ -72,7 +79,7 @@ def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fre
 def test_a_single_long_training_has_a_verdict_where_its_parts_agree() -> None:
     steady, computing = a_training(100), a_training(100, data_ms=0.1)
     for whole, kind in ((steady, "data-bound"), (computing, "compute-bound")):
-        found = verdict(whole, summarise(whole))
+        found = find_bottleneck(whole, summarize(whole))
         assert found is not None
         assert found.kind == kind
 
@@ -80,6 +87,6 @@ def test_a_single_long_training_has_a_verdict_where_its_parts_agree() -> None:
 def test_parts_of_a_round_that_vary_and_agree_name_their_limit() -> None:
     for data_ms, kind in ((None, "data-bound"), (0.1, "compute-bound")):
         made = a_training(100, changes_by=1.5) if data_ms is None else a_training(100, data_ms=data_ms, changes_by=1.5)
-        found = verdict(made, summarise(made))
+        found = find_bottleneck(made, summarize(made))
         assert found is not None
         assert (found.kind, found.is_probable) == (kind, False)

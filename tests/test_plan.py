@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ddpbench.data.sampler import ShardPlan
+from ddpbench.data.sampler import DistributedBatchSampler
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -13,12 +13,12 @@ from ddpbench.data.sampler import ShardPlan
 def test_every_rank_reads_what_torchs_sampler_gives_it(samples: int, world_size: int, shuffle: bool) -> None:
     for rank in range(world_size):
         theirs: DistributedSampler[int] = DistributedSampler(range(samples), world_size, rank, shuffle, seed=3)  # type: ignore[arg-type]
-        ours = ShardPlan(samples, 4, rank, world_size, 3, shuffle).epochs()
+        ours = DistributedBatchSampler(samples, 4, rank, world_size, 3, shuffle).epoch_indices()
         for epoch, order in enumerate(islice(ours, 3)):
             theirs.set_epoch(epoch)
             assert order.tolist() == list(theirs)
 
 
 def test_a_batch_flows_over_the_end_of_an_epoch() -> None:
-    plan = ShardPlan(5, 3, 0, 1, 0, shuffle=False)
+    plan = DistributedBatchSampler(5, 3, 0, 1, 0, shuffle=False)
     assert list(islice(plan, 3)) == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]

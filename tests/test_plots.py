@@ -15,11 +15,11 @@ import sweeps
 from diagnoses import diagnosis
 from msgspec.structs import replace
 
-from ddpbench.published.crossover_plot import races
+from ddpbench.published.crossover_plot import crossover_plots
 from ddpbench.record.record import Job
-from ddpbench.report.draw import draw_bars, draw_chart, draw_races
-from ddpbench.report.plot_data import bars, cells_by_workload, charts, outdated
-from ddpbench.report.plots import left_out, pages_of_bars, plot
+from ddpbench.report.draw import draw_batch_size_plot, draw_crossover_plots, draw_speedup_plots
+from ddpbench.report.plot_data import batch_size_plots, outdated_points, points_by_workload, speedup_plots
+from ddpbench.report.plots import draw_plots, left_out_reasons, split_speedup_plots
 
 GPUS = ("1080 Ti", "TITAN X", "V100")
 
@@ -52,7 +52,7 @@ def short_gpus() -> list[Job]:
 
 
 def vgg(jobs: list[Job]) -> Any:
-    return cells_by_workload(jobs)["vgg16-cifar10"]
+    return points_by_workload(jobs)["vgg16-cifar10"]
 
 
 def many_settings() -> Job:
@@ -82,28 +82,34 @@ def early_crossing() -> Job:
 
 
 FIGURES: dict[str, Callable[[], Any]] = {
-    "time": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=False),
-    "time-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
-    "memory-spread": lambda: draw_chart(charts("vgg16-cifar10", vgg(three_gpus()))[1], with_spread=True),
-    "broken-cells": lambda: draw_chart(charts("vgg16-cifar10", vgg([sweeps.sweep()]))[0], with_spread=True),
-    "no-memory": lambda: draw_chart(charts("vgg16-cifar10", vgg(short_gpus()))[0], with_spread=False),
-    "speed-up-no-memory": lambda: draw_bars("vgg16-cifar10", bars(vgg(short_gpus()))),
-    "speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(three_gpus()))),
-    "two-jobs-speed-up": lambda: draw_bars("vgg16-cifar10", bars(vgg(two_jobs()))),
-    "two-jobs": lambda: draw_chart(charts("vgg16-cifar10", vgg(two_jobs()))[0], with_spread=False),
-    "empty-group": lambda: draw_bars("vgg16-cifar10", next(pages_of_bars(bars(vgg([many_settings()]))))),
-    "early-crossover": lambda: draw_races("disc-mlp", races([early_crossing()]), (700_000, "published: 700,000 parameters, 10 layers")),
-    "leftovers": lambda: draw_bars("gemm-mlp", bars(cells_by_workload([sweeps.t4()])["gemm-mlp"])),
-    "crossover": lambda: draw_races("disc-mlp", races([sweeps.crossing_disc()]), (700_000, "published: 700,000 parameters, 10 layers")),
-    "threads": lambda: draw_races("disc-mlp", races([sweeps.crossing_threads()]), (700_000, "published: 700,000 parameters, 10 layers")),
-    "two-crossovers": lambda: draw_races(
-        "disc-mlp", races([sweeps.crossing_disc("V100"), sweeps.disc([1, 2, 4], [3, 3, 3], [6, 8, 9])]), (700_000, "published")
+    "time": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=False),
+    "time-spread": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[0], with_spread=True),
+    "memory-spread": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(three_gpus()))[1], with_spread=True),
+    "broken-cells": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg([sweeps.sweep()]))[0], with_spread=True),
+    "no-memory": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(short_gpus()))[0], with_spread=False),
+    "speed-up-no-memory": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(short_gpus()))),
+    "speed-up": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(three_gpus()))),
+    "two-jobs-speed-up": lambda: draw_speedup_plots("vgg16-cifar10", speedup_plots(vgg(two_jobs()))),
+    "two-jobs": lambda: draw_batch_size_plot(batch_size_plots("vgg16-cifar10", vgg(two_jobs()))[0], with_spread=False),
+    "empty-group": lambda: draw_speedup_plots("vgg16-cifar10", next(split_speedup_plots(speedup_plots(vgg([many_settings()]))))),
+    "early-crossover": lambda: draw_crossover_plots(
+        "disc-mlp", crossover_plots([early_crossing()]), (700_000, "published: 700,000 parameters, 10 layers")
+    ),
+    "leftovers": lambda: draw_speedup_plots("gemm-mlp", speedup_plots(points_by_workload([sweeps.t4()])["gemm-mlp"])),
+    "crossover": lambda: draw_crossover_plots(
+        "disc-mlp", crossover_plots([sweeps.crossing_disc()]), (700_000, "published: 700,000 parameters, 10 layers")
+    ),
+    "threads": lambda: draw_crossover_plots(
+        "disc-mlp", crossover_plots([sweeps.crossing_threads()]), (700_000, "published: 700,000 parameters, 10 layers")
+    ),
+    "two-crossovers": lambda: draw_crossover_plots(
+        "disc-mlp", crossover_plots([sweeps.crossing_disc("V100"), sweeps.disc([1, 2, 4], [3, 3, 3], [6, 8, 9])]), (700_000, "published")
     ),
 }
 
 
 def test_a_sweep_leaves_png_and_svg_of_time_memory_and_speed_up(tmp_path: Path) -> None:
-    paths = plot(three_gpus(), tmp_path / "new")
+    paths = draw_plots(three_gpus(), tmp_path / "new")
     stems = ("time", "time-spread", "memory", "memory-spread", "speed-up")
     assert names(paths) == [f"vgg16-cifar10-{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[::2])
@@ -111,23 +117,23 @@ def test_a_sweep_leaves_png_and_svg_of_time_memory_and_speed_up(tmp_path: Path) 
 
 
 def test_the_same_jobs_leave_the_same_bytes(tmp_path: Path) -> None:
-    first, second = (plot([sweeps.crossing_disc()], tmp_path / name) for name in ("one", "two"))
+    first, second = (draw_plots([sweeps.crossing_disc()], tmp_path / name) for name in ("one", "two"))
     assert names(first) == ["disc-mlp-crossover.png", "disc-mlp-crossover.svg"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_a_job_of_one_cell_has_no_picture(tmp_path: Path) -> None:
-    assert plot([sweeps.job(sweeps.cell())], tmp_path) == []
+    assert draw_plots([sweeps.job(sweeps.cell())], tmp_path) == []
 
 
 @pytest.mark.parametrize("job", [ladders.strong(), diagnosis(1000.0)], ids=["scale", "diagnose"])
 def test_the_conditions_of_one_training_are_no_settings_to_compare(job: Job, tmp_path: Path) -> None:
-    assert plot([job], tmp_path) == []
-    assert left_out([job]) == [f"the {job.kind} of resnet50, of {job.started}: its arms are no settings"]
+    assert draw_plots([job], tmp_path) == []
+    assert left_out_reasons([job]) == [f"the {job.kind} of resnet50, of {job.started}: its arms are no settings"]
 
 
 def test_workloads_of_one_batch_have_bars_alone(tmp_path: Path) -> None:
-    gemm = [path for path in names(plot([sweeps.t4()], tmp_path)) if path.startswith("gemm")]
+    gemm = [path for path in names(draw_plots([sweeps.t4()], tmp_path)) if path.startswith("gemm")]
     assert gemm == ["gemm-mlp-speed-up.png", "gemm-mlp-speed-up.svg"]
 
 
@@ -136,7 +142,7 @@ def test_single_rounds_have_no_picture_of_their_spread(tmp_path: Path) -> None:
     for record in job.records:
         record.rounds = record.rounds[:1]
     stems = ("time", "memory", "speed-up")
-    assert names(plot([job], tmp_path))[::2] == [f"vgg16-cifar10-{stem}.png" for stem in stems]
+    assert names(draw_plots([job], tmp_path))[::2] == [f"vgg16-cifar10-{stem}.png" for stem in stems]
 
 
 def test_trainings_of_another_length_lie_on_no_common_curve() -> None:
@@ -145,10 +151,10 @@ def test_trainings_of_another_length_lie_on_no_common_curve() -> None:
         if record.config.batch_size == 512:
             record.config = replace(record.config, epochs=None, steps=40)
     job.swept += ["epochs", "steps", "loader", "workers"]
-    cells = cells_by_workload([job])["wrn28x10-cifar10"]
+    cells = points_by_workload([job])["wrn28x10-cifar10"]
     assert {cell.setting for cell in cells} == {"fp32", "amp-fp16", "o2", "fp16"}
-    assert charts("wrn28x10-cifar10", cells) == []
-    (panel,) = bars(cells)
+    assert batch_size_plots("wrn28x10-cifar10", cells) == []
+    (panel,) = speedup_plots(cells)
     assert (panel.base, panel.batches) == ("fp32", [128, 512])
     assert all(each is not None for each in (*panel.speedups["amp-fp16"], *panel.speedups["o2"]))
 
@@ -158,55 +164,55 @@ def test_the_speed_of_a_training_that_learned_nothing_says_so() -> None:
     cells = [
         sweeps.cell(name=name, batch=64 * (at + 1), accuracy=[one] * 5) for name, each in reached.items() for at, one in enumerate(each)
     ]
-    (panel,) = bars(vgg([sweeps.job(*cells)]))
+    (panel,) = speedup_plots(vgg([sweeps.job(*cells)]))
     assert list(panel.speedups) == ["o2", "fp16, not converging", "amp-fp16"], "the last one learns at one of its batches"
 
 
 def test_what_a_picture_does_not_show_is_part_of_a_curves_name() -> None:
     cells = [sweeps.cell(batch=batch, settings={"loader": loader}) for batch in (64, 128) for loader in ("tensor", "torch")]
     job = sweeps.job(*cells, swept=("batch_size", "loader"))
-    time, *_ = charts("vgg16-cifar10", cells_by_workload([job])["vgg16-cifar10"])
+    time, *_ = batch_size_plots("vgg16-cifar10", points_by_workload([job])["vgg16-cifar10"])
     assert [(curve.setting, curve.x) for curve in time.curves] == [("fp32, tensor", [64, 128]), ("fp32, torch", [64, 128])]
 
 
 def test_trainings_of_different_length_are_compared_by_their_speed() -> None:
     lengths = {("fp32", 64): 100, ("fp32", 128): 50, ("o2", 64): 600, ("o2", 128): 300}
     job = sweeps.job(*(sweeps.cell(name=name, batch=batch, steps=steps) for (name, batch), steps in lengths.items()))
-    (panel,) = bars(vgg([job]))
+    (panel,) = speedup_plots(vgg([job]))
     assert [found and found.center for found in panel.speedups["o2"]] == pytest.approx([6, 6]), "as many seconds for six times the steps"
-    (speed,) = charts("vgg16-cifar10", vgg([job]))
+    (speed,) = batch_size_plots("vgg16-cifar10", vgg([job]))
     assert (speed.stem, speed.y_label) == ("vgg16-cifar10-speed", "speed (images/s)")
     assert all(curve.y == pytest.approx([curve.y[0], curve.y[0]]) for curve in speed.curves)
 
 
 def test_bars_are_of_one_job_and_no_other() -> None:
-    first, second = bars(vgg(two_jobs()))
+    first, second = speedup_plots(vgg(two_jobs()))
     assert (first.device, second.device) == ("V100, 2026-11-21 01:29", "V100, 2026-11-22 00:00")
     for one, other in zip(first.speedups["o2"], second.speedups["o2"], strict=True):
         assert one is not None
         assert other is not None
         assert one.center == pytest.approx(other.center), "either over its own fp32"
-    assert outdated(vgg(two_jobs())) == [], "with another loader it is not the same again"
-    time, _ = charts("vgg16-cifar10", vgg(two_jobs()))
+    assert outdated_points(vgg(two_jobs())) == [], "with another loader it is not the same again"
+    time, _ = batch_size_plots("vgg16-cifar10", vgg(two_jobs()))
     assert [curve.setting for curve in time.curves[:4:3]] == ["fp32, tensor", "fp32, torch"]
 
 
 def test_more_settings_than_signs_go_on_in_another_picture(tmp_path: Path) -> None:
-    drawn = names(plot([many_settings()], tmp_path))
+    drawn = names(draw_plots([many_settings()], tmp_path))
     assert drawn[::2] == [f"vgg16-cifar10-{stem}.png" for stem in ("time", "time-2", "memory", "memory-2", "speed-up", "speed-up-2")]
-    first, second = pages_of_bars(bars(vgg([many_settings()])))
+    first, second = split_speedup_plots(speedup_plots(vgg([many_settings()])))
     assert [len(panel.speedups) for panel in (*first, *second)] == [7, 1]
     for page in (first, second):
-        patches = draw_bars("vgg16", page).legends[0].get_patches()
+        patches = draw_speedup_plots("vgg16", page).legends[0].get_patches()
         assert len({(patch.get_hatch(), patch.get_facecolor()) for patch in patches}) == len(patches)
 
 
 def test_bars_stand_over_their_batch_and_an_empty_one_says_why() -> None:
-    page, rest = pages_of_bars(bars(vgg([many_settings()])))
+    page, rest = split_speedup_plots(speedup_plots(vgg([many_settings()])))
     assert page[0].batches == [64, 128, 256]
-    assert page[0].empty == {256: "no fp32, lr 0.01"}
-    assert rest[0].empty == {128: "no figure", 256: "no fp32, lr 0.01"}
-    figure = draw_bars("vgg16", bars(vgg([sweeps.sweep()])))
+    assert page[0].empty_reasons == {256: "no fp32, lr 0.01"}
+    assert rest[0].empty_reasons == {128: "no figure", 256: "no fp32, lr 0.01"}
+    figure = draw_speedup_plots("vgg16", speedup_plots(vgg([sweeps.sweep()])))
     middles = [bar.get_x() + bar.get_width() / 2 for bar in figure.axes[0].patches]
     assert middles[0] == pytest.approx(0), "o2 broke there, and AMP stands alone"
     assert FIGURES["empty-group"]().axes[0].texts[-1].get_text() == "no fp32, lr 0.01"
@@ -230,7 +236,7 @@ def test_a_title_says_what_the_lines_on_bars_are() -> None:
         job = sweeps.published_vgg("V100")
         for record in job.records:
             record.rounds = record.rounds[:rounds]
-        return str(draw_bars("vgg16", bars(vgg([job]))).get_suptitle())
+        return str(draw_speedup_plots("vgg16", speedup_plots(vgg([job]))).get_suptitle())
 
     assert title(5) == "vgg16, speed-up over fp32 with 95% interval"
     assert title(2) == "vgg16, speed-up over fp32 with range of the rounds"
@@ -238,12 +244,12 @@ def test_a_title_says_what_the_lines_on_bars_are() -> None:
 
 
 def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -> None:
-    time, memory = charts("vgg16-cifar10", vgg(three_gpus()))
+    time, memory = batch_size_plots("vgg16-cifar10", vgg(three_gpus()))
     assert [curve.name for curve in time.curves] == [f"{gpu}, {name}" for gpu in GPUS for name in ("fp32", "o2", "amp-fp16")]
     assert time.curves[-1].y == pytest.approx([4.27, 7.18, 13.31, 23.99, 45.68])
     assert "(s)" in time.y_label
     assert "(MiB)" in memory.y_label
-    broken, _ = charts("vgg16-cifar10", vgg([sweeps.sweep()]))
+    broken, _ = batch_size_plots("vgg16-cifar10", vgg([sweeps.sweep()]))
     assert [(curve.setting, curve.x) for curve in broken.curves] == [
         ("fp32", [128, 256, 512]),
         ("o2", [256, 512]),
@@ -252,16 +258,16 @@ def test_curves_hold_the_means_of_every_gpu_and_leave_out_what_has_no_figure() -
 
 
 def test_a_batch_that_did_not_fit_is_told_from_one_that_was_never_asked_for() -> None:
-    time, _ = charts("vgg16-cifar10", vgg(short_gpus()))
-    lacking = {curve.name: curve.no_memory for curve in time.curves if curve.no_memory}
+    time, _ = batch_size_plots("vgg16-cifar10", vgg(short_gpus()))
+    lacking = {curve.name: curve.out_of_memory_x for curve in time.curves if curve.out_of_memory_x}
     assert lacking == {"TITAN X, fp32": [1024, 2048], "TITAN X, o2": [2048], "V100, amp-fp16": [128, 256, 512, 1024, 2048]}
     assert next(curve for curve in time.curves if curve.name == "V100, amp-fp16").x == []
-    plenty, some, most = bars(vgg(short_gpus()))
-    assert not any(plenty.no_memory.values())
-    assert some.no_memory == {"fp32": [1024, 2048], "o2": [2048], "amp-fp16": []}
+    plenty, some, most = speedup_plots(vgg(short_gpus()))
+    assert not any(plenty.out_of_memory_batches.values())
+    assert some.out_of_memory_batches == {"fp32": [1024, 2048], "o2": [2048], "amp-fp16": []}
     assert not any(most.speedups["amp-fp16"])
     del (fewer := short_of_memory("V100", ("fp32", 2048))).records[0]
-    assert [curve.no_memory for curve in charts("vgg16-cifar10", vgg([fewer]))[0].curves] == [[2048], [], []]
+    assert [curve.out_of_memory_x for curve in batch_size_plots("vgg16-cifar10", vgg([fewer]))[0].curves] == [[2048], [], []]
 
 
 def crosses(axes: Any) -> list[Any]:
@@ -285,7 +291,7 @@ def test_bars_that_did_not_fit_are_crossed_and_a_base_that_did_not_on_its_line()
     on_the_line = [line.get_xdata()[0] for line in crosses(figure.axes[1]) if line.get_ydata()[0] == 1.0]
     assert on_the_line == [3, 4]
     assert figure.legends[0].get_texts()[-1].get_text() == "out of memory, on the line fp32"
-    alone = draw_bars("vgg16", bars(vgg([short_of_memory("V100", ("o2", 2048))])))
+    alone = draw_speedup_plots("vgg16", speedup_plots(vgg([short_of_memory("V100", ("o2", 2048))])))
     assert alone.legends[0].get_texts()[-1].get_text() == "out of memory"
 
 
@@ -294,10 +300,10 @@ def test_a_later_run_of_a_cell_takes_its_place() -> None:
     new.started = "2026-11-22T00:00:00Z"
     for record in new.records:
         record.rounds = record.rounds[:1]
-    assert {len(cell.record.rounds) for cell in outdated(vgg([new, old]))} == {5}
-    assert all(not any(curve.spread) for chart in charts("vgg16-cifar10", vgg([new, old])) for curve in chart.curves)
-    assert len(left_out([new, old])) == 15
-    assert "V100, fp32, batch 128, of 2026-11-21T01:29:30Z: it was measured again later" in left_out([new, old])[0]
+    assert {len(cell.record.rounds) for cell in outdated_points(vgg([new, old]))} == {5}
+    assert all(not any(curve.spread) for chart in batch_size_plots("vgg16-cifar10", vgg([new, old])) for curve in chart.curves)
+    assert len(left_out_reasons([new, old])) == 15
+    assert "V100, fp32, batch 128, of 2026-11-21T01:29:30Z: it was measured again later" in left_out_reasons([new, old])[0]
 
 
 def test_a_later_run_that_was_cut_off_takes_the_place_of_no_cell_that_it_lacks() -> None:
@@ -305,26 +311,26 @@ def test_a_later_run_that_was_cut_off_takes_the_place_of_no_cell_that_it_lacks()
     new.started = "2026-11-22T00:00:00Z"
     for record in new.records[1:]:
         record.status, record.rounds = "interrupted", []
-    assert [cell.record for cell in outdated(vgg([old, new]))] == [old.records[0]]
-    assert len(left_out([old, new])) == 1
-    whole, both = (charts("vgg16-cifar10", vgg(jobs)) for jobs in ([old], [old, new]))
+    assert [cell.record for cell in outdated_points(vgg([old, new]))] == [old.records[0]]
+    assert len(left_out_reasons([old, new])) == 1
+    whole, both = (batch_size_plots("vgg16-cifar10", vgg(jobs)) for jobs in ([old], [old, new]))
     assert [curve.x for chart in both for curve in chart.curves] == [curve.x for chart in whole for curve in chart.curves]
 
 
 def test_two_crossings_of_the_same_devices_are_told_apart_by_their_dates() -> None:
     old, new = sweeps.crossing_disc(), sweeps.crossing_disc()
     new.started = "2026-11-22T00:00:00Z"
-    assert [race.loser.device for race in races([old, new])] == ["Some CPU, 2026-11-21 01:29", "Some CPU, 2026-11-22 00:00"]
+    assert [race.loser.device for race in crossover_plots([old, new])] == ["Some CPU, 2026-11-21 01:29", "Some CPU, 2026-11-22 00:00"]
 
 
 def test_speed_ups_are_over_fp32_with_intervals() -> None:
-    (panel,) = bars(vgg([sweeps.published_vgg("V100")]))
+    (panel,) = speedup_plots(vgg([sweeps.published_vgg("V100")]))
     assert (panel.base, list(panel.speedups)) == ("fp32", ["o2", "amp-fp16"])
     best = panel.speedups["o2"][-1]
     assert best is not None
     assert best.low < best.center < best.high
     assert best.center == pytest.approx(49.43 / 37.32, rel=0.01)
-    (broken,) = bars(vgg([sweeps.sweep()]))
+    (broken,) = speedup_plots(vgg([sweeps.sweep()]))
     assert broken.speedups["o2"][0] is None
 
 

@@ -17,15 +17,15 @@ from test_faults import TESTS, TORCHRUN
 from torch import nn
 from training import config, session, tiny_net, world_of_one
 
-from ddpbench.analysis.checks.figure import checks
+from ddpbench.analysis.checks.figure import run_checks
 from ddpbench.record.errors import UsageError
 from ddpbench.record.findings import Check
-from ddpbench.record.record import Attestation, Record
-from ddpbench.record.registry import ALIASES, PRECISIONS, precision
+from ddpbench.record.record import ObservedPrecision, Record
+from ddpbench.record.registry import PRECISION_ALIASES, PRECISIONS, find_precision
 from ddpbench.training.engines import Engine, make_engine
-from ddpbench.training.loss_tracker import digest
+from ddpbench.training.loss_tracker import parameter_checksum
 from ddpbench.training.optimizer import make_optimizer
-from ddpbench.training.precision import cast_model, refuse_impossible
+from ddpbench.training.precision import cast_model, check_precision_supported
 from ddpbench.training.session import Session
 from ddpbench.training.warmup import warm_up
 
@@ -60,12 +60,12 @@ PROMISES_ON_CUDA = {"tf32": Promise(SINGLE, "float32", "float32"), **PROMISES}
 def check_promise(device: str, name: str, promise: Promise) -> None:
     live = session(world_of_one(device), config(device, precision=name))
     _, seen, _ = warm_up(live)
-    assert (seen.parameters, seen.gradients) == (promise.parameters, promise.parameters)
-    assert seen.batch_norm == [promise.batch_norm]
-    assert (seen.first_layer, seen.last_layer) == (promise.layers, promise.layers)
+    assert (seen.parameter_dtypes, seen.gradient_dtypes) == (promise.parameters, promise.parameters)
+    assert seen.batch_norm_dtypes == [promise.batch_norm]
+    assert (seen.first_layer_dtype, seen.last_layer_dtype) == (promise.layers, promise.layers)
     assert (seen.tf32_matmul, seen.tf32_cudnn) == promise.tf32
     assert (seen.loss_scale is not None) == promise.scaled
-    assert seen.master == promise.master
+    assert seen.master_weight_dtype == promise.master
     assert seen.optimizer == "SGD fused"
     assert not_as_asked(name, seen) is None
 
@@ -82,11 +82,11 @@ def test_a_precision_is_what_it_promises_on_a_gpu(name: str) -> None:
 
 
 def test_levels_of_apex_are_other_names_in_either_case() -> None:
-    assert {level: precision(level).name for level in ALIASES} == {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
-    assert {precision(level.lower()).name for level in ALIASES} == set(ALIASES.values())
-    assert all(precision(name) is spec for name, spec in PRECISIONS.items())
+    assert {level: find_precision(level).name for level in PRECISION_ALIASES} == {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
+    assert {find_precision(level.lower()).name for level in PRECISION_ALIASES} == set(PRECISION_ALIASES.values())
+    assert all(find_precision(name) is spec for name, spec in PRECISIONS.items())
     with pytest.raises(UsageError, match="unknown precision 'fp61'") as refused:
-        precision("fp61")
+        find_precision("fp61")
     assert refused.value.hint.startswith("did you mean 'fp16'")
 
 
@@ -160,7 +160,7 @@ def test_momentum_of_the_masters_is_there_before_the_first_step() -> None:
 def test_other_optimizers_update_masters_too(name: str) -> None:
     live = session(world_of_one(), config(precision="o2", optimizer=name, lr=0.01))
     live.train(12)
-    losses = [float(loss) for loss in live._ledger._losses]
+    losses = [float(loss) for loss in live._loss_tracker._losses]
     assert losses[-1] < losses[0]
 
 
@@ -205,10 +205,10 @@ def test_a_static_scale_never_changes_and_an_overflow_skips_the_update(name: str
         live.train(1)
     assert live.loss_scale() == 256
     assert same(before, held(live))
-    assert live._ledger.close(live.loss_scale(), 0, 1).skipped_steps == [0]
+    assert live._loss_tracker.finish(live.loss_scale(), 0, 1).skipped_steps == [0]
     live.train(3)
     assert live.loss_scale() == 256
-    numerics = live._ledger.close(live.loss_scale(), 0, 1)
+    numerics = live._loss_tracker.finish(live.loss_scale(), 0, 1)
     assert (numerics.skipped_steps, numerics.nonfinite_step) == ([], None)
     assert not same(before, held(live))
 
@@ -219,7 +219,7 @@ def test_a_dynamic_scale_halves_until_it_fits_and_grows_again(implementation: st
     live.engine.load_scaler_state({**live.engine.scaler_state(), "scale": 2.0**40, "growth_interval": 1000})
     start = held(live)
     live.train(40)
-    skipped = live._ledger.close(None, 0, 1).skipped_steps
+    skipped = live._loss_tracker.finish(None, 0, 1).skipped_steps
     assert skipped == list(range(len(skipped)))
     assert 20 < len(skipped) < 40, "all at the start, and some steps went through"
     settled = live.loss_scale()
@@ -255,7 +255,7 @@ def test_masters_and_scale_go_on_where_they_were_parked(asked: dict[str, Any]) -
     assert any(not torch.equal(master, master.half().float()) for master in parked.optimizer["masters"])
     again.train(7)
     assert again.loss_scale() == through.loss_scale()
-    assert digest(again.model.parameters()) == digest(through.model.parameters())
+    assert parameter_checksum(again.model.parameters()) == parameter_checksum(through.model.parameters())
     assert same(held(again), held(through))
 
 
@@ -299,40 +299,40 @@ def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[
 )
 def test_accelerate_refuses_what_it_cannot_do(name: str, static: float | None, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as refused:
-        refuse_impossible(PRECISIONS[name], world_of_one().device, "accelerate", static)
+        check_precision_supported(PRECISIONS[name], world_of_one().device, "accelerate", static)
     assert "\n" not in refused.value.message
     assert refused.value.hint.startswith("--engine ddp")
 
 
 def test_accelerate_takes_a_static_scale_that_is_not_used() -> None:
-    refuse_impossible(PRECISIONS["fp32"], world_of_one().device, "accelerate", 256.0)
+    check_precision_supported(PRECISIONS["fp32"], world_of_one().device, "accelerate", 256.0)
 
 
-def a_record(name: str, attestation: Attestation, static: float | None = None, scales: float | None = None) -> Record:
+def a_record(name: str, attestation: ObservedPrecision, static: float | None = None, scales: float | None = None) -> Record:
     numerics = records.numerics(loss_scale=scales)
     settled = msgspec.structs.replace(records.RESNET50, precision=name, static_loss_scale=static)
-    return records.record(config=settled, attestation=attestation, traces={0: {"numerics": numerics}})
+    return records.record(config=settled, observed_precision=attestation, traces={0: {"numerics": numerics}})
 
 
 def the_check(called: str, record: Record) -> Check | None:
-    return next((check for check in checks(record) if check.name == called), None)
+    return next((check for check in run_checks(record) if check.code == called), None)
 
 
-def not_as_asked(name: str, seen: Attestation) -> Check | None:
+def not_as_asked(name: str, seen: ObservedPrecision) -> Check | None:
     return the_check("not-as-asked", a_record(name, seen))
 
 
 OTHERWISE = [
-    ("o2", {"master": ""}, "there are no master weights"),
-    ("o2", {"batch_norm": ["float16"], "parameters": ["float16"], "gradients": ["float16"]}, "BatchNorm is float16"),
-    ("o2", {"first_layer": "float32"}, "layers compute in float32"),
-    ("o2", {"parameters": ["bfloat16"]}, "parameters are bfloat16"),
+    ("o2", {"master_weight_dtype": ""}, "there are no master weights"),
+    ("o2", {"batch_norm_dtypes": ["float16"], "parameter_dtypes": ["float16"], "gradient_dtypes": ["float16"]}, "BatchNorm is float16"),
+    ("o2", {"first_layer_dtype": "float32"}, "layers compute in float32"),
+    ("o2", {"parameter_dtypes": ["bfloat16"]}, "parameters are bfloat16"),
     ("o2", {"loss_scale": None}, "there is no loss scaler"),
     ("fp16", {"loss_scale": 65536.0}, "there is a loss scaler"),
-    ("fp16", {"parameters": ["float32"], "gradients": ["float32"]}, "parameters are float32, gradients are float32"),
-    ("bf16", {"last_layer": "float16"}, "layers compute in float16"),
-    ("fp16", {"master": "float32"}, "there are master weights"),
-    ("amp-bf16", {"parameters": ["bfloat16"]}, "parameters are bfloat16"),
+    ("fp16", {"parameter_dtypes": ["float32"], "gradient_dtypes": ["float32"]}, "parameters are float32, gradients are float32"),
+    ("bf16", {"last_layer_dtype": "float16"}, "layers compute in float16"),
+    ("fp16", {"master_weight_dtype": "float32"}, "there are master weights"),
+    ("amp-bf16", {"parameter_dtypes": ["bfloat16"]}, "parameters are bfloat16"),
 ]
 
 
@@ -345,7 +345,7 @@ def test_a_kept_promise_passes(name: str) -> None:
 def test_a_broken_promise_blocks_the_figure(name: str, changes: dict[str, Any], told: str) -> None:
     check = not_as_asked(name, msgspec.structs.replace(records.attested(name), **changes))
     assert check is not None
-    assert (check.effect, check.sentence) == ("blocks", f"asked for {name}, but {told}")
+    assert (check.severity, check.sentence) == ("blocks", f"asked for {name}, but {told}")
 
 
 @pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
@@ -360,7 +360,7 @@ def test_a_static_scale_that_moved_blocks_the_figure(name: str) -> None:
 def test_a_static_scale_without_use_is_reported() -> None:
     check = the_check("unused-scale", a_record("fp32", records.attested("fp32"), static=256.0))
     assert check is not None
-    assert (check.effect, check.sentence) == ("informs", "--static-loss-scale 256 is not used: fp32 does not scale the loss")
+    assert (check.severity, check.sentence) == ("informs", "--static-loss-scale 256 is not used: fp32 does not scale the loss")
     seen = msgspec.structs.replace(records.attested("o2"), loss_scale=256.0)
     assert the_check("unused-scale", a_record("o2", seen, static=256.0)) is None
 

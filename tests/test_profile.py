@@ -9,7 +9,7 @@ from typing import Any
 
 from test_faults import PLAIN, SMALL, TESTS
 
-from ddpbench.training.profiler import ALL_REDUCE, COMMUNICATION, bare_of
+from ddpbench.training.profiler import ALL_REDUCE_KERNEL, NCCL_KERNEL, exposed_length
 
 
 def test_a_trace_on_a_processor_comes_without_a_word_of_gpus(launch: Callable[..., Any], results: Path) -> None:
@@ -23,12 +23,12 @@ def test_a_trace_on_a_processor_comes_without_a_word_of_gpus(launch: Callable[..
 
 def test_a_kernel_is_bare_where_no_other_runs_beside_it() -> None:
     others = [(0.0, 12.0), (5.0, 14.0), (15.0, 16.0), (19.0, 40.0), (50.0, 60.0)]
-    assert bare_of((10.0, 20.0), others) == 1 + 3
-    assert bare_of((42.0, 48.0), others) == 6
-    assert bare_of((20.0, 30.0), others) == 0
+    assert exposed_length((10.0, 20.0), others) == 1 + 3
+    assert exposed_length((42.0, 48.0), others) == 6
+    assert exposed_length((20.0, 30.0), others) == 0
 
 
 def test_a_broadcast_is_communication_and_no_all_reduce() -> None:
     kernels = ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)")
-    assert [bool(COMMUNICATION.search(name)) for name in kernels] == [True, True]
-    assert [bool(ALL_REDUCE.search(name)) for name in kernels] == [False, True]
+    assert [bool(NCCL_KERNEL.search(name)) for name in kernels] == [True, True]
+    assert [bool(ALL_REDUCE_KERNEL.search(name)) for name in kernels] == [False, True]

@@ -18,30 +18,30 @@ from test_diagnose import HERE
 from test_faults import TORCHRUN, only_job
 from training import world_of_one
 
-from ddpbench.analysis.controls import diagnosed
+from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.training import offered
-from ddpbench.analysis.whatif.outcome import best, can_be_tried, outcomes
-from ddpbench.analysis.whatif.query import asked_of
-from ddpbench.bench.diagnose.loaders import Openers
-from ddpbench.bench.diagnose.scene import Scene
-from ddpbench.bench.diagnose.verify import BOARD, laid_out, predictions_of, prove, takes_s
-from ddpbench.bench.ground import Ground
+from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.whatif.outcome import best_outcome, is_runnable, outcomes
+from ddpbench.analysis.whatif.query import diagnosed_input
+from ddpbench.bench.diagnose.loaders import LoaderFactories
+from ddpbench.bench.diagnose.scene import DiagnosisContext
+from ddpbench.bench.diagnose.verify import TRIALS_KEY, expected_time_s, plan_trials, predict_remedies, verify_predictions
+from ddpbench.bench.ground import JobContext
 from ddpbench.bench.journal import Journal
-from ddpbench.machine.progress_marker import Pulse
-from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
-from ddpbench.record.prediction import Change, Prediction
-from ddpbench.record.progress import Silent
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX
+from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 
 
-def more_cores_of(job: Job) -> Change:
+def more_cores_of(job: Job) -> Scenario:
     """The cores that its page offers, which cannot be tried here."""
-    case, run = asked_of(job)
+    case, run = diagnosed_input(job)
     assert case.record.verdict is not None
-    changes = [cure.change for cure in offered(run, case, case.record.verdict)]
+    changes = [cure.scenario for cure in recommend(run, case, case.record.verdict)]
     return next(change for change in changes if change and change.cores_per_gpu)
 
 
@@ -50,17 +50,17 @@ def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, f
     cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
     job = diagnosis(430.0, config=replace(TORCH, workers=2), cpu_ms=cost, busy=0.2)
     assert job.diagnosis is not None
-    real = diagnosed(job)
+    real = baseline_of(job)
     assert real is not None
     for label, wait in waits_ms.items():
         arm = records.record([{**BUSY, "data": wait}] * 4, config=real.config, label=label, environment=real.environment)
         job.records.append(arm)
     job.diagnosis.predictions = [
-        Prediction(change=Change(workers=int(words)), gain=gain, low=low, high=high) for words, (gain, low, high) in predicted.items()
+        Prediction(scenario=Scenario(workers=int(words)), gain=gain, low=low, high=high) for words, (gain, low, high) in predicted.items()
     ]
     job.diagnosis.predictions += [
-        Prediction(change=more_cores_of(job), gain=9.0, low=7.0, high=11.0),
-        Prediction(change=Change(loader="dali-gpu"), needs="what dali-gpu gives and costs"),
+        Prediction(scenario=more_cores_of(job), gain=9.0, low=7.0, high=11.0),
+        Prediction(scenario=Scenario(loader="dali-gpu"), missing_measurement="what dali-gpu gives and costs"),
     ]
     judge_all(job)
     return job
@@ -72,7 +72,7 @@ def page(job: Job, verbose: bool = False) -> str:
     return out.getvalue()
 
 
-TWICE = {AGAIN: 100.0, f"{TRIED}--workers 4": 20.0, f"{TRIED}--workers 3": 100.0}
+TWICE = {BASELINE_REPEAT: 100.0, f"{TRIAL_PREFIX}--workers 4": 20.0, f"{TRIAL_PREFIX}--workers 3": 100.0}
 
 
 def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_present_setting() -> None:
@@ -80,11 +80,11 @@ def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_presen
     cores, four, three, dali = outcomes(job)
     assert four.measured is not None
     assert four.measured.center == pytest.approx(2.2, abs=0.25)
-    assert (four.inside, four.gained) == (True, True)
-    assert (three.inside, three.gained) == (False, False)
+    assert (four.is_inside, four.is_gain) == (True, True)
+    assert (three.is_inside, three.is_gain) == (False, False)
     assert cores.measured is dali.measured is None
-    assert not can_be_tried(cores.prediction.change)
-    assert best(outcomes(job)) == four
+    assert not is_runnable(cores.prediction.scenario)
+    assert best_outcome(outcomes(job)) == four
 
 
 def test_the_page_ends_with_what_to_use_and_what_it_is_worth() -> None:
@@ -101,25 +101,25 @@ def test_the_page_ends_with_what_to_use_and_what_it_is_worth() -> None:
 
 
 def test_where_nothing_gained_the_setting_stays() -> None:
-    shown = page(tried({AGAIN: 100.0, f"{TRIED}--workers 3": 101.0}, {"3": (1.5, 1.3, 1.7)}))
+    shown = page(tried({BASELINE_REPEAT: 100.0, f"{TRIAL_PREFIX}--workers 3": 101.0}, {"3": (1.5, 1.3, 1.7)}))
     assert "use    the setting as it is: nothing that was tried is measurably faster" in shown
 
 
 def test_a_cure_that_failed_is_told_and_the_others_count() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)})
-    [arm] = [record for record in job.records if record.label == f"{TRIED}--workers 4"]
+    [arm] = [record for record in job.records if record.label == f"{TRIAL_PREFIX}--workers 4"]
     arm.status, arm.fault = "failed", Fault(message="no room for so many workers, on rank 1 (node-01)")
     _, four, three, _ = outcomes(job)
-    assert (four.measured, four.failed) == (None, "no room for so many workers, on rank 1 (node-01)")
+    assert (four.measured, four.failure) == (None, "no room for so many workers, on rank 1 (node-01)")
     assert three.measured is not None
-    assert best(outcomes(job)) is None
+    assert best_outcome(outcomes(job)) is None
     shown = page(job)
     assert max(len(line) for line in shown.splitlines()) <= 80
     assert "failed: no room for so many workers, on rank 1 (node-01)" in " ".join(shown.split())
 
 
 def test_what_was_not_tried_is_told_so_once_beside_its_command() -> None:
-    shown = " ".join(page(tried({AGAIN: 100.0}, {"4": (2.2, 2.0, 2.5)})).split())
+    shown = " ".join(page(tried({BASELINE_REPEAT: 100.0}, {"4": (2.2, 2.0, 2.5)})).split())
     assert "what may help, predicted (90%)" in shown
     assert "and measured (95%)" not in shown
     assert "what may help, predicted (90%) and measured (95%)" in page(tried(TWICE, {"4": (2.2, 2.0, 2.5)}))
@@ -141,14 +141,14 @@ def test_where_nothing_can_be_tried_the_setting_stays_too() -> None:
 
 
 def test_a_loss_is_called_one() -> None:
-    shown = page(tried({AGAIN: 100.0, f"{TRIED}--workers 3": 160.0}, {"3": (1.5, 1.3, 1.7)}))
+    shown = page(tried({BASELINE_REPEAT: 100.0, f"{TRIAL_PREFIX}--workers 3": 160.0}, {"3": (1.5, 1.3, 1.7)}))
     assert ", a loss" in " ".join(shown.split())
 
 
 def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing() -> None:
     job = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96)
-    found = {each.change.words: each for each in predictions_of(job)}
-    assert "what torch-uint8 gives and costs" in found["--loader torch-uint8"].needs
+    found = {each.scenario.flag_text: each for each in predict_remedies(job)}
+    assert "what torch-uint8 gives and costs" in found["--loader torch-uint8"].missing_measurement
     cores = next(each for words, each in found.items() if "--cores-per-gpu" in words)
     assert cores.gain is not None
     assert cores.gain > 10
@@ -158,11 +158,11 @@ def test_workers_that_only_take_turns_with_their_trainers_are_weighed_against_no
     """An image takes 4 ms of a core beside the training, and 2 with the cores to itself."""
     job = DIAGNOSES["loader-steals-cpu"][0]()
     assert job.diagnosis is not None
-    job.diagnosis.alone = [alone_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
-    job.diagnosis.alone_single = job.diagnosis.alone[0]
-    [without] = [each for each in predictions_of(job) if each.change == Change(workers=0)]
+    job.diagnosis.loader_benchmarks = [alone_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
+    job.diagnosis.single_rank_loader_benchmark = job.diagnosis.loader_benchmarks[0]
+    [without] = [each for each in predict_remedies(job) if each.scenario == Scenario(workers=0)]
     assert without.gain == pytest.approx(1.2, abs=0.06)
-    assert "the trainer takes as long for a batch as a worker" in without.assumed
+    assert "the trainer takes as long for a batch as a worker" in without.assumptions
 
 
 def test_fewer_launches_are_priced_once_the_kernels_of_a_step_were_seen() -> None:
@@ -170,15 +170,15 @@ def test_fewer_launches_are_priced_once_the_kernels_of_a_step_were_seen() -> Non
     shown = " ".join(page(job).split())
     assert "nothing to do for the data" in shown
     assert re.search(r"--compile reduce-overhead: predicted [\d.]+x \([\d.]+ to [\d.]+\)", shown)
-    job.records[1].launch_gap = None
+    job.records[1].kernel_activity = None
     assert "--compile reduce-overhead: needs a measurement" in " ".join(page(job).split())
 
 
 def wanted_s(batch_s: float, cures: int) -> float:
     """What it takes to try so many cures, of a loader with 8 workers that takes so long for a batch."""
-    scene = Scene(None, replace(TORCH, workers=8), Openers(), 2.0, batch_s)  # type: ignore[arg-type]
-    promised = [Prediction(change=Change(workers=8 + more), gain=1.5) for more in range(1, 1 + cures)]
-    return takes_s(laid_out(scene, promised, available_s=55.0, round_s=1.5, warm_up_s=3.0, complete=False))
+    scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, batch_s)  # type: ignore[arg-type]
+    promised = [Prediction(scenario=Scenario(workers=8 + more), gain=1.5) for more in range(1, 1 + cures)]
+    return expected_time_s(plan_trials(scene, promised, available_s=55.0, round_s=1.5, warm_up_s=3.0, never_shortened=False))
 
 
 def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
@@ -188,10 +188,13 @@ def test_as_many_cures_are_tried_as_there_is_time_for() -> None:
 
 
 def test_rounds_of_a_proof_are_complete_or_said_to_be_short() -> None:
-    scene = Scene(None, replace(TORCH, workers=8), Openers(), 2.0, 0.3)  # type: ignore[arg-type]
-    promised = [Prediction(change=Change(workers=12), gain=1.5)]
+    scene = DiagnosisContext(None, replace(TORCH, workers=8), LoaderFactories(), 2.0, 0.3)  # type: ignore[arg-type]
+    promised = [Prediction(scenario=Scenario(workers=12), gain=1.5)]
     whole, short = (
-        [contender.brief.steps(0.3, contender.config.workers) for contender in laid_out(scene, promised, 55.0, 1.5, 3.0, complete)]
+        [
+            contender.round_plan.steps_per_round(0.3, contender.config.workers)
+            for contender in plan_trials(scene, promised, 55.0, 1.5, 3.0, complete)
+        ]
         for complete in (True, False)
     )
     assert whole == [32, 48]
@@ -200,17 +203,17 @@ def test_rounds_of_a_proof_are_complete_or_said_to_be_short() -> None:
     assert "short" not in shown
     few = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
     for record in few.records:
-        if record.label == AGAIN:
+        if record.label == BASELINE_REPEAT:
             record.rounds = [replace(timed, traces=[replace(trace, steps=5) for trace in timed.traces]) for timed in record.rounds]
     assert re.search(r"measured [\d.]+x .*?, in rounds that are 3 batches short", " ".join(page(few).split()))
 
 
 def test_a_measured_range_that_is_too_wide_decides_nothing() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
-    [arm] = [record for record in job.records if record.label == f"{TRIED}--workers 4"]
+    [arm] = [record for record in job.records if record.label == f"{TRIAL_PREFIX}--workers 4"]
     arm.rounds = [replace(timed, wall_s=timed.wall_s * times) for timed, times in zip(arm.rounds, (0.6, 1.6, 0.7, 1.5, 1.0), strict=True)]
-    [four] = [each for each in outcomes(job) if each.prediction.change == Change(workers=4)]
-    assert (four.is_wide, four.inside) == (True, None)
+    [four] = [each for each in outcomes(job) if each.prediction.scenario == Scenario(workers=4)]
+    assert (four.is_wide, four.is_inside) == (True, None)
     assert re.search(r"measured [\d.]+x to [\d.]+x, too wide to compare", " ".join(page(job).split()))
 
 
@@ -219,11 +222,11 @@ def test_every_rank_passes_the_same_marks_in_a_proof(tmp_path: Path) -> None:
     job, passed = diagnosis(430.0), []
     job.records[0].rounds.clear()
     for journal in (Journal(job, tmp_path / "record.json"), None):
-        world, pulse = world_of_one(), Pulse(60.0)
-        world.board.pin(BOARD, "[]")
-        ground = Ground([TORCH], world, pulse, journal, Silent(), perf_counter())
-        assert prove(Scene(ground, TORCH, Openers(), 2.0), 0.0, 1.5, 3.0)
-        passed.append((pulse.count, pulse.doing))
+        world, pulse = world_of_one(), ProgressMarker(60.0)
+        world.store.set(TRIALS_KEY, "[]")
+        ground = JobContext([TORCH], world, pulse, journal, NullProgress(), perf_counter())
+        assert verify_predictions(DiagnosisContext(ground, TORCH, LoaderFactories(), 2.0), 0.0, 1.5, 3.0)
+        passed.append((pulse.marks_passed, pulse.phase))
     assert passed[0] == passed[1] == (1, "predicting")
 
 
@@ -237,11 +240,11 @@ def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results:
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
-    foretold = [each.change.words for each in job.diagnosis.predictions if each.gain]
+    foretold = [each.scenario.flag_text for each in job.diagnosis.predictions if each.gain]
     labels = [record.label for record in job.records]
-    assert labels[0] == REAL
-    assert AGAIN in labels
-    assert {label.removeprefix(TRIED) for label in labels if label.startswith(TRIED)} <= set(foretold)
+    assert labels[0] == BASELINE
+    assert BASELINE_REPEAT in labels
+    assert {label.removeprefix(TRIAL_PREFIX) for label in labels if label.startswith(TRIAL_PREFIX)} <= set(foretold)
     [more, *_] = [each for each in outcomes(job) if each.measured is not None]
     assert more.measured is not None
     assert more.measured.center > 1.3
@@ -262,8 +265,8 @@ def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(spoilt: str, w
     job = only_job(results)
     failed = [record for record in job.records if record.fault]
     assert failed
-    assert all(record.label.startswith(f"{TRIED}--workers ") for record in failed)
+    assert all(record.label.startswith(f"{TRIAL_PREFIX}--workers ") for record in failed)
     assert failed[0].fault is not None
     assert failed[0].fault.message.startswith(f"{why}, on rank 1 (")
     assert f"failed: {why}" in " ".join(done.stdout.split())
-    assert next(record for record in job.records if record.label == AGAIN).rounds
+    assert next(record for record in job.records if record.label == BASELINE_REPEAT).rounds

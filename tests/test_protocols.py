@@ -6,19 +6,19 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.bench.cells import Cell, request_of
-from ddpbench.bench.resolve import settle
-from ddpbench.published.protocols import PROTOCOLS, request
-from ddpbench.published.publications import load, names
-from ddpbench.published.sides import cells as crossover_cells
-from ddpbench.published.sides import sides
-from ddpbench.published.sweep_points import LEFTOVERS, stands_for
+from ddpbench.bench.cells import ArmSpec, build_request
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.published.protocols import PROTOCOLS, reproduction_request
+from ddpbench.published.publications import load_publication, published_names
+from ddpbench.published.sides import crossover_arms as crossover_cells
+from ddpbench.published.sides import resolve_sides
+from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE, match_row
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job
-from ddpbench.record.request import Output
-from ddpbench.training.schedule import factor
-from ddpbench.workloads.model_cost import cost_of
+from ddpbench.record.request import OutputOptions
+from ddpbench.training.schedule import lr_factor
+from ddpbench.workloads.model_cost import workload_cost
 
 FULL = [(name, cell) for name, protocol in PROTOCOLS.items() for cell in protocol(False)]
 
@@ -26,36 +26,36 @@ FULL = [(name, cell) for name, protocol in PROTOCOLS.items() for cell in protoco
 def job_of(name: str, quick: bool) -> Job:
     """The job that the protocol would leave, as far as it is asked for."""
     command = ["ddpbench", "reproduce", name, *(["--quick"] if quick else [])]
-    request = request_of(PROTOCOLS[name](quick), {}, Output(), command)
+    request = build_request(PROTOCOLS[name](quick), {}, OutputOptions(), command)
     kept = []
     for config, label in zip(request.arms, request.labels, strict=True):
         made = records.record([{"forward": 1.0}], config=config)
-        made.label, made.parameters = label, cost_of(config.workload, settle(config, False, 1).image_size).parameters
+        made.label, made.num_parameters = label, workload_cost(config.workload, resolve_config(config, False, 1).image_size).parameters
         kept.append(made)
     return Job(started="", command=command, records=kept)
 
 
-def only(name: str, **wanted: object) -> list[Cell]:
+def only(name: str, **wanted: object) -> list[ArmSpec]:
     return [cell for cell in PROTOCOLS[name](False) if all(getattr(cell.config, field) == value for field, value in wanted.items())]
 
 
 def test_every_published_experiment_can_be_run() -> None:
-    assert set(names()) == {*PROTOCOLS, "disc-mlp-cpu-vs-gpu"}
+    assert set(published_names()) == {*PROTOCOLS, "disc-mlp-cpu-vs-gpu"}
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_published_row_has_its_cell(name: str, quick: bool) -> None:
     job = job_of(name, quick)
-    for experiment in load(name).experiments:
+    for experiment in load_publication(name).experiments:
         batches = sorted({row.batch_size for row in experiment.rows if row.batch_size is not None})
         for row in experiment.rows:
             cut = quick and row.batch_size is not None and batches.index(row.batch_size) >= 2  # a try has the two smallest of five
-            assert (stands_for(row, experiment, job) is None) == cut, row
+            assert (match_row(row, experiment, job) is None) == cut, row
 
 
 @pytest.mark.parametrize(("name", "cell"), FULL, ids=[f"{name}-{number}" for number, (name, _) in enumerate(FULL)])
-def test_every_round_is_a_training_in_the_plain_layout(name: str, cell: Cell) -> None:
+def test_every_round_is_a_training_in_the_plain_layout(name: str, cell: ArmSpec) -> None:
     assert cell.config.fresh
     assert cell.config.channels_last is False
     assert (cell.config.steps is None) != (cell.config.epochs is None)
@@ -64,26 +64,26 @@ def test_every_round_is_a_training_in_the_plain_layout(name: str, cell: Cell) ->
 @pytest.mark.parametrize("workload", ["vgg16-cifar10", "resnet18", "resnet50", "gemm-mlp"])
 def test_a_training_of_no_given_length_has_the_published_iterations(workload: str) -> None:
     (published,) = {cell.config.steps for _, cell in FULL if cell.config.workload == workload}
-    sizes = [settle(Config(workload=workload, fresh=True, batch_size=batch), True, 1) for batch in (16, 128)]
+    sizes = [resolve_config(Config(workload=workload, fresh=True, batch_size=batch), True, 1) for batch in (16, 128)]
     assert [config.steps for config in sizes] == [published, published]
 
 
 def test_trainings_of_no_given_length_are_as_long_as_each_other_and_windows_follow_the_clock() -> None:
     whole = Config(workload="mnist-cnn", fresh=True)
     for cuda in (True, False):
-        lengths = {settle(msgspec.structs.replace(whole, precision=name), cuda, 1).steps for name in ("fp32", "amp-bf16")}
+        lengths = {resolve_config(msgspec.structs.replace(whole, precision=name), cuda, 1).steps for name in ("fp32", "amp-bf16")}
         assert len(lengths) == 1
         assert None not in lengths
-    assert settle(msgspec.structs.replace(whole, epochs=2), True, 1).steps is None
-    assert settle(msgspec.structs.replace(whole, steps=7), True, 1).steps == 7
-    assert settle(msgspec.structs.replace(whole, fresh=False), True, 1).steps is None
+    assert resolve_config(msgspec.structs.replace(whole, epochs=2), True, 1).steps is None
+    assert resolve_config(msgspec.structs.replace(whole, steps=7), True, 1).steps == 7
+    assert resolve_config(msgspec.structs.replace(whole, fresh=False), True, 1).steps is None
 
 
 def test_the_products_are_150_steps_of_a_script_that_zeroes_its_gradients() -> None:
     cells = only("t4-tensor-cores", workload="gemm-mlp")
-    assert [(cell.config.precision, cell.label) for cell in cells] == [("fp32", ""), ("amp-fp16", LEFTOVERS), ("amp-fp16", "")]
+    assert [(cell.config.precision, cell.label) for cell in cells] == [("fp32", ""), ("amp-fp16", EARLIER_MODEL_ALIVE), ("amp-fp16", "")]
     for cell in cells:
-        settled = settle(cell.config, True, 1)
+        settled = resolve_config(cell.config, True, 1)
         assert (settled.batch_size, settled.steps, settled.lr, settled.momentum, settled.set_to_none) == (512, 150, 1e-3, 0.0, False)
 
 
@@ -91,7 +91,7 @@ def test_the_digits_are_twenty_epochs_from_two_workers_whose_loss_is_read_every_
     for cell in only("t4-tensor-cores", workload="mnist-cnn"):
         config = cell.config
         assert (config.epochs, config.workers, config.pin_memory, config.log_loss, config.schedule) == (20, 2, False, True, "step")
-        assert factor(config.schedule, 117, 2340, 117) == 0.7, "one step of the scheduler an epoch"
+        assert lr_factor(config.schedule, 117, 2340, 117) == 0.7, "one step of the scheduler an epoch"
 
 
 def test_the_wide_resnets_are_ten_epochs_at_128_and_the_starved_ones_have_two_cores_at_512() -> None:
@@ -99,7 +99,7 @@ def test_the_wide_resnets_are_ten_epochs_at_128_and_the_starved_ones_have_two_co
     whole = only("wrn-cifar10-apex-levels", batch_size=128)
     assert [cell.config.precision for cell in whole] == levels
     assert {(cell.config.epochs, cell.config.schedule, cell.config.momentum) for cell in whole} == {(10, "linear", None)}
-    assert {settle(cell.config, True, 1).momentum for cell in whole} == {0.9}
+    assert {resolve_config(cell.config, True, 1).momentum for cell in whole} == {0.9}
     starved = only("wrn-cifar10-apex-levels", batch_size=512)
     assert [cell.config.precision for cell in starved] == levels[:3] * 2
     assert {(cell.config.cores, cell.config.workers) for cell in starved} == {(2, 2)}
@@ -133,11 +133,11 @@ def test_the_disc_is_a_hundred_epochs_of_a_hundred_points_a_step_on_both_sides()
     assert [cell.config.workload for cell in cells[::2]] == [f"disc-mlp-{layers}" for layers in range(2, 13)]
     assert [cell.label for cell in cells[:2]] == ["CPU, 4 threads", "GPU"]
     for config in (cell.config for cell in cells):
-        assert (config.epochs, config.batch_size, config.shuffle, settle(config, False, 1).lr) == (100, 100, False, 0.1)
+        assert (config.epochs, config.batch_size, config.shuffle, resolve_config(config, False, 1).lr) == (100, 100, False, 0.1)
 
 
 def test_what_is_given_holds_in_every_cell() -> None:
-    request = request_of(PROTOCOLS["t4-tensor-cores"](True), {"device": "cpu", "seed": 7}, Output(), [])
+    request = build_request(PROTOCOLS["t4-tensor-cores"](True), {"device": "cpu", "seed": 7}, OutputOptions(), [])
     assert {(arm.device, arm.seed) for arm in request.arms} == {("cpu", 7)}
     assert [msgspec.structs.replace(arm, device="auto", seed=0) for arm in request.arms] == [
         cell.config for cell in PROTOCOLS["t4-tensor-cores"](True)
@@ -147,10 +147,10 @@ def test_what_is_given_holds_in_every_cell() -> None:
 @pytest.mark.parametrize(("devices", "threads"), [(["cpu"], [2]), (["cpu"], [1, 2, 4]), (["cpu", "cuda"], [1, 2]), (["cuda"], [])])
 def test_a_crossover_has_two_sides(devices: list[str], threads: list[int]) -> None:
     with pytest.raises(UsageError, match="two sides"):
-        sides(devices, threads)
+        resolve_sides(devices, threads)
 
 
 def test_the_disc_needs_a_processor_beside_its_gpu() -> None:
     with pytest.raises(UsageError, match="leaves the GPU alone") as refused:
-        request("disc-mlp-cpu-vs-gpu", False, {"device": "cuda"}, Output(), [])
+        reproduction_request("disc-mlp-cpu-vs-gpu", False, {"device": "cuda"}, OutputOptions(), [])
     assert refused.value.hint == "leave --device out"

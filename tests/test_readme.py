@@ -10,35 +10,35 @@ from pathlib import Path
 
 import pytest
 
-from ddpbench.cli.crossover import racing
-from ddpbench.cli.options import Option, options
-from ddpbench.cli.parse import request
+from ddpbench.cli.crossover import parse_crossover
+from ddpbench.cli.options import FlagOption, flag_options
+from ddpbench.cli.parse import parse_request
 from ddpbench.cli.program import program
-from ddpbench.cli.train import AMP, crossover, reproduce, run, sweep
-from ddpbench.published.publications import names
+from ddpbench.cli.train import AMP_FLAG, crossover, reproduce, run, sweep
+from ddpbench.published.publications import published_names
 from ddpbench.record.config import TRAINING, Config
 from ddpbench.record.loaders import LOADERS
-from ddpbench.record.registry import ALIASES, ENGINES, PRECISIONS
-from ddpbench.record.request import Output
+from ddpbench.record.registry import ENGINES, PRECISION_ALIASES, PRECISIONS
+from ddpbench.record.request import OutputOptions
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-OPTIONS = [*options(Config), *options(Output)]
+OPTIONS = [*flag_options(Config), *flag_options(OutputOptions)]
 
 
-def row(option: Option) -> str:
+def row(option: FlagOption) -> str:
     """The line of the README's table of flags."""
     field = option.field
     names = [field.flag.short] if field.flag.short else []
-    names.append(f"--[no-]{field.spelling[2:]}" if field.boolean else field.spelling)
+    names.append(f"--[no-]{field.option[2:]}" if field.is_bool else field.option)
     return f"| {', '.join(f'`{name}`' for name in names)} | {option.default} | {option.help} |"
 
 
 ROWS = {option.field.name: (option.field.flag.group, row(option)) for option in OPTIONS}
-ROWS["amp"] = (TRAINING, f"| `--amp` | off | {AMP.help} |")
+ROWS["amp"] = (TRAINING, f"| `--amp` | off | {AMP_FLAG.help} |")
 
 
 def commands() -> list[list[str]]:
@@ -64,9 +64,9 @@ def test_no_row_is_left_of_a_flag_that_is_gone() -> None:
     assert sorted(rows) == sorted(row for _, row in ROWS.values())
 
 
-@pytest.mark.parametrize("name", [*PRECISIONS, *LOADERS, *ENGINES, *names()])
+@pytest.mark.parametrize("name", [*PRECISIONS, *LOADERS, *ENGINES, *published_names()])
 def test_every_name_that_can_be_chosen_has_a_row(name: str) -> None:
-    spoken = [f"`{each}`" for each in (name, *(alias for alias in ALIASES if ALIASES[alias] == name))]
+    spoken = [f"`{each}`" for each in (name, *(alias for alias in PRECISION_ALIASES if PRECISION_ALIASES[alias] == name))]
     assert re.search(rf"^\| {', '.join(spoken)} \|", README, re.MULTILINE)
 
 
@@ -90,11 +90,11 @@ def test_every_command_that_is_offered_can_be_given(words: list[str]) -> None:
     name, rest = (words[0], words[1:]) if words[0] in program.commands else ("run", words)
     context = program.commands[name].make_context(name, rest)
     if name in (run.name, sweep.name):
-        assert request(context.params.pop("workload"), context.params, words).arms
+        assert parse_request(context.params.pop("workload"), context.params, words).arms
     if name == reproduce.name:
-        assert context.params["name"] in (None, *names())
+        assert context.params["name"] in (None, *published_names())
     if name == crossover.name:
-        assert racing(context.params["family"], context.params).layers
+        assert parse_crossover(context.params["family"], context.params).layers
 
 
 def test_the_files_it_names_are_there() -> None:

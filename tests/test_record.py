@@ -14,11 +14,11 @@ from records import record as made_up
 
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.findings import Limit, Loss, Verdict
-from ddpbench.record.flags import flags, to_argv
+from ddpbench.record.findings import Bottleneck, ScalingLoss, Verdict
+from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.names import lookup
-from ddpbench.record.record import SCHEMA, Data, Files, load, reserve, save, slug
-from ddpbench.record.request import Output
+from ddpbench.record.record import SCHEMA, DatasetInfo, FileKind, load, reserve_path, save, slug
+from ddpbench.record.request import OutputOptions
 
 KEPT = Path(__file__).parent / "golden" / "schema-1.json"
 
@@ -34,7 +34,7 @@ def test_a_record_of_schema_1_still_loads() -> None:
     """Written by ddpbench 0.1.0 on two CPU ranks; the file never changes."""
     (record,) = load(KEPT).records
     assert (record.status, record.world_size, len(record.rounds)) == ("ok", 2, 2)
-    assert record.headline is not None
+    assert record.throughput is not None
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_a_record_of_schema_1_still_loads() -> None:
     ],
 )
 def test_a_record_that_only_describes_its_files_is_understood(description: str, jpegs: bool, folders: bool) -> None:
-    data = Data(loader="torch", description=description)
-    assert (data.of_jpegs, data.of_folders) == (jpegs, folders)
+    data = DatasetInfo(loader="torch", description=description)
+    assert (data.is_jpeg, data.is_image_folder) == (jpegs, folders)
 
 
 @pytest.mark.parametrize(("files", "jpegs", "folders"), [("jpegs", True, True), ("images", False, True), ("", False, False)])
-def test_of_files_that_are_known_no_name_tells_otherwise(files: Files, jpegs: bool, folders: bool) -> None:
-    data = Data(loader="my.ImageNet:train", description="ImageNet folder, 9 JPEGs", files=files)
-    assert (data.of_jpegs, data.of_folders) == (jpegs, folders)
+def test_of_files_that_are_known_no_name_tells_otherwise(files: FileKind, jpegs: bool, folders: bool) -> None:
+    data = DatasetInfo(loader="my.ImageNet:train", description="ImageNet folder, 9 JPEGs", file_kind=files)
+    assert (data.is_jpeg, data.is_image_folder) == (jpegs, folders)
 
 
 def test_a_failed_save_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,20 +101,20 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, messa
 
 
 def test_a_verdict_is_one_of_those_that_are_known() -> None:
-    kinds = {*get_args(Limit), *get_args(Loss)}
+    kinds = {*get_args(Bottleneck), *get_args(ScalingLoss)}
     assert {msgspec.convert({"kind": kind, "says": "", "why": ""}, Verdict).kind for kind in kinds} == kinds
     with pytest.raises(msgspec.ValidationError, match="data-bond"):
         msgspec.convert({"kind": "data-bond", "says": "", "why": ""}, Verdict)
 
 
 def test_names_are_reserved_exclusively(tmp_path: Path) -> None:
-    assert [reserve(tmp_path / "runs", "a").name for _ in range(3)] == ["a.json", "a-2.json", "a-3.json"]
+    assert [reserve_path(tmp_path / "runs", "a").name for _ in range(3)] == ["a.json", "a-2.json", "a-3.json"]
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write results"):
-        reserve(tmp_path / "file", "a")
+        reserve_path(tmp_path / "file", "a")
 
 
 def test_a_config_gives_its_command_back() -> None:
@@ -122,12 +122,12 @@ def test_a_config_gives_its_command_back() -> None:
     words = config.to_argv()
     assert words[0] == "resnet50"
     assert words[1:] == ["--precision", "amp-fp16", "--batch-size", "64", "--lr", "0.1", "--no-channels-last", "--strict"]
-    assert to_argv(Output(), flags(Output)) == []
+    assert to_argv(OutputOptions(), flag_fields(OutputOptions)) == []
 
 
 def test_every_field_but_the_workload_is_a_flag() -> None:
-    assert [field.name for field in flags(Config)] == [name for name in Config.__struct_fields__ if name != "workload"]
-    assert [field.name for field in flags(Output)] == list(Output.__struct_fields__)
+    assert [field.name for field in flag_fields(Config)] == [name for name in Config.__struct_fields__ if name != "workload"]
+    assert [field.name for field in flag_fields(OutputOptions)] == list(OutputOptions.__struct_fields__)
 
 
 def test_a_near_miss_is_guessed() -> None:

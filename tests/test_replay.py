@@ -10,12 +10,12 @@ import pytest
 import torch
 from loading import CPU, NO_DALI, config, opened, shard, take
 
-from ddpbench.data.device_loader import Delivered
+from ddpbench.data.device_loader import DeviceLoader
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.loaders import replay
-from ddpbench.data.loaders.open import open_host
-from ddpbench.data.loaders.replay import LEAST_BATCHES, replayed, room_for
-from ddpbench.data.loaders.replay import MOST_BATCHES as BATCHES
+from ddpbench.data.loaders.open import open_host_loader
+from ddpbench.data.loaders.replay import MAX_REPLAY_BATCHES as BATCHES
+from ddpbench.data.loaders.replay import MIN_REPLAY_BATCHES, make_replay, max_batches_in_memory
 from ddpbench.record.errors import UsageError
 
 
@@ -29,7 +29,7 @@ def test_it_replays_what_torch_gives(tree: Path) -> None:
         images, labels = take(live, BATCHES)
     with opened(config("replay", tree)) as live:
         assert live.worker_pids() == []
-        assert (live.in_flight, live.loading(), live.data.images, live.data.loader) == (0, None, 48, "replay")
+        assert (live.max_prefetched, live.pop_stats(), live.data.images, live.data.loader) == (0, None, 48, "replay")
         assert live.data.description == "16 batches of torch, in host memory: ImageNet folder, 48 JPEGs"
         for _ in range(2):
             again, same = take(live, BATCHES)
@@ -42,9 +42,9 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
     settled = config(loader, tree)
     with opened(settled) as live:
         images, labels = take(live, BATCHES)
-    host = open_host(settled, shard())
+    host = open_host_loader(settled, shard())
     pids = host.worker_pids()
-    live = Delivered(replayed(host, CPU), CPU)
+    live = DeviceLoader(make_replay(host, CPU), CPU)
     assert not any(map(psutil.pid_exists, pids))
     assert live.worker_pids() == []
     take(live, BATCHES)
@@ -56,21 +56,21 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
 
 def test_batches_that_are_made_on_the_device_have_no_host_side() -> None:
     with pytest.raises(UsageError, match="makes its batches on the device"):
-        open_host(config("synthetic"), shard())
+        open_host_loader(config("synthetic"), shard())
 
 
 def test_no_more_is_kept_than_the_host_has_room_for(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = HostBatch(torch.zeros(2**20 + 1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8))
-    assert room_for(batch, pinned=False, ranks=2, free_bytes=100 * 2**20) == 9
-    assert room_for(batch, pinned=True, ranks=2, free_bytes=100 * 2**20) == 4, "which torch rounds up to twice as much"
-    monkeypatch.setattr(replay, "room_for", lambda batch, pinned: 1)
+    assert max_batches_in_memory(batch, pinned=False, ranks=2, free_bytes=100 * 2**20) == 9
+    assert max_batches_in_memory(batch, pinned=True, ranks=2, free_bytes=100 * 2**20) == 4, "which torch rounds up to twice as much"
+    monkeypatch.setattr(replay, "max_batches_in_memory", lambda batch, pinned: 1)
     with opened(config("replay", tree)) as live:
-        assert live.data.description.startswith(f"{LEAST_BATCHES} batches of torch")
+        assert live.data.description.startswith(f"{MIN_REPLAY_BATCHES} batches of torch")
 
 
 @pytest.mark.cuda
 def test_they_wait_in_pinned_memory(tree: Path) -> None:
     device = torch.device("cuda", 0)
     for pin_memory in (True, False):
-        host = open_host(config("replay", tree, pin_memory=pin_memory), shard(device=device))
+        host = open_host_loader(config("replay", tree, pin_memory=pin_memory), shard(device=device))
         assert all(part.is_pinned() for part in (host.next_batch().samples, host.next_batch().labels))

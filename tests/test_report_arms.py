@@ -10,12 +10,12 @@ import pytest
 import records
 from scenes import SCENES, UNEVEN, arm, several
 
-from ddpbench.analysis.ratio import Ratio
+from ddpbench.analysis.ratio import PairedRatio
 from ddpbench.report.console import make_console
-from ddpbench.report.export import to_csv
+from ddpbench.report.export import jobs_to_csv
 from ddpbench.report.layout import Page
 from ddpbench.report.pages.arms import ratio_text
-from ddpbench.report.pages.checks import together, warnings
+from ddpbench.report.pages.checks import check_lines, merge_sentences
 from ddpbench.report.pages.run import render_run
 
 
@@ -26,27 +26,27 @@ def page(name: str, width: int = 80) -> str:
 
 
 def test_what_all_arms_share_has_no_names() -> None:
-    assert together({"fp32": "too few", "tf32": "too few"}, 2) == ["too few"]
-    assert together({"a": "3 rounds and 1,500 steps", "b": "3 rounds and 300 steps"}, 2) == ["3 rounds and 300 to 1,500 steps"]
-    assert together({"fp32": "too few", "tf32": "too few"}, 3) == ["fp32, tf32: too few"]
-    assert together({str(arm): "too few" for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
+    assert merge_sentences({"fp32": "too few", "tf32": "too few"}, 2) == ["too few"]
+    assert merge_sentences({"a": "3 rounds and 1,500 steps", "b": "3 rounds and 300 steps"}, 2) == ["3 rounds and 300 to 1,500 steps"]
+    assert merge_sentences({"fp32": "too few", "tf32": "too few"}, 3) == ["fp32, tf32: too few"]
+    assert merge_sentences({str(arm): "too few" for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
 
 
 def test_hints_are_left_out_where_the_command_has_not_their_flags() -> None:
     arms = {"": SCENES["noisy"]().records[0]}
-    with_hints, without = ([line.plain for line in warnings(arms, Page(80, True), hints=hints)] for hints in (True, False))
+    with_hints, without = ([line.plain for line in check_lines(arms, Page(80, True), hints=hints)] for hints in (True, False))
     assert [line for line in with_hints if "hint:" not in line] == without
     assert [line.split("  ")[1] for line in without if line.startswith("warning")] == ["noisy, drift"]
 
 
 def test_sentences_that_differ_in_one_number_become_one() -> None:
     said = {"a": "vary by 10.5% (more than 1%)", "b": "vary by 9.3% (more than 1%)", "c": "vary by 9.9% (more than 1%)"}
-    assert together(said, 3) == ["vary by 9.3% to 10.5% (more than 1%)"]
+    assert merge_sentences(said, 3) == ["vary by 9.3% to 10.5% (more than 1%)"]
 
 
 @pytest.mark.parametrize("other", ["rank 3: hot and 2 more", "rank 3: 2 cold", "rank 1: cold"])
 def test_other_sentences_stay_apart(other: str) -> None:
-    assert together({"a": "rank 1: hot", "b": other}, 2) == ["a: rank 1: hot", f"b: {other}"]
+    assert merge_sentences({"a": "rank 1: hot", "b": other}, 2) == ["a: rank 1: hot", f"b: {other}"]
 
 
 def test_hints_and_endings_are_not_repeated() -> None:
@@ -63,7 +63,7 @@ def test_accuracy_is_told_of_a_run_and_of_every_arm_that_was_validated() -> None
     job = several([validated, arm(1.0, precision="tf32")], "precision")
     render_run(job, make_console(compared), None)
     assert "accuracy  on held-out data: fp32 97.3%\n" in compared.getvalue()
-    assert [row["accuracy"] for row in csv.DictReader(io.StringIO(to_csv(job)))] == ["0.973", ""]
+    assert [row["accuracy"] for row in csv.DictReader(io.StringIO(jobs_to_csv(job)))] == ["0.973", ""]
 
 
 def test_a_table_of_many_fields_fits_the_page() -> None:
@@ -123,9 +123,9 @@ def test_pairs_too_few_for_an_interval_are_counted_and_uneven_ones_told() -> Non
     printed = page("processor-arms", 100)
     assert "2.012 (2.011 to 2.013, 2 pairs)" in printed
     assert "pairs  speed-up of the rounds shared with the first: amp-bf16 2 rounds" in printed
-    assert ratio_text(Ratio(1.4, 1.4, 1.4, 1)) == "1.400 (1 pair)"
-    assert ratio_text(Ratio(1.4, 1.3, 1.5, 2), brief=True) == "1.4 (2 pairs)"
-    assert ratio_text(Ratio(1.4, 1.3, 1.5, 3), brief=True) == "1.4"
+    assert ratio_text(PairedRatio(1.4, 1.4, 1.4, 1)) == "1.400 (1 pair)"
+    assert ratio_text(PairedRatio(1.4, 1.3, 1.5, 2), without_interval=True) == "1.4 (2 pairs)"
+    assert ratio_text(PairedRatio(1.4, 1.3, 1.5, 3), without_interval=True) == "1.4"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_pairs_too_few_for_an_interval_are_counted_and_uneven_ones_told() -> Non
     ],
 )
 def test_a_ratio_that_is_clear_looks_clear(low: float, center: float, high: float, told: str) -> None:
-    assert ratio_text(Ratio(center, low, high, 5)) == told
+    assert ratio_text(PairedRatio(center, low, high, 5)) == told
 
 
 @pytest.mark.parametrize(("name", "heading", "cell"), [("processor-arms", "host GiB", "1.5"), ("precisions", "peak GiB", "12.0")])

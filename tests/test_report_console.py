@@ -14,7 +14,7 @@ from rich.text import Text
 from scenes import SCENES
 
 from ddpbench.record.record import Fault
-from ddpbench.report.console import make_console, page_of, show
+from ddpbench.report.console import make_console, page_for, print_lines
 from ddpbench.report.pages.run import render_run
 
 TESTS = Path(__file__).parent
@@ -47,15 +47,15 @@ def printed(stream: io.StringIO) -> str:
 
 
 def test_width_is_80_when_piped_and_at_most_100() -> None:
-    assert page_of(make_console(io.StringIO())).width == 80
-    assert page_of(make_console(Terminal())).width == 80
-    assert page_of(make_console(io.StringIO(), 60)).width == 60
+    assert page_for(make_console(io.StringIO())).width == 80
+    assert page_for(make_console(Terminal())).width == 80
+    assert page_for(make_console(io.StringIO(), 60)).width == 60
 
 
 def test_columns_of_the_environment_are_heeded_up_to_100(monkeypatch: pytest.MonkeyPatch) -> None:
     for asked, width in (("60", 60), ("250", 100), ("0", 80), ("wide", 80)):
         monkeypatch.setenv("COLUMNS", asked)
-        assert page_of(make_console(io.StringIO())).width == width
+        assert page_for(make_console(io.StringIO())).width == width
 
 
 def test_colours_only_on_a_terminal_and_never_as_the_only_sign() -> None:
@@ -78,8 +78,8 @@ def test_a_dumb_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_ascii_stream_gets_ascii_marks_and_escapes() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     console = make_console(stream)
-    assert not page_of(console).unicode
-    show(console, [Text("/données")])
+    assert not page_for(console).unicode
+    print_lines(console, [Text("/données")])
     stream.flush()
     assert stream.buffer.getvalue() == b"/donn\\xe9es\n"  # type: ignore[attr-defined]
 

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from records import BUSY, RESNET50
 from scenes import several
 
-from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.text import rounds_of
+from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.text import format_rounds
 from ddpbench.bench.journal import close_records
-from ddpbench.record.diagnosis import BESIDE, Diagnosis, Numa
-from ddpbench.record.loader_stats import Loading
-from ddpbench.record.record import Data, Fault, Job
+from ddpbench.record.diagnosis import LOADER_IN_BACKGROUND, Diagnosis, RankNumaNodes
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.record import DatasetInfo, Fault, Job
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.registry import view_of
@@ -83,7 +83,7 @@ def test_a_page_fits_adds_up_and_offers_what_can_be_copied(name: str) -> None:
         shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page, re.MULTILINE)
         assert shlex.split(shown[1].replace("\\\n", " ") if shown else "") == shlex.split(verdict.next)
     rows = re.findall(PHASE_ROW, page, re.MULTILINE)
-    step_ms, decimals = summarise(job.records[0]).step_ms, len(rows[0][0].partition(".")[2])
+    step_ms, decimals = summarize(job.records[0]).step_ms, len(rows[0][0].partition(".")[2])
     assert step_ms is not None
     assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
     assert sum(Decimal(share) for _, share in rows) == 100
@@ -116,7 +116,7 @@ def test_a_lone_part_has_a_line(verbose: bool) -> None:
     job = DIAGNOSES["compute-bound"][0]()
     job.records, job.diagnosis = job.records[:1], Diagnosis(loader="torch")
     for record in job.records:
-        record.rounds = [replace(timed, traces=[replace(each, loading=None) for each in timed.traces]) for timed in record.rounds]
+        record.rounds = [replace(timed, traces=[replace(each, loader_stats=None) for each in timed.traces]) for timed in record.rounds]
     assert re.search(r"what each part gives.*\n  this run +[\d,]+ +", printed(job, verbose=verbose))
 
 
@@ -129,9 +129,9 @@ def test_a_narrow_page_has_every_word_of_a_wide_one() -> None:
 def test_parts_that_give_too_much_for_two_a_line_have_one_each() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
-    assert job.diagnosis.copies is not None
+    assert job.diagnosis.h2d_bandwidth is not None
     assert re.search(r"\n  copies, pageable .*% +cores .*%\n", printed(job))
-    job.diagnosis.copies = replace(job.diagnosis.copies, pageable=1e16)
+    job.diagnosis.h2d_bandwidth = replace(job.diagnosis.h2d_bandwidth, pageable_bytes_per_s=1e16)
     page = printed(job)
     assert re.search(r"\n  copies, pageable +[\d,]+ +[\d,]+%\n", page)
     assert max(map(len, page.splitlines())) <= 80
@@ -140,8 +140,13 @@ def test_parts_that_give_too_much_for_two_a_line_have_one_each() -> None:
 def test_a_diagnosis_cut_short_shows_what_it_has() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     assert job.diagnosis is not None
-    job.diagnosis.storage, job.diagnosis.alone, job.diagnosis.alone_single, job.diagnosis.copies = None, [], None, None
-    job.diagnosis.left_out = {"storage": "no time was left for it"}
+    job.diagnosis.storage, job.diagnosis.loader_benchmarks, job.diagnosis.single_rank_loader_benchmark, job.diagnosis.h2d_bandwidth = (
+        None,
+        [],
+        None,
+        None,
+    )
+    job.diagnosis.skip_reasons = {"storage": "no time was left for it"}
     job.records = job.records[:1]
     page = printed(job)
     assert "not measured  storage: no time was left for it" in page
@@ -158,7 +163,7 @@ def test_an_interrupted_diagnosis_counts_the_rounds_of_all_its_trainings(whole: 
     job = DIAGNOSES["compute-bound"][0]()
     for at, record in enumerate(job.records):
         record.status, record.rounds = "running", record.rounds if whole and at == 0 else record.rounds[:3]
-    said = f"interrupted by SIGINT, {rounds_of(job.records)}"
+    said = f"interrupted by SIGINT, {format_rounds(job.records)}"
     close_records(job.records, "interrupted", Fault(message=said))
     assert job.records[0].status == ("ok" if whole else "interrupted")
     assert f"\n{said}\n" in printed(job)
@@ -177,8 +182,12 @@ def test_the_machine_is_told_in_a_line() -> None:
     assert machine_line(job)[:3] == ["64 cores by affinity", "a quota of 16", "nobody else there before"]
     assert "\nmachine  64 cores by affinity   a quota of 16   nobody else there before\n" in printed(job)
     assert "\nmachine  " not in printed(DIAGNOSES["too-few-cores"][0]()), "there is nothing to tell"
-    there = [Numa(rank=0, cores=[0], gpu=[0]), Numa(rank=1, cores=[0], gpu=[1]), Numa(rank=2, gpu=[1])]
-    job.diagnosis.surroundings = [replace(each, slurm=32, others_cores=3.21, numa=there) for each in job.diagnosis.surroundings]
+    there = [
+        RankNumaNodes(rank=0, core_nodes=[0], gpu_nodes=[0]),
+        RankNumaNodes(rank=1, core_nodes=[0], gpu_nodes=[1]),
+        RankNumaNodes(rank=2, gpu_nodes=[1]),
+    ]
+    job.diagnosis.node_states = [replace(each, slurm_cores=32, other_busy_cores=3.21, numa=there) for each in job.diagnosis.node_states]
     told = machine_line(job)
     assert told[2:5] == ["32 by SLURM", "others kept 3.2 busy before", "GPU and cores on different NUMA nodes: rank 1"]
     assert "a thread waited for a core 30% of the time" in told
@@ -191,8 +200,8 @@ def test_nodes_that_differ_have_a_line_each() -> None:
     job = diagnosis(800.0, cores=32.0, place=place, wall_ms={"read": 30.0})
     assert job.diagnosis is not None
     assert machine_line(job)[0] == "32 cores by affinity"
-    first, second = job.diagnosis.surroundings
-    job.diagnosis.surroundings = [first, replace(second, others_cores=None)]
+    first, second = job.diagnosis.node_states
+    job.diagnosis.node_states = [first, replace(second, other_busy_cores=None)]
     starts = [line[:27] for line in printed(job, verbose=True).splitlines() if line.startswith("machine")]
     assert starts == ["machine  node-01   32 cores", "machine  node-02   32 cores"]
 
@@ -200,9 +209,9 @@ def test_nodes_that_differ_have_a_line_each() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"proved": False}, "files on storage: that they came from a device, and no cache, is not proved"),
+        ({"verified": False}, "files on storage: that they came from a device, and no cache, is not proved"),
         (
-            {"cold": None, "cold_why": "tmpfs keeps its files in memory", "proved": False},
+            {"cold_files_per_s": None, "cold_unavailable_reason": "tmpfs keeps its files in memory", "verified": False},
             "files on storage: no rate: tmpfs keeps its files in memory",
         ),
         ({}, ""),
@@ -227,7 +236,7 @@ def test_others_are_shown_from_a_quarter_of_a_core_on(others: float, shown: bool
 def test_a_step_that_is_shorter_beside_the_loader_is_not_called_longer(shares: list[float], told: str) -> None:
     job = DIAGNOSES["loader-steals-gpu"][0]()
     for record in job.records:
-        of_whom = shares if record.label == BESIDE else [1.0] * len(shares)
+        of_whom = shares if record.label == LOADER_IN_BACKGROUND else [1.0] * len(shares)
         record.rounds = [replace(timed, wall_s=share * timed.wall_s) for timed, share in zip(record.rounds, of_whom, strict=False)]
     assert f"interference: none shown, a step takes {told}" in " ".join(printed(job).split())
 
@@ -238,9 +247,9 @@ def compared() -> Job:
     for loader, slower, speed in (("torch", 4.0, 1469.0), ("dali-cpu", 1.6, 4039.0), ("synthetic", 1.0, 0.0)):
         config = replace(RESNET50, loader=loader, data_dir=None if loader == "synthetic" else "/data/imagenet")
         phases = {phase: slower * span for phase, span in BUSY.items()}
-        data = Data(loader=loader, description="ImageNet folder, 1,281,167 JPEGs")
+        data = DatasetInfo(loader=loader, description="ImageNet folder, 1,281,167 JPEGs")
         alone = [alone_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
-        arms.append(records.record([phases] * 4, config=config, data=data, alone=alone))
+        arms.append(records.record([phases] * 4, config=config, data=data, loader_benchmarks=alone))
     return several(arms, "loader")
 
 
@@ -255,9 +264,9 @@ def test_compared_loaders_have_a_row_each_of_what_they_give_and_cost() -> None:
 
 def test_a_run_says_what_an_image_cost() -> None:
     images = 256 * 20  # of a round; there are five
-    told = Loading(images=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
+    told = LoaderStats(images=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
     stream = io.StringIO()
-    job = several([records.record(traces={0: {"loading": told}})])
+    job = several([records.record(traces={0: {"loader_stats": told}})])
     render_run(job, make_console(stream), RECORD)
     words = " ".join(stream.getvalue().split())
     assert "load 6.0 ms of a core an image: read 0.098, decode 5.9" in words

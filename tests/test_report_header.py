@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
-from ddpbench.report.pages.header import header, shared_header
+from ddpbench.report.pages.header import header_lines, shared_header_lines
 
 PAGE = Page(100, unicode=True)
 
@@ -32,7 +32,7 @@ def run(ranks: int, engine: str, launched: bool) -> Record:
     ],
 )
 def test_the_head_says_whether_ddp_wraps_the_model(ranks: int, engine: str, launched: bool, told: str, views: bool) -> None:
-    printed = "\n".join(line.plain for line in header(run(ranks, engine, launched), PAGE))
+    printed = "\n".join(line.plain for line in header_lines(run(ranks, engine, launched), PAGE))
     assert told in printed
     assert ("bucket view" in printed) == views
 
@@ -52,21 +52,21 @@ def test_the_head_says_what_a_rank_on_processors_computes_with(ranks: int, given
     place = records.environment(ranks, device="Xeon CPU", usable_cores=2.0, variables=given)
     record = records.cpu_run(ranks=[records.BUSY] * ranks, environment=place)
     record.config = replace(record.config, threads=threads)
-    words = re.split(" {3,}|\n", "\n".join(line.plain for line in header(record, PAGE)))
+    words = re.split(" {3,}|\n", "\n".join(line.plain for line in header_lines(record, PAGE)))
     assert [word for word in words if re.search(r"\bthreads?\b|\bcores\b", word)] == ([told] if told else [])
 
 
 def test_a_flag_is_shown_as_it_would_be_typed() -> None:
     record = records.record()
     record.config = replace(record.config, fail_if_data_wait=5.0, shuffle=False)
-    printed = "\n".join(line.plain for line in header(record, PAGE))
+    printed = "\n".join(line.plain for line in header_lines(record, PAGE))
     assert "--no-shuffle   --fail-if-data-wait 5.0%" in printed
 
 
 def test_vectors_have_no_pixels() -> None:
     record = records.record()
-    record.item, record.config = "point", replace(record.config, image_size=None)
-    assert " px" not in "\n".join(line.plain for line in header(record, PAGE))
+    record.sample_unit, record.config = "point", replace(record.config, image_size=None)
+    assert " px" not in "\n".join(line.plain for line in header_lines(record, PAGE))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_vectors_have_no_pixels() -> None:
 )
 def test_the_head_of_both_engines_says_which_leaves_ddp_out(ranks: int, launched: bool, told: str) -> None:
     arms = [run(ranks, engine, launched) for engine in ("ddp", "accelerate")]
-    printed = "\n".join(line.plain for line in shared_header(arms, PAGE))
+    printed = "\n".join(line.plain for line in shared_header_lines(arms, PAGE))
     assert told in printed
     assert ("no DDP" in printed) == bool(told)

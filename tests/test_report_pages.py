@@ -14,8 +14,8 @@ import records
 from msgspec.structs import replace
 from scenes import SCENES, lone
 
-from ddpbench.analysis.fastest import command_after, fastest
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.run import render_run
@@ -92,7 +92,7 @@ def test_path_is_the_last_line_and_no_line_ends_in_blanks(name: str) -> None:
 def test_printed_phases_add_up_to_the_step(name: str) -> None:
     rows = re.findall(PHASE_ROW, page(name, 80), re.MULTILINE)
     decimals = len(rows[0][0].partition(".")[2])
-    step_ms = summarise(SCENES[name]().records[0]).step_ms
+    step_ms = summarize(SCENES[name]().records[0]).step_ms
     assert step_ms is not None
     assert sum(Decimal(ms) for ms, _ in rows) == Decimal(f"{step_ms:.{decimals}f}")
     assert sum(Decimal(percent) for _, percent in rows) == 100
@@ -119,7 +119,7 @@ def test_many_ranks_are_folded_unless_asked_for(verbose: bool, rows: int) -> Non
 
 def test_the_units_of_a_wide_table_of_ranks_stand_under_their_names() -> None:
     place = records.environment(16, nodes=2)
-    place = replace(place, places=[replace(each, host=f"gpu-cluster-{each.host}") for each in place.places])
+    place = replace(place, placements=[replace(each, host=f"gpu-cluster-{each.host}") for each in place.placements])
     config = replace(records.RESNET50, loader="torch", data_dir="/data/imagenet")
     stream = io.StringIO()
     render_run(lone(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)), make_console(stream), None)
@@ -148,8 +148,8 @@ def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_a_next_command_can_be_copied_from_the_page(name: str) -> None:
     job = SCENES[name]()
-    verdict, found = job.records[0].verdict, fastest(job.records)
-    offered = command_after(found, job) if found else verdict.next if verdict else ""
+    verdict, found = job.records[0].verdict, find_best_arm(job.records)
+    offered = command_after_comparison(found, job) if found else verdict.next if verdict else ""
     shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, 80), re.MULTILINE)
     said = shown[1].replace("\\\n", " ") if shown else ""
     assert shlex.split("" if said == NOTHING_TO_GAIN else said) == shlex.split(offered)

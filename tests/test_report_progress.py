@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from ddpbench.report.progress import BarProgress, LogProgress, counting, listener, time_left
+from ddpbench.report.progress import BarProgress, LogProgress, count_progress, format_time_left, make_progress
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_log_gets_a_line_a_stage_and_a_line_a_round() -> None:
     stream = io.StringIO()
-    heard = listener(stream)
+    heard = make_progress(stream)
     heard.stage("warming up [rank0]")
     heard.round_done(1, 5, "4,523 images/s", 12.4)
     heard.round_done(5, 5, "4,519 images/s", 0.0)
@@ -36,13 +36,13 @@ def test_a_log_gets_a_line_a_stage_and_a_line_a_round() -> None:
 
 def test_a_forced_colour_makes_no_terminal_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert isinstance(listener(io.StringIO()), LogProgress)
+    assert isinstance(make_progress(io.StringIO()), LogProgress)
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     stream = Screen()
-    assert isinstance(listener(stream), LogProgress)
+    assert isinstance(make_progress(stream), LogProgress)
     assert stream.shown() == ""
 
 
@@ -50,7 +50,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding: str) -> None:
     before = threading.active_count()
     stream = Screen(encoding)
-    heard = listener(stream)
+    heard = make_progress(stream)
     assert isinstance(heard, BarProgress)
     heard.stage("warming up [rank0]\x1b[2J")
     heard.round_done(2, 5, "4,523 images/s", 9.2)
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_without_a_thread_that_is_gone_at_the_end(encoding
 def test_an_error_line_stands_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Screen()
     monkeypatch.setattr(sys, "stderr", stream)
-    heard = listener(stream)
+    heard = make_progress(stream)
     heard.round_done(2, 5, "4,523 images/s", 9.2)
     sys.stderr.write("ddpbench: error: [rank0] is lost\n")
     heard.close()
@@ -76,7 +76,7 @@ def test_an_error_line_stands_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_closed_stream_is_no_error() -> None:
     for stream in (io.StringIO(), None):
-        heard = listener(stream)
+        heard = make_progress(stream)
         if stream is not None:
             stream.close()
         heard.stage("warming up")
@@ -85,14 +85,14 @@ def test_a_closed_stream_is_no_error() -> None:
 
 
 def test_time_left() -> None:
-    assert [time_left(seconds) for seconds in (None, 0.0, 0.4, 8.6, 119.0, 200.0)] == [
+    assert [format_time_left(seconds) for seconds in (None, 0.0, 0.4, 8.6, 119.0, 200.0)] == [
         "", "", "", "about 9 s left", "about 119 s left", "about 3 min left",
     ]  # fmt: skip
 
 
 def test_a_log_counts_now_and_then() -> None:
     stream = io.StringIO()
-    with counting(stream, "making 4,000 images", 4000, "images", every_s=0) as tell:
+    with count_progress(stream, "making 4,000 images", 4000, "images", every_s=0) as tell:
         assert stream.getvalue() == "", "nothing, until something begins"
         for done in (0, 0, 1000, 4000):
             tell(done)
@@ -103,7 +103,7 @@ def test_a_log_counts_now_and_then() -> None:
 
 def test_a_log_is_not_filled() -> None:
     stream = io.StringIO()
-    with counting(stream, "making 4,000 images", 4000, "images", every_s=3600) as tell:
+    with count_progress(stream, "making 4,000 images", 4000, "images", every_s=3600) as tell:
         for done in range(0, 4001, 10):
             tell(done)
     assert stream.getvalue() == "ddpbench: making 4,000 images\n"
@@ -112,7 +112,7 @@ def test_a_log_is_not_filled() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_terminal_counts_in_a_bar_that_is_gone_at_the_end(encoding: str) -> None:
     screen, threads = Screen(encoding), threading.active_count()
-    with counting(screen, "making 40 images", 40, "images") as tell:
+    with count_progress(screen, "making 40 images", 40, "images") as tell:
         for done in (0, 10, 40):
             tell(done)
         assert threading.active_count() == threads
@@ -124,7 +124,7 @@ def test_a_terminal_counts_in_a_bar_that_is_gone_at_the_end(encoding: str) -> No
 
 def test_a_terminal_shows_nothing_where_nothing_is_made() -> None:
     screen = Screen()
-    with counting(screen, "making 40 images", 40, "images"):
+    with count_progress(screen, "making 40 images", 40, "images"):
         pass
     assert screen.shown() == ""
 
@@ -132,7 +132,7 @@ def test_a_terminal_shows_nothing_where_nothing_is_made() -> None:
 def test_counting_on_a_closed_stream_is_no_error() -> None:
     stream = io.StringIO()
     stream.close()
-    with counting(stream, "making", 40, "images", every_s=0) as tell:
+    with count_progress(stream, "making", 40, "images", every_s=0) as tell:
         tell(0)
         tell(40)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ddpbench.published.crossover_page import render_crossover
-from ddpbench.published.publications import load, names
+from ddpbench.published.publications import load_publication, published_names
 from ddpbench.published.reproduction_page import render_published, render_reproduction
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
@@ -162,7 +162,7 @@ def test_the_page_ends_with_the_path_on_a_line_of_its_own() -> None:
 def test_an_unfinished_job_has_its_page(name: str) -> None:
     for job in [*sweeps.unfinished(sweeps.PUBLISHED[name])][::5]:
         text = printed(lambda console, job=job: render_reproduction(sweeps.reproducing(name, job), console, None))
-        assert text.count("\nclaimed  ") == len(load(name).claims)
+        assert text.count("\nclaimed  ") == len(load_publication(name).claims)
         assert [line for line in text.split("\n") if len(line) > 80] == []
 
 
@@ -289,4 +289,4 @@ def test_verbose_adds_the_checks_that_passed() -> None:
 
 def test_the_list_names_every_experiment() -> None:
     text = printed(PAGES["published"])
-    assert all(name in text for name in names())
+    assert all(name in text for name in published_names())

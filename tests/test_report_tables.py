@@ -13,28 +13,28 @@ import sweeps
 from scenes import SCENES
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.published.claims import claims
+from ddpbench.published.claims import check_claims
 from ddpbench.record.config import Config
 from ddpbench.record.record import Fault, Job
-from ddpbench.report.export import to_csv, to_json
+from ddpbench.report.export import jobs_to_csv, jobs_to_json
 from ddpbench.report.markdown import to_markdown
 
 
 def rows_of(job: Job) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(to_csv(job))))
+    return list(csv.DictReader(io.StringIO(jobs_to_csv(job))))
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_json_is_the_job(name: str) -> None:
     job = SCENES[name]()
-    text = to_json(job)
+    text = jobs_to_json(job)
     assert msgspec.json.decode(text, type=Job) == job
 
 
 def test_json_is_indented_and_a_list_of_numbers_has_one_line() -> None:
     job = SCENES["killed"]()
     job.records[0].fault = Fault(message="[1,  2] is « odd »")
-    lines = to_json(job).splitlines()
+    lines = jobs_to_json(job).splitlines()
     assert lines[:2] == ["{", '  "schema": 1,']
     assert '        "message": "[1,  2] is « odd »",' in lines
     assert any(line.strip().startswith('"forward": [13.9, 13.9, ') and line.count("13.9") == 20 for line in lines)
@@ -53,7 +53,7 @@ def test_csv_has_a_row_an_arm_and_the_same_columns_for_every_job(name: str) -> N
 def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
     job = SCENES["precisions"]()
     rows = rows_of(job)
-    headlines = [record.headline for record in job.records]
+    headlines = [record.throughput for record in job.records]
     assert [row["precision"] for row in rows] == ["torch-default", "fp32", "amp-fp16", "o2"]
     assert [float(row["images_per_s"]) for row in rows[:3]] == [headline.images_per_s for headline in headlines if headline]
     assert (rows[3]["status"], rows[3]["images_per_s"], rows[3]["low"], rows[3]["checks"]) == ("invalid", "", "", "not-finite")
@@ -99,7 +99,7 @@ def test_markdown_and_csv_tell_sides_apart_and_compare_within_a_model() -> None:
     rows = [line.split(" | ") for line in to_markdown(job).splitlines() if line.startswith("| disc")]
     assert [row[2] for row in rows[:2]] == ["CPU, 1 thread", "CPU, 2 threads"]
     assert [row[5] for row in rows[::2]] == ["1"] * 11, "the first side of every model"
-    labels = [row["label"] for row in csv.DictReader(io.StringIO(to_csv(job)))]
+    labels = [row["label"] for row in csv.DictReader(io.StringIO(jobs_to_csv(job)))]
     assert labels == ["CPU, 1 thread", "CPU, 2 threads"] * 11
 
 
@@ -124,7 +124,7 @@ def test_a_sweep_and_a_crossover_and_a_reproduction_tell_what_they_were_run_for(
     text = to_markdown(published)
     assert "| published | 1,350,681,600 |" in text
     assert len(re.findall(r"^- claimed: .*; (holds|not here|open|same way): ", text, re.MULTILINE)) == len(
-        claims("t4-tensor-cores", published)
+        check_claims("t4-tensor-cores", published)
     )
 
 

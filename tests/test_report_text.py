@@ -6,8 +6,17 @@ import shlex
 
 import pytest
 
-from ddpbench.report.format import about, adding_up, fixed, gib, interval, percent, significant, step_decimals
-from ddpbench.report.layout import Page, advice, columns, command, flow, sentence
+from ddpbench.report.format import (
+    format_decimals,
+    format_gib,
+    format_interval,
+    format_percent,
+    format_rounded,
+    format_significant,
+    format_summands,
+    step_decimals,
+)
+from ddpbench.report.layout import Page, align_columns, wrap_command, wrap_hint, wrap_items, wrap_text
 
 WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)
 
@@ -29,7 +38,7 @@ WIDE, NARROW = Page(80, unicode=True), Page(24, unicode=False)
     ],
 )
 def test_an_interval_decides_the_digits_of_its_figure(figure: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
-    assert interval(*figure) == printed
+    assert format_interval(*figure) == printed
 
 
 @pytest.mark.parametrize(
@@ -41,11 +50,11 @@ def test_an_interval_decides_the_digits_of_its_figure(figure: tuple[float, float
     ],
 )
 def test_a_ratio_has_one_digit_of_its_interval(ratio: tuple[float, float, float], printed: tuple[str, str, str]) -> None:
-    assert interval(*ratio, width_digits=1) == printed
+    assert format_interval(*ratio, width_digits=1) == printed
 
 
 def test_significant_digits() -> None:
-    assert [significant(value) for value in (7.0312, 0.20891, 1234.5, 9.361e-6, 0.0, None)] == [
+    assert [format_significant(value) for value in (7.0312, 0.20891, 1234.5, 9.361e-6, 0.0, None)] == [
         "7.03",
         "0.209",
         "1,234",
@@ -53,23 +62,23 @@ def test_significant_digits() -> None:
         "0.00",
         "-",
     ]
-    assert [about(value) for value in (17_696.0, 886.4, 3.0178)] == ["17,700", "886", "3.02"]
+    assert [format_rounded(value) for value in (17_696.0, 886.4, 3.0178)] == ["17,700", "886", "3.02"]
 
 
 def test_what_is_missing_is_a_dash_and_never_zero() -> None:
-    assert (fixed(None, 1), percent(None), gib(None)) == ("-", "-", "-")
-    assert (fixed(0.0, 1), percent(0.0), gib(0)) == ("0.0", "0.00%", "0.00")
+    assert (format_decimals(None, 1), format_percent(None), format_gib(None)) == ("-", "-", "-")
+    assert (format_decimals(0.0, 1), format_percent(0.0), format_gib(0)) == ("0.0", "0.00%", "0.00")
 
 
 def test_percent_and_gib() -> None:
-    assert [percent(0.0364, 2), percent(0.004, 1), percent(1.0)] == ["3.6%", "0.4%", "100%"]
-    assert [gib(int(12.04 * 2**30)), gib(300 * 2**20)] == ["12.0", "0.29"]
+    assert [format_percent(0.0364, 2), format_percent(0.004, 1), format_percent(1.0)] == ["3.6%", "0.4%", "100%"]
+    assert [format_gib(int(12.04 * 2**30)), format_gib(300 * 2**20)] == ["12.0", "0.29"]
 
 
 def test_printed_parts_add_up_where_each_rounded_alone_would_not() -> None:
     parts = [0.14, 0.14, 0.14, 0.14, 0.14, 0.3]
-    assert adding_up(parts, 1) == ["0.1", "0.2", "0.1", "0.2", "0.1", "0.3"]
-    assert adding_up([10.0, -0.4, 0.4], 1) == ["10.0", "-0.4", "0.4"]
+    assert format_summands(parts, 1) == ["0.1", "0.2", "0.1", "0.2", "0.1", "0.3"]
+    assert format_summands([10.0, -0.4, 0.4], 1) == ["10.0", "-0.4", "0.4"]
 
 
 def test_step_decimals() -> None:
@@ -77,23 +86,23 @@ def test_step_decimals() -> None:
 
 
 def test_items_flow_and_are_broken_only_where_one_alone_is_too_wide() -> None:
-    assert flow("set  ", ["one", "two", "three four"], NARROW) == ["set  one   two", "     three four"]
-    assert flow("set  ", ["an item of many words indeed"], NARROW) == ["set  an item of many", "     words indeed"]
-    assert flow("set  ", ["/a/path/that/must/stay/whole"], NARROW) == ["set  /a/path/that/must/stay/whole"]
-    assert flow("set  ", [], NARROW) == ["set"]
+    assert wrap_items("set  ", ["one", "two", "three four"], NARROW) == ["set  one   two", "     three four"]
+    assert wrap_items("set  ", ["an item of many words indeed"], NARROW) == ["set  an item of many", "     words indeed"]
+    assert wrap_items("set  ", ["/a/path/that/must/stay/whole"], NARROW) == ["set  /a/path/that/must/stay/whole"]
+    assert wrap_items("set  ", [], NARROW) == ["set"]
 
 
 def test_sentence_is_broken_between_words() -> None:
-    assert sentence("why  ", "the loader gives  1,130 images/s", NARROW) == ["why  the loader gives", "     1,130 images/s"]
+    assert wrap_text("why  ", "the loader gives  1,130 images/s", NARROW) == ["why  the loader gives", "     1,130 images/s"]
 
 
 def test_what_is_to_be_typed_is_never_broken_within_prose() -> None:
-    assert advice("hint: ", "lower --lr or `--amp off`, say", NARROW) == ["hint: lower --lr or", "      --amp off, say"]
-    assert advice("hint: ", "`top` shows them", NARROW) == ["hint: top shows them"]
+    assert wrap_hint("hint: ", "lower --lr or `--amp off`, say", NARROW) == ["hint: lower --lr or", "      --amp off, say"]
+    assert wrap_hint("hint: ", "`top` shows them", NARROW) == ["hint: top shows them"]
 
 
 def test_advice_too_long_for_a_line_is_a_command_that_can_be_copied() -> None:
-    assert advice("hint: ", "too hot: `nvidia-smi -q -d POWER,CLOCK` tells", Page(30, unicode=False)) == [
+    assert wrap_hint("hint: ", "too hot: `nvidia-smi -q -d POWER,CLOCK` tells", Page(30, unicode=False)) == [
         "hint: too hot:",
         "      nvidia-smi -q \\",
         "        -d POWER,CLOCK",
@@ -111,7 +120,7 @@ def test_advice_too_long_for_a_line_is_a_command_that_can_be_copied() -> None:
     ],
 )
 def test_a_command_laid_out_is_the_same_command(words: str, width: int) -> None:
-    lines = command("  next  ", words, Page(width, unicode=False))
+    lines = wrap_command("  next  ", words, Page(width, unicode=False))
     joined = "\n".join(lines).removeprefix("  next  ").replace(" \\\n", " ")
     assert shlex.split(joined) == shlex.split(words)
     assert [line for line in lines[:-1] if not line.endswith(" \\")] == []
@@ -119,13 +128,13 @@ def test_a_command_laid_out_is_the_same_command(words: str, width: int) -> None:
 
 
 def test_a_flag_and_its_value_stay_on_one_line() -> None:
-    lines = command("", "ddpbench resnet50 --data-dir /data/imagenet", Page(34, unicode=False))
+    lines = wrap_command("", "ddpbench resnet50 --data-dir /data/imagenet", Page(34, unicode=False))
     assert lines == ["ddpbench resnet50 \\", "  --data-dir /data/imagenet"]
 
 
 def test_columns_line_up_and_a_short_row_runs_on() -> None:
     rows = [["arm", "images/s", "why"], ["fp32", "4,197", ""], ["fp16", "a reason as long as it takes to tell"]]
-    assert columns(rows, "<><", Page(26, unicode=False)) == [
+    assert align_columns(rows, "<><", Page(26, unicode=False)) == [
         "arm   images/s  why",
         "fp32     4,197",
         "fp16  a reason as long as",

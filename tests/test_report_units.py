@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from ddpbench.analysis.judge import judge
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import make_console
-from ddpbench.report.draw import draw_chart
+from ddpbench.report.draw import draw_batch_size_plot
 from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pages.run import render_run
-from ddpbench.report.plot_data import cells_by_workload, charts
+from ddpbench.report.plot_data import batch_size_plots, points_by_workload
 
 
 def of(item: str, job: Job) -> Job:
     """``job`` as if it had trained on such samples, judged anew."""
     for record in job.records:
-        record.item = item
+        record.sample_unit = item
         record.config = replace(record.config, image_size=None)
         judge(record)
     return job
@@ -55,16 +55,16 @@ def test_no_page_counts_points_or_rows_as_images(name: str, item: str) -> None:
 
 def test_arms_on_different_samples_are_counted_in_samples() -> None:
     job = of("image", scenes.SCENES["precisions"]())
-    job.records[-1].item = "row"
+    job.records[-1].sample_unit = "row"
     text = pages(job)
     assert "samples/s" in text
 
 
 def test_a_picture_counts_its_batches_in_what_they_hold() -> None:
     def label(item: str) -> str:
-        cells: list[Record] = [sweeps.cell("gemm-mlp", batch=batch, item=item) for batch in (64, 128)]
-        drawn = charts("gemm-mlp", cells_by_workload([sweeps.job(*cells)])["gemm-mlp"])
-        return str(draw_chart(drawn[0], with_spread=False).axes[0].get_xlabel())
+        cells: list[Record] = [sweeps.cell("gemm-mlp", batch=batch, sample_unit=item) for batch in (64, 128)]
+        drawn = batch_size_plots("gemm-mlp", points_by_workload([sweeps.job(*cells)])["gemm-mlp"])
+        return str(draw_batch_size_plot(drawn[0], with_spread=False).axes[0].get_xlabel())
 
     assert label("image") == "batch size (images a device a step)"
     assert label("row") == "batch size (rows a device a step)"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_faults import TORCHRUN
 
-from ddpbench.published.publications import names
+from ddpbench.published.publications import published_names
 from ddpbench.record.record import load
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
@@ -18,7 +18,7 @@ PLAIN = [sys.executable, "-m", "ddpbench"]
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", published_names())
 def test_a_try_runs_on_two_ranks_and_prints_its_page(launch: Callable[..., Any], results: Path, name: str) -> None:
     done = launch([*TORCHRUN, "reproduce", name, "--quick", "--device", "cpu", "-o", str(results)], timeout=280)
     assert done.returncode == 0, done.stderr
@@ -26,7 +26,7 @@ def test_a_try_runs_on_two_ranks_and_prints_its_page(launch: Callable[..., Any],
     job = load(path)
     assert job.kind == f"reproduce {name}"
     assert {(record.status, record.world_size, len(record.rounds)) for record in job.records} == {("ok", 2, 2)}
-    assert all(timed.digests_agree for record in job.records for timed in record.rounds)
+    assert all(timed.params_in_sync for record in job.records for timed in record.rounds)
     assert "claimed " in done.stdout
     assert "quick: " in done.stdout
     assert launch([*PLAIN, "report", str(path)]).stdout == done.stdout
@@ -41,7 +41,7 @@ def test_a_crossover_of_two_thread_counts_fits_or_says_that_there_is_none(launch
     job = load(path)
     assert [record.label for record in job.records] == ["CPU, 1 thread", "CPU, 2 threads"] * 3
     assert [record.config.threads for record in job.records] == [1, 2] * 3
-    assert [record.parameters for record in job.records[::2]] == [22, 70, 230]
+    assert [record.num_parameters for record in job.records[::2]] == [22, 70, 230]
     assert all(timed.traces[0].steps == 1000 for record in job.records for timed in record.rounds)
     assert "700,000" in done.stdout
     for record in job.records:

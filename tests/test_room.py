@@ -8,8 +8,8 @@ import pytest
 import torch
 from training import world_of_one
 
-from ddpbench.distributed.room import with_room
-from ddpbench.record.errors import DoesNotFit
+from ddpbench.distributed.room import guard_oom
+from ddpbench.record.errors import OutOfMemory
 
 held: list[weakref.ref[torch.Tensor]] = []
 
@@ -21,12 +21,12 @@ def exhausted() -> None:
 
 
 def test_what_was_in_use_is_free_once_it_is_said() -> None:
-    with pytest.raises(DoesNotFit, match=r"out of memory at batch 8 in round 2: peak .* GiB more asked for on rank 0 \(") as short:
-        with_room(world_of_one(), "at batch 8 in round 2", exhausted)
+    with pytest.raises(OutOfMemory, match=r"out of memory at batch 8 in round 2: peak .* GiB more asked for on rank 0 \(") as short:
+        guard_oom(world_of_one(), "at batch 8 in round 2", exhausted)
     assert held[-1]() is None
     assert short.value.__context__ is None, "it would hold on to the frames, and they to what is on the device"
 
 
 def test_any_other_problem_is_raised_as_it_is() -> None:
     with pytest.raises(RuntimeError, match="expected"):
-        with_room(world_of_one(), "", lambda: torch.ones(2).dot(torch.ones(3)))
+        guard_oom(world_of_one(), "", lambda: torch.ones(2).dot(torch.ones(3)))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, only_job, only_record
 
-from ddpbench.analysis.summary import summarise
-from ddpbench.bench.scheduler import schedule
+from ddpbench.analysis.summary import summarize
+from ddpbench.bench.scheduler import abba_schedule
 from ddpbench.record.environment import Transport
 from ddpbench.record.record import Record
 from ddpbench.record.trace import PHASES
@@ -33,22 +33,22 @@ def test_two_ranks_leave_one_whole_record(launch: Callable[..., Any], results: P
     assert done.returncode == 0, done.stderr
     record = only_record(results)
     assert (record.status, record.world_size, record.environment.backend) == ("ok", 2, "gloo")
-    assert len({place.pid for place in record.environment.places}) == 2
-    assert record.environment.transport == [Transport(via="TCP", across=False)]
+    assert len({place.pid for place in record.environment.placements}) == 2
+    assert record.environment.transport == [Transport(via="TCP", inter_node=False)]
     assert "gloo over sockets" in done.stdout
     for timed in record.rounds:
         assert [trace.rank for trace in timed.traces] == [0, 1]
         assert timed.images == 2 * 2 * 2
-        assert timed.digests_agree, "both ranks must end with the same parameters"
+        assert timed.params_in_sync, "both ranks must end with the same parameters"
         assert timed.wall_s == max(trace.wall_s for trace in timed.traces)
         for trace in timed.traces:
             assert list(trace.phases_ms) == list(PHASES)
             explained_ms = sum(sum(durations) for durations in trace.phases_ms.values())
             assert 0.8 * trace.wall_s * 1e3 <= explained_ms <= trace.wall_s * 1e3
     assert all(math.isfinite(loss) for loss in losses(record))
-    assert record.attestation is not None
-    assert record.attestation.first_layer == "float32"
-    assert record.headline is not None
+    assert record.observed_precision is not None
+    assert record.observed_precision.first_layer_dtype == "float32"
+    assert record.throughput is not None
     assert re.search(r"^throughput +[\d.,]+ images/s ", done.stdout, re.MULTILINE)
     assert done.stdout.rstrip().endswith(".json")
 
@@ -85,7 +85,7 @@ def test_engines_are_arms(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*TORCHRUN, *RESNET, "--engine", "ddp,accelerate", "--precision", "amp-bf16", "-o", str(results)])
     assert done.returncode == 0, done.stderr
     assert [record.config.engine for record in only_job(results).records] == ["ddp", "accelerate"]
-    assert all(timed.digests_agree for record in only_job(results).records for timed in record.rounds)
+    assert all(timed.params_in_sync for record in only_job(results).records for timed in record.rounds)
 
 
 def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], results: Path) -> None:
@@ -104,8 +104,8 @@ def test_arms_alternate_abba_and_one_table_compares(launch: Callable[..., Any], 
 
 
 def test_the_schedule_is_abba() -> None:
-    assert list(schedule([4, 4])) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
-    assert list(schedule([2, 1, 3])) == [(0, 0), (1, 0), (2, 0), (2, 1), (0, 1), (2, 2)], "each arm has as many rounds as it asks for"
+    assert list(abba_schedule([4, 4])) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2), (1, 3), (0, 3)]
+    assert list(abba_schedule([2, 1, 3])) == [(0, 0), (1, 0), (2, 0), (2, 1), (0, 1), (2, 2)], "each arm has as many rounds as it asks for"
 
 
 @pytest.mark.slow
@@ -128,9 +128,9 @@ def test_a_late_rank_is_named_by_its_own_time(launch: Callable[..., Any], result
     late = {"FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08", "PYTHONPATH": str(TESTS)}
     done = launch([*TORCHRUN, "misbehaving:late", *SMALL, "--steps", "8", "--rounds", "3", broadcast, "-o", str(results)], env=late)
     assert done.returncode == 0, done.stderr
-    summary = summarise(only_record(results))
-    assert summary.slow is not None
-    assert summary.slow.rank == rank
+    summary = summarize(only_record(results))
+    assert summary.straggler is not None
+    assert summary.straggler.rank == rank
     own = {row.rank: row.own_ms for row in summary.ranks}
     assert own[rank] - own[1 - rank] == pytest.approx(80, abs=40)
     assert f"rank {rank}" in done.stdout
@@ -174,5 +174,5 @@ def test_compile_trains(launch: Callable[..., Any], results: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     first, last = only_record(results).rounds
-    assert last.digests_agree
-    assert last.traces[0].numerics.parameters_after != first.traces[0].numerics.parameters_before
+    assert last.params_in_sync
+    assert last.traces[0].numerics.params_checksum_after != first.traces[0].numerics.params_checksum_before

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from test_faults import PLAIN, TESTS, errors, only_job
 
-from ddpbench.bench.scaling.ladder import ladder, refuse_no_ladder, trainings
-from ddpbench.machine.rank_env import Seat
+from ddpbench.bench.scaling.ladder import check_can_scale, rank_ladder, scaling_arms
+from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.scaling import ALONE, APART, COMMUNICATION, SHARE, UNSYNCED, WITH_DATA, rung
+from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, ddp_label
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -36,46 +36,58 @@ SMALL = Config(workload="resnet18", batch_size=8)
     ],
 )
 def test_a_ladder_doubles_within_a_node_and_then_in_nodes(ranks: int, a_node: int, rungs: list[int]) -> None:
-    assert ladder(ranks, a_node) == rungs
+    assert rank_ladder(ranks, a_node) == rungs
 
 
 def test_the_arms_are_the_rungs_and_the_whole_world_under_conditions() -> None:
-    cells, ranks, left_out = trainings(SMALL, [1, 2, 4])
-    assert ranks == {rung(1): 1, rung(2): 2, rung(4): 4, ALONE: 1, APART: 4, UNSYNCED: 4, COMMUNICATION: 4}
+    cells, ranks, left_out = scaling_arms(SMALL, [1, 2, 4])
+    assert ranks == {
+        ddp_label(1): 1,
+        ddp_label(2): 2,
+        ddp_label(4): 4,
+        SINGLE_NO_DDP: 1,
+        INDEPENDENT_RANKS: 4,
+        NO_SYNC: 4,
+        ALLREDUCE_ONLY: 4,
+    }
     assert {cell.config.batch_size for cell in cells} == {8}
     assert {cell.config.loader for cell in cells} == {"synthetic"}
-    assert [cell.config.engine for cell in cells if cell.label in (ALONE, APART, UNSYNCED)] == ["none", "none", "no-sync"]
+    assert [cell.config.engine for cell in cells if cell.label in (SINGLE_NO_DDP, INDEPENDENT_RANKS, NO_SYNC)] == [
+        "none",
+        "none",
+        "no-sync",
+    ]
     assert set(left_out) == {WITH_DATA}
 
 
 def test_with_data_there_is_an_arm_that_reads_them() -> None:
-    cells, ranks, left_out = trainings(Config(workload="resnet18", batch_size=8, data_dir="/data"), [1, 2])
+    cells, ranks, left_out = scaling_arms(Config(workload="resnet18", batch_size=8, data_dir="/data"), [1, 2])
     assert [(cell.config.loader, cell.config.data_dir) for cell in cells if cell.label == WITH_DATA] == [("torch", "/data")]
     assert {cell.config.data_dir for cell in cells if cell.label != WITH_DATA} == {None}
     assert (ranks[WITH_DATA], left_out) == (2, {})
 
 
 def test_a_kept_batch_is_shared() -> None:
-    cells, ranks, _ = trainings(SMALL, [1, 2, 4], strong_batch=8)
+    cells, ranks, _ = scaling_arms(SMALL, [1, 2, 4], strong_batch=8)
     batches = {cell.label: cell.config.batch_size for cell in cells}
-    assert [batches[rung(count)] for count in (1, 2, 4)] == [8, 4, 2]
-    assert {batches[label] for label in (SHARE, ALONE, APART, UNSYNCED, COMMUNICATION)} == {2}
-    assert ranks[SHARE] == 1
+    assert [batches[ddp_label(count)] for count in (1, 2, 4)] == [8, 4, 2]
+    assert {batches[label] for label in (SINGLE_SHARD_BATCH, SINGLE_NO_DDP, INDEPENDENT_RANKS, NO_SYNC, ALLREDUCE_ONLY)} == {2}
+    assert ranks[SINGLE_SHARD_BATCH] == 1
 
 
 @pytest.mark.parametrize(("batch", "rungs", "hint"), [(10, [1, 2, 4], "-b 8"), (3, [1, 2, 4], "-b 4"), (32, [1, 2, 3], "-b 30")])
 def test_a_rung_that_does_not_divide_the_batch_is_refused(batch: int, rungs: list[int], hint: str) -> None:
     with pytest.raises(UsageError, match=f"a batch of {batch} among") as refused:
-        trainings(SMALL, rungs, strong_batch=batch)
+        scaling_arms(SMALL, rungs, strong_batch=batch)
     assert refused.value.hint == hint
-    trainings(SMALL, rungs, strong_batch=int(hint.split()[1]))
+    scaling_arms(SMALL, rungs, strong_batch=int(hint.split()[1]))
 
 
 def test_one_rank_and_other_engines_are_refused() -> None:
     with pytest.raises(UsageError, match="nothing to scale to"):
-        refuse_no_ladder(SMALL, Seat())
+        check_can_scale(SMALL, RankEnv())
     with pytest.raises(UsageError, match="--engine none"):
-        refuse_no_ladder(Config(workload="resnet18", engine="none"), Seat(world_size=2))
+        check_can_scale(Config(workload="resnet18", engine="none"), RankEnv(world_size=2))
 
 
 @pytest.mark.slow
@@ -87,31 +99,31 @@ def test_three_ranks_climb_their_ladder(launch: Callable[..., Any], results: Pat
     job = only_job(results)
     records = {record.label: record for record in job.records}
     assert {label: record.world_size for label, record in records.items()} == {
-        rung(1): 1,
-        rung(2): 2,
-        rung(3): 3,
-        ALONE: 1,
-        APART: 3,
-        UNSYNCED: 3,
-        COMMUNICATION: 3,
+        ddp_label(1): 1,
+        ddp_label(2): 2,
+        ddp_label(3): 3,
+        SINGLE_NO_DDP: 1,
+        INDEPENDENT_RANKS: 3,
+        NO_SYNC: 3,
+        ALLREDUCE_ONLY: 3,
     }
     for record in job.records:
         assert (record.status, len(record.rounds)) == ("ok", 2), record.label
         assert all(len(timed.traces) == record.world_size for timed in record.rounds)
         assert all(timed.images == 3 * 8 * record.world_size for timed in record.rounds)
-    together = [trace.numerics.parameters_after for trace in records[rung(3)].rounds[-1].traces]
+    together = [trace.numerics.params_checksum_after for trace in records[ddp_label(3)].rounds[-1].traces]
     assert len(set(together)) == 1
-    apart = [trace.numerics.parameters_after for trace in records[UNSYNCED].rounds[-1].traces]
+    apart = [trace.numerics.params_checksum_after for trace in records[NO_SYNC].rounds[-1].traces]
     assert len(set(apart)) == 3, "nothing was averaged"
-    waited = [sum(trace.total_ms("sync") for trace in timed.traces) for timed in records[COMMUNICATION].rounds]
+    waited = [sum(trace.total_ms("sync") for trace in timed.traces) for timed in records[ALLREDUCE_ONLY].rounds]
     assert all(wait > 0 for wait in waited)
     found = job.scaling
     assert found is not None
-    assert found.ladder == [1, 2, 3]
-    assert sum(found.bucket_bytes) == 4 * records[rung(3)].parameters
-    assert found.bus
-    assert found.waiting_cores is not None
-    assert found.waiting_cores < 0.5, "a rank that waits does not spin"
+    assert found.world_sizes == [1, 2, 3]
+    assert sum(found.bucket_bytes) == 4 * records[ddp_label(3)].num_parameters
+    assert found.allreduce_busbw
+    assert found.busy_wait_cores is not None
+    assert found.busy_wait_cores < 0.5, "a rank that waits does not spin"
     assert "ideal" in done.stdout
 
 
@@ -124,8 +136,8 @@ def test_with_a_loader_an_arm_reads_from_it_and_rounds_come_evenly(launch: Calla
     rounds = {label: len(record.rounds) for label, record in records.items()}
     assert min(rounds.values()) > 0
     assert max(rounds.values()) - min(rounds.values()) <= 1, rounds
-    assert all(trace.loading for timed in records[WITH_DATA].rounds for trace in timed.traces)
-    assert not any(trace.loading for timed in records[rung(2)].rounds for trace in timed.traces)
+    assert all(trace.loader_stats for timed in records[WITH_DATA].rounds for trace in timed.traces)
+    assert not any(trace.loader_stats for timed in records[ddp_label(2)].rounds for trace in timed.traces)
     assert "loss to data" not in done.stdout
 
 
@@ -139,10 +151,12 @@ def test_a_kept_batch_is_measured_and_an_uneven_one_refused(launch: Callable[...
     done = launch([*words, "-b", "8", "--rounds", "1"], env=HERE)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
-    assert {record.label: record.global_batch for record in job.records if record.label in (rung(1), rung(2), SHARE)} == {
-        rung(1): 8,
-        rung(2): 8,
-        SHARE: 4,
+    assert {
+        record.label: record.global_batch_size for record in job.records if record.label in (ddp_label(1), ddp_label(2), SINGLE_SHARD_BATCH)
+    } == {
+        ddp_label(1): 8,
+        ddp_label(2): 8,
+        SINGLE_SHARD_BATCH: 4,
     }
     assert "strong scaling" in done.stdout
 

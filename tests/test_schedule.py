@@ -8,19 +8,19 @@ from training import config, tiny_net, world_of_one
 
 from ddpbench.bench import arm as arms_module
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.resolve import settle
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
 from ddpbench.training.optimizer import make_optimizer
-from ddpbench.training.schedule import Schedule, factor
+from ddpbench.training.schedule import LRSchedule, lr_factor
 
 
 def test_constant_is_one_throughout() -> None:
-    assert {factor("constant", update, 10, 5) for update in range(10)} == {1.0}
+    assert {lr_factor("constant", update, 10, 5) for update in range(10)} == {1.0}
 
 
 def test_linear_rises_over_the_first_tenth_and_falls_to_nothing_after_the_last() -> None:
-    factors = [factor("linear", update, 100, 10) for update in range(100)]
+    factors = [lr_factor("linear", update, 100, 10) for update in range(100)]
     assert factors[:10] == pytest.approx([0.1 * (update + 1) for update in range(10)])
     assert factors[9] == factors[10] == 1.0
     assert factors[10:] == pytest.approx([(100 - update) / 90 for update in range(10, 100)])
@@ -28,11 +28,11 @@ def test_linear_rises_over_the_first_tenth_and_falls_to_nothing_after_the_last()
 
 
 def test_a_training_of_one_update_has_its_whole_rate() -> None:
-    assert factor("linear", 0, 1, 1) == 1.0
+    assert lr_factor("linear", 0, 1, 1) == 1.0
 
 
 def test_step_takes_seven_tenths_each_epoch() -> None:
-    assert [factor("step", update, 9, 3) for update in range(9)] == pytest.approx([1, 1, 1, 0.7, 0.7, 0.7, 0.49, 0.49, 0.49])
+    assert [lr_factor("step", update, 9, 3) for update in range(9)] == pytest.approx([1, 1, 1, 0.7, 0.7, 0.7, 0.49, 0.49, 0.49])
 
 
 @pytest.mark.parametrize("implementation", ["fused", "foreach", "loop"])
@@ -40,7 +40,7 @@ def test_every_update_has_its_rate(implementation: str) -> None:
     settled = config(lr=0.5, schedule="linear", optimizer_impl=implementation)
     model = tiny_net()
     optimizer = make_optimizer(model, settled)
-    schedule, rates = Schedule(optimizer, settled), []
+    schedule, rates = LRSchedule(optimizer, settled), []
     optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
 
     def update() -> None:
@@ -50,34 +50,34 @@ def test_every_update_has_its_rate(implementation: str) -> None:
 
     update()
     assert rates == [0.05], "until the length is known, it stands where the warm-up begins"
-    schedule.plan(20, 5)
+    schedule.set_length(20, 5)
     for _ in range(20):
         update()
-    assert rates[1:] == pytest.approx([0.5 * factor("linear", number, 20, 5) for number in range(20)])
-    schedule.plan(20, 5, update=7)
+    assert rates[1:] == pytest.approx([0.5 * lr_factor("linear", number, 20, 5) for number in range(20)])
+    schedule.set_length(20, 5, updates_done=7)
     update()
-    assert rates[-1] == pytest.approx(0.5 * factor("linear", 7, 20, 5)), "a parked training goes on where it stood"
+    assert rates[-1] == pytest.approx(0.5 * lr_factor("linear", 7, 20, 5)), "a parked training goes on where it stood"
 
 
 def test_a_round_that_is_measured_again_takes_no_updates_of_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     throttled = iter([False, True])
-    monkeypatch.setattr(arms_module, "pulled_down", lambda _: next(throttled))
+    monkeypatch.setattr(arms_module, "was_throttled", lambda _: next(throttled))
     asked = Config(workload="disc-mlp-2", device="cpu", schedule="linear", warmup=1, steps=3, rounds=2)
-    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0))
-    arm.enter()
-    kept = [arm.round(number) for number in range(2)]
-    assert [timed and timed.traces[0].retried_for for timed in kept] == ["", "throttle"]
+    arm = Arm(resolve_config(asked, False, 1), world_of_one(), ProgressMarker(60.0))
+    arm.activate()
+    kept = [arm.run_round(number) for number in range(2)]
+    assert [timed and timed.traces[0].retry_reason for timed in kept] == ["", "throttle"]
     assert arm._session is not None
-    assert arm._session.update == 6, "where the schedule ends, and not three updates behind it, at a rate of 0"
-    arm.leave()
+    assert arm._session.updates_done == 6, "where the schedule ends, and not three updates behind it, at a rate of 0"
+    arm.park()
 
 
 def test_a_throttled_training_of_whole_epochs_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arms_module, "pulled_down", lambda _: True)
+    monkeypatch.setattr(arms_module, "was_throttled", lambda _: True)
     asked = Config(workload="disc-mlp-2", device="cpu", loader="tensor", batch_size=250, epochs=2, rounds=1, fresh=True)
-    arm = Arm(settle(asked, False, 1), world_of_one(), Pulse(60.0))
-    arm.enter()
-    timed = arm.round(0)
-    arm.leave()
+    arm = Arm(resolve_config(asked, False, 1), world_of_one(), ProgressMarker(60.0))
+    arm.activate()
+    timed = arm.run_round(0)
+    arm.park()
     assert timed is not None
-    assert timed.traces[0].retried_for == ""
+    assert timed.traces[0].retry_reason == ""

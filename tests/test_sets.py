@@ -13,8 +13,8 @@ from torch import nn
 
 from ddpbench.data.datasets import cifar10, disc, files, mnist
 from ddpbench.data.generated import arrays
-from ddpbench.data.in_memory import Arrays
-from ddpbench.data.normalize import finisher
+from ddpbench.data.in_memory import InMemoryDataset
+from ddpbench.data.normalize import make_normalize
 
 CPU = torch.device("cpu")
 
@@ -25,7 +25,7 @@ def test_cifar10_pixels_stand_where_they_stood(tmp_path: Path) -> None:
     raw = cifar10._unpickle(root / "cifar-10-batches-py" / "data_batch_2")[b"data"]
     assert read.samples[imagery.CIFAR10_BATCH + 3, 5, 7].tolist() == [raw[3, channel * 1024 + 5 * 32 + 7] for channel in range(3)]
     assert read.labels.tolist() == [number % 10 for number in range(imagery.CIFAR10_BATCH)] * 5
-    assert (read.description, read.made) == ("CIFAR-10, 100 images", False)
+    assert (read.description, read.generated) == ("CIFAR-10, 100 images", False)
     assert len(cifar10.read(str(root), "held-out").labels) == imagery.CIFAR10_BATCH
 
 
@@ -56,19 +56,19 @@ def test_an_unpacked_file_is_read_before_a_packed_one(tmp_path: Path) -> None:
 def test_a_made_set_is_the_same_on_every_machine_and_as_large_as_the_real_one(
     dataset: str, held_out: int, digests: tuple[str, str]
 ) -> None:
-    parts = files.train(dataset, None), files.held_out(dataset, None)
+    parts = files.load_train(dataset, None), files.load_held_out(dataset, None)
     assert [len(part.labels) for part in parts if part] == [{"cifar10": 50_000, "mnist": 60_000}[dataset], held_out]
     for part, digest in zip(parts, digests, strict=True):
         assert part
         assert hashlib.sha1(part.samples.tobytes()).hexdigest()[:8] == digest
-        assert part.made
+        assert part.generated
         assert part.description.startswith("made set in the shape of")
         assert (np.bincount(part.labels) / len(part.labels)).tolist() == pytest.approx([0.1] * 10, abs=0.01)
 
 
-@pytest.mark.parametrize("dataset", list(arrays.MADE))
+@pytest.mark.parametrize("dataset", list(arrays.GENERATED))
 def test_a_made_set_can_be_learnt(dataset: str) -> None:
-    train, held_out = files.train(dataset, None), files.held_out(dataset, None)
+    train, held_out = files.load_train(dataset, None), files.load_held_out(dataset, None)
     assert held_out
     channels = train.samples.shape[-1]
     torch.manual_seed(0)
@@ -88,25 +88,33 @@ def test_the_points_of_the_disc() -> None:
     inside, outside = points.samples[points.labels == 1], points.samples[points.labels == 0]
     corner = points.samples.min(0)
     assert np.linalg.norm(inside - corner, axis=1).max() < 1.1 * np.linalg.norm(outside - corner, axis=1).min(), "nearest to the origin"
-    assert not points.made
+    assert not points.generated
 
 
 @pytest.mark.parametrize(("layers", "error"), [(2, 0.025), (5, 0.025)])
 def test_the_disc_is_learnt_within_the_published_error(layers: int, error: float) -> None:
-    from ddpbench.record.names import resolve
-    from ddpbench.workloads.registry import find
+    from ddpbench.record.names import import_object
+    from ddpbench.workloads.registry import find_workload
 
-    spec, points = find(f"disc-mlp-{layers}"), disc.points()
+    spec, points = find_workload(f"disc-mlp-{layers}"), disc.points()
     torch.manual_seed(0)
-    net = resolve(spec.model)(None, spec.classes)
+    net = import_object(spec.model)(None, spec.classes)
     assert 1 - trained(net, "disc", points, points, epochs=100, batch_size=100, samples=1000, lr=spec.lr) < error
 
 
 def trained(
-    net: nn.Module, dataset: str, train: Arrays, held_out: Arrays, *, epochs: int, batch_size: int, samples: int, lr: float
+    net: nn.Module,
+    dataset: str,
+    train: InMemoryDataset,
+    held_out: InMemoryDataset,
+    *,
+    epochs: int,
+    batch_size: int,
+    samples: int,
+    lr: float,
 ) -> float:
     """The held-out accuracy of ``net`` after plain SGD on the first ``samples`` of ``train``, in order."""
-    finish = finisher(dataset, None if dataset == "disc" else train.samples.shape[1], False, CPU)
+    finish = make_normalize(dataset, None if dataset == "disc" else train.samples.shape[1], False, CPU)
     inputs, labels = finish(torch.from_numpy(train.samples[:samples])), torch.from_numpy(train.labels[:samples])
     net(inputs[:2])
     optimizer = torch.optim.SGD(net.parameters(), lr)

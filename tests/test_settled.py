@@ -9,22 +9,22 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.bench.resolve import settle
+from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import load
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("workload", ["resnet50", "wrn28x10-cifar10", "mnist-cnn", "gemm-mlp", "disc-mlp-3"])
 def test_a_machine_fills_in_whatever_is_its_to_fill_in(workload: str, cuda: bool) -> None:
-    settled = settle(Config(workload=workload), cuda, 1)
-    assert msgspec.convert(msgspec.to_builtins(settled), Settled) == settled
+    settled = resolve_config(Config(workload=workload), cuda, 1)
+    assert msgspec.convert(msgspec.to_builtins(settled), ResolvedConfig) == settled
 
 
 def test_it_is_written_and_typed_as_the_same_config_that_somebody_asked_for() -> None:
-    settled = settle(Config(workload="resnet50", lr=0.1, steps=3), True, 1)
+    settled = resolve_config(Config(workload="resnet50", lr=0.1, steps=3), True, 1)
     asked = Config(**msgspec.structs.asdict(settled))
     assert msgspec.json.encode(settled) == msgspec.json.encode(asked)
     assert settled.to_argv() == asked.to_argv()

@@ -10,33 +10,33 @@ import pytest
 import sweeps
 from msgspec.structs import replace
 
-from ddpbench.analysis.sweep_shards import together
+from ddpbench.analysis.sweep_shards import merge_shards
 from ddpbench.cli import main
-from ddpbench.cli.files import jobs_in, whole
+from ddpbench.cli.files import load_jobs, load_with_shards
 from ddpbench.record.record import Job, Record, load, save
-from ddpbench.record.sweep_shard import Share
+from ddpbench.record.sweep_shard import SweepShard
 
 NAME = "sweep-vgg16-cifar10-precision-batch-size"
 
 
 def on(host: str, record: Record) -> Record:
-    places = [replace(place, host=host) for place in record.environment.places]
-    return replace(record, environment=replace(record.environment, places=places))
+    places = [replace(place, host=host) for place in record.environment.placements]
+    return replace(record, environment=replace(record.environment, placements=places))
 
 
 def part(number: int, of: int = 2, sweep: str = "5ca1ab1e") -> Job:
     """Part K of N of the made-up sweep, measured on a host of its own."""
     job = sweeps.sweep()
-    share = Share(numbers=[number], of=of, cells=len(job.records), sweep=sweep)
-    job.records = [on(f"n{number}", job.records[place]) for place in share.places]
-    job.kind, job.share, job.started = "sweep", share, f"2026-11-21T01:29:3{number}Z"
+    share = SweepShard(parts=[number], num_parts=of, num_sweep_points=len(job.records), sweep_id=sweep)
+    job.records = [on(f"n{number}", job.records[place]) for place in share.indices]
+    job.kind, job.sweep_shard, job.started = "sweep", share, f"2026-11-21T01:29:3{number}Z"
     return job
 
 
 def keep(folder: Path, *jobs: Job) -> list[Path]:
     """The files of these parts, as a sweep names them."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{NAME}-part-{job.share.numbers[0]}-of-{job.share.of}.json" for job in jobs if job.share]
+    paths = [folder / f"{NAME}-part-{job.sweep_shard.parts[0]}-of-{job.sweep_shard.num_parts}.json" for job in jobs if job.sweep_shard]
     for path, job in zip(paths, jobs, strict=True):
         save(job, path)
     return paths
@@ -60,10 +60,10 @@ def cells(job: Job) -> list[tuple[str, int | None]]:
 @pytest.mark.parametrize("of", [2, 4, 9])
 def test_parts_together_are_the_sweep_in_its_order(of: int) -> None:
     parts = [(Path(f"{NAME}-part-{number}-of-{of}.json"), part(number, of)) for number in range(of, 0, -1)]
-    [(path, job)] = together(parts)
+    [(path, job)] = merge_shards(parts)
     assert cells(job) == cells(sweeps.sweep())
-    assert job.share is not None
-    assert (job.share.numbers, job.share.missing) == (list(range(1, of + 1)), [])
+    assert job.sweep_shard is not None
+    assert (job.sweep_shard.parts, job.sweep_shard.missing_parts) == (list(range(1, of + 1)), [])
     assert str(path) == f"{NAME}-part-*-of-{of}.json"
 
 
@@ -73,7 +73,7 @@ def test_jobs_that_are_no_parts_of_one_sweep_stay_apart() -> None:
     old = replace(environment, software=replace(environment.software, torch="1.0"))
     other_software.records = [replace(record, environment=old) for record in other_software.records]
     jobs = [sweeps.sweep(), sweeps.sweep(), part(1), part(1, of=4), part(2, sweep="0ddba11"), other_software]
-    assert [job for _, job in together((Path("job.json"), job) for job in jobs)] == jobs
+    assert [job for _, job in merge_shards((Path("job.json"), job) for job in jobs)] == jobs
 
 
 def test_of_a_part_that_was_measured_twice_the_later_one_counts() -> None:
@@ -81,15 +81,15 @@ def test_of_a_part_that_was_measured_twice_the_later_one_counts() -> None:
     again.started = "2026-11-22T00:00:00Z"
     again.records = [on("n9", record) for record in again.records]
     for order in ([again, part(1), part(2)], [part(1), part(2), again]):
-        [(_, job)] = together((Path(f"{at}.json"), each) for at, each in enumerate(order))
-        assert [record.environment.places[0].host for record in job.records] == [("n9", "n2")[place % 2] for place in range(9)]
+        [(_, job)] = merge_shards((Path(f"{at}.json"), each) for at, each in enumerate(order))
+        assert [record.environment.placements[0].host for record in job.records] == [("n9", "n2")[place % 2] for place in range(9)]
 
 
 def test_pictures_say_which_part_they_leave_out_and_take_a_file_that_is_named_twice_once(tmp_path: Path) -> None:
     again = part(1)
     again.started = "2026-11-22T00:00:00Z"
     [first], [later] = keep(tmp_path / "a", part(1)), keep(tmp_path / "b", again)
-    [job], [left_out] = jobs_in([tmp_path / "b", tmp_path / "a", first, later])
+    [job], [left_out] = load_jobs([tmp_path / "b", tmp_path / "a", first, later])
     assert job.started == again.started
     assert left_out.message == f"'{first}', of {part(1).started}: this part was measured again later"
 
@@ -125,14 +125,14 @@ def test_parts_that_are_not_there_are_named(tmp_path: Path, printed: Callable[..
 
 def test_a_picture_of_parts_is_the_picture_of_the_sweep(tmp_path: Path) -> None:
     keep(tmp_path, *(part(number, of=4) for number in (1, 2, 3, 4)))
-    [job], left_out = jobs_in([tmp_path])
+    [job], left_out = load_jobs([tmp_path])
     assert (cells(job), left_out) == (cells(sweeps.sweep()), [])
 
 
 def test_a_file_of_any_name_is_read_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "mine[1].json"
     save(part(1), path)
-    assert whole(path) == (path, load(path))
+    assert load_with_shards(path) == (path, load(path))
     odd = tmp_path / f"[x]{NAME}-part-1-of-2.json"
     path.rename(odd)
-    assert whole(odd) == (odd, load(odd))
+    assert load_with_shards(odd) == (odd, load(odd))

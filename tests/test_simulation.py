@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.simulation.params import Setting
-from ddpbench.analysis.simulation.simulate import Simulated, run
+from ddpbench.analysis.simulation.params import SimParams
+from ddpbench.analysis.simulation.simulate import SimResult, simulate
 
 STEPS = 1000
-EVEN = Setting(ranks=1, workers=4, prefetch=2, batches=[[0.2]], steps=[0.1])
+EVEN = SimParams(ranks=1, workers=4, prefetch=2, batch_times_s=[[0.2]], step_times_s=[0.1])
 
 
 def log_normal(mean: float, variation: float, number: int = 4000, seed: int = 0) -> list[float]:
@@ -28,11 +28,11 @@ def log_normal(mean: float, variation: float, number: int = 4000, seed: int = 0)
     return [scale * span for span in spans]
 
 
-def course(setting: Setting, steps: int = STEPS, seed: int = 1) -> Simulated:
-    return run(setting, steps, Random(seed))
+def course(setting: SimParams, steps: int = STEPS, seed: int = 1) -> SimResult:
+    return simulate(setting, steps, Random(seed))
 
 
-UNEVEN = Setting(ranks=1, workers=8, prefetch=2, batches=[log_normal(0.8, 0.5)], steps=[0.1])
+UNEVEN = SimParams(ranks=1, workers=8, prefetch=2, batch_times_s=[log_normal(0.8, 0.5)], step_times_s=[0.1])
 """Workers that are just enough on the mean."""
 
 
@@ -41,39 +41,41 @@ UNEVEN = Setting(ranks=1, workers=8, prefetch=2, batches=[log_normal(0.8, 0.5)],
 @pytest.mark.parametrize("prefetch", [1, 2, 4])
 @pytest.mark.parametrize("batch", [0.05, 0.3, 2.0])
 def test_without_variance_the_slower_of_device_and_workers_is_the_step(ranks: int, workers: int, prefetch: int, batch: float) -> None:
-    setting = replace(EVEN, ranks=ranks, workers=workers, prefetch=prefetch, batches=[[batch]])
+    setting = replace(EVEN, ranks=ranks, workers=workers, prefetch=prefetch, batch_times_s=[[batch]])
     expected = max(0.1, batch / workers)
     found = course(setting, 200)
-    assert found.step == pytest.approx(expected, rel=0.01)
-    assert found.waiting == pytest.approx(1 - 0.1 / expected, abs=0.01)
+    assert found.step_s == pytest.approx(expected, rel=0.01)
+    assert found.data_wait_fraction == pytest.approx(1 - 0.1 / expected, abs=0.01)
 
 
 def test_a_trainer_that_makes_its_batches_itself_does_so_between_the_steps() -> None:
-    assert course(replace(EVEN, workers=0)).step == pytest.approx(0.3)
+    assert course(replace(EVEN, workers=0)).step_s == pytest.approx(0.3)
 
 
 def test_a_batch_is_handed_over_between_steps_or_beside_them() -> None:
-    plenty = replace(EVEN, workers=8, hand_over=0.03)
-    assert course(plenty).step == pytest.approx(0.13)
-    assert course(replace(plenty, beside=True)).step == pytest.approx(0.1, rel=0.01)
-    assert course(replace(plenty, beside=True, hand_over=0.15)).step == pytest.approx(0.15, rel=0.01), "one batch after the other"
+    plenty = replace(EVEN, workers=8, handoff_s=0.03)
+    assert course(plenty).step_s == pytest.approx(0.13)
+    assert course(replace(plenty, background_handoff=True)).step_s == pytest.approx(0.1, rel=0.01)
+    assert course(replace(plenty, background_handoff=True, handoff_s=0.15)).step_s == pytest.approx(0.15, rel=0.01), (
+        "one batch after the other"
+    )
 
 
 def test_a_host_that_is_ahead_hands_over_while_the_device_works() -> None:
-    assert course(replace(EVEN, workers=8, hand_over=0.03, ahead=1)).step == pytest.approx(0.1, rel=0.01)
+    assert course(replace(EVEN, workers=8, handoff_s=0.03, run_ahead=1)).step_s == pytest.approx(0.1, rel=0.01)
 
 
 @pytest.mark.parametrize(("ranks", "prefetch", "slower"), [(1, 2, 1.25), (8, 2, 1.54), (1, 4, 1.15), (8, 4, 1.22)])
 def test_uneven_batches_cost_what_is_known_of_eight_workers_that_are_just_enough(ranks: int, prefetch: int, slower: float) -> None:
     batches = [log_normal(0.8, 0.5, seed=rank) for rank in range(ranks)]
-    courses = [course(replace(UNEVEN, ranks=ranks, prefetch=prefetch, batches=batches), seed=seed) for seed in range(8)]
-    assert fmean(each.step for each in courses) / 0.1 == pytest.approx(slower, abs=0.07)
+    courses = [course(replace(UNEVEN, ranks=ranks, prefetch=prefetch, batch_times_s=batches), seed=seed) for seed in range(8)]
+    assert fmean(each.step_s for each in courses) / 0.1 == pytest.approx(slower, abs=0.07)
 
 
 def test_more_workers_and_more_prefetch_never_cost_where_there_are_cores() -> None:
-    by_workers = [course(replace(UNEVEN, workers=workers)).step for workers in (2, 4, 8, 12, 16)]
-    by_prefetch = [course(replace(UNEVEN, prefetch=prefetch)).step for prefetch in (1, 2, 4, 8)]
-    by_ranks = [course(replace(UNEVEN, ranks=ranks)).step for ranks in (8, 4, 2, 1)]
+    by_workers = [course(replace(UNEVEN, workers=workers)).step_s for workers in (2, 4, 8, 12, 16)]
+    by_prefetch = [course(replace(UNEVEN, prefetch=prefetch)).step_s for prefetch in (1, 2, 4, 8)]
+    by_ranks = [course(replace(UNEVEN, ranks=ranks)).step_s for ranks in (8, 4, 2, 1)]
     for steps in (by_workers, by_prefetch, by_ranks):
         assert steps == sorted(steps, reverse=True)
         assert steps[-1] < steps[0]
@@ -81,19 +83,19 @@ def test_more_workers_and_more_prefetch_never_cost_where_there_are_cores() -> No
 
 def test_no_step_is_shorter_than_its_work_on_the_cores() -> None:
     """Four ranks a node with 0.5 s of work each, on 8 cores: 0.25 s, whatever the workers could do."""
-    crowded = replace(EVEN, ranks=8, ranks_a_node=4, workers=16, cores=8.0, work=0.5)
-    assert course(crowded) == Simulated(pytest.approx(0.25), pytest.approx(0.6))
-    assert course(replace(crowded, cores=64.0)).step == pytest.approx(0.1, rel=0.01)
+    crowded = replace(EVEN, ranks=8, ranks_per_node=4, workers=16, cores=8.0, step_cpu_s=0.5)
+    assert course(crowded) == SimResult(pytest.approx(0.25), pytest.approx(0.6))
+    assert course(replace(crowded, cores=64.0)).step_s == pytest.approx(0.1, rel=0.01)
 
 
 def test_no_step_is_shorter_than_its_files_take_to_come_from_the_storage() -> None:
-    plenty = replace(EVEN, workers=16, storage=0.25)
-    assert course(plenty) == Simulated(pytest.approx(0.25), pytest.approx(0.6))
-    assert course(replace(plenty, storage=0.05)).step == pytest.approx(0.1, rel=0.01)
+    plenty = replace(EVEN, workers=16, storage_s=0.25)
+    assert course(plenty) == SimResult(pytest.approx(0.25), pytest.approx(0.6))
+    assert course(replace(plenty, storage_s=0.05)).step_s == pytest.approx(0.1, rel=0.01)
 
 
 def test_one_rank_with_slow_batches_holds_all_of_them_up() -> None:
-    assert course(replace(EVEN, ranks=3, batches=[[0.2], [2.0], [0.2]])).step == pytest.approx(0.5, rel=0.01)
+    assert course(replace(EVEN, ranks=3, batch_times_s=[[0.2], [2.0], [0.2]])).step_s == pytest.approx(0.5, rel=0.01)
 
 
 def test_a_seed_gives_the_same_course_again() -> None:
@@ -127,8 +129,8 @@ def test_a_real_loader_with_known_times_goes_as_simulated(ranks: int, workers: i
         trainer.join()
     warm = ranks * workers * prefetch
     measured = (ends[-1] - ends[warm - 1]) / steps
-    setting = Setting(ranks=ranks, workers=workers, prefetch=prefetch, batches=spans, steps=[step_s], hand_over=0.0005)
-    simulated = fmean(course(setting, steps, seed).step for seed in range(5))
+    setting = SimParams(ranks=ranks, workers=workers, prefetch=prefetch, batch_times_s=spans, step_times_s=[step_s], handoff_s=0.0005)
+    simulated = fmean(course(setting, steps, seed).step_s for seed in range(5))
     assert measured == pytest.approx(simulated, rel=0.1)
 
 

@@ -19,12 +19,12 @@ from situations.situation import Situation
 from situations.table import SITUATIONS
 from situations.trial import Said, Trial, score, try_out
 
-from ddpbench.bench.resolve import settle
-from ddpbench.cli.parse import request
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.cli.parse import parse_request
 from ddpbench.cli.train import run
-from ddpbench.record.findings import CAUSES, Limit
+from ddpbench.record.findings import CAUSES, Bottleneck
 from ddpbench.workloads import registry as workloads
-from ddpbench.workloads.init_model import drawn
+from ddpbench.workloads.init_model import init_model
 
 BY_NAME = {situation.name: situation for situation in SITUATIONS}
 OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.") for word in situation.words)]
@@ -43,9 +43,9 @@ def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path:
 def test_loader_of_a_situation_gives_batches_that_its_net_takes(situation: Situation, tmp_path: Path) -> None:
     tree = ["--data-dir", str(image_tree(tmp_path / "tree", images=32))] if situation.tree else []
     given = run.make_context("run", [*situation.words, *tree, "--device", "cpu", "-b", "2"]).params
-    (asked,) = request(given.pop("workload"), given, []).arms
-    config, workload = settle(asked, cuda=False, local_world_size=2), workloads.find(asked.workload)
-    net = drawn(workload.model, config.image_size, workload.classes, seed=0)
+    (asked,) = parse_request(given.pop("workload"), given, []).arms
+    config, workload = resolve_config(asked, cuda=False, local_world_size=2), workloads.find_workload(asked.workload)
+    net = init_model(workload.model, config.image_size, workload.classes, seed=0)
     with opened(config, workload.dataset, classes=workload.classes, rank=1, world_size=2) as loader, torch.no_grad():
         images, _ = loader.next_batch(lambda: None)
         assert net(images).shape == (2, workload.classes)
@@ -65,7 +65,7 @@ def test_every_core_has_a_busy_neighbour() -> None:
 
 def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
     assert len(BY_NAME) == len(SITUATIONS) >= 16
-    assert {situation.kind for situation in SITUATIONS} <= {*get_args(Limit)}
+    assert {situation.kind for situation in SITUATIONS} <= {*get_args(Bottleneck)}
     assert {cause for situation in SITUATIONS for cause in situation.causes} <= CAUSES.keys()
     assert all(bool(situation.causes) == (situation.kind == "data-bound") for situation in SITUATIONS if situation.kind != "straggler")
 

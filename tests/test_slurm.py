@@ -12,7 +12,7 @@ import pytest
 from imagery import cifar10
 from slurm import MOST, Cluster, NoSlurmError, two_nodes
 
-from ddpbench.cli.files import whole
+from ddpbench.cli.files import load_with_shards
 from ddpbench.record.environment import Transport
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job, Record, load
@@ -116,8 +116,8 @@ def test_two_nodes_write_one_record_with_a_trace_a_rank(
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
     run = finished()
     assert (run.status, run.environment.launcher, run.environment.nodes) == ("ok", "slurm", 2)
-    assert [(place.rank, place.host, place.usable_cores) for place in run.environment.places] == [(0, "n1", 1), (1, "n2", 1)]
-    assert run.environment.transport == [Transport(via="TCP", across=True)]
+    assert [(place.rank, place.host, place.usable_cores) for place in run.environment.placements] == [(0, "n1", 1), (1, "n2", 1)]
+    assert run.environment.transport == [Transport(via="TCP", inter_node=True)]
     assert [[trace.rank for trace in timed.traces] for timed in run.rounds] == [[0, 1], [0, 1]]
     assert cluster.log(job).count("images/s   (") == 1, "one report"
     assert cluster.processes(job) == []
@@ -129,7 +129,7 @@ def test_the_scripts_own_requests_give_four_ranks_a_node(
 ) -> None:
     job = sbatch(MULTI, *RESNET)
     assert cluster.wait(job, 100) == "COMPLETED", cluster.log(job)
-    places = finished().environment.places
+    places = finished().environment.placements
     assert [(place.rank, place.host, place.local_rank) for place in places] == [(n, f"n{1 + n // 4}", n % 4) for n in range(8)]
 
 
@@ -145,8 +145,8 @@ def test_the_tasks_of_an_array_measure_every_cell_of_a_sweep_once(sbatch: Callab
     first, second = parts(tmp_path)
     assert [(record.config.batch_size, record.config.lr) for record in first.records] == [(50, 0.05), (100, 0.05)]
     assert [(record.config.batch_size, record.config.lr) for record in second.records] == [(50, 0.1), (100, 0.1)]
-    assert {record.environment.places[0].host for each in (first, second) for record in each.records} == {"n1", "n2"}
-    path, sweep = whole(tmp_path / "cpu" / "sweep-disc-mlp-3-batch-size-lr-part-1-of-2.json")
+    assert {record.environment.placements[0].host for each in (first, second) for record in each.records} == {"n1", "n2"}
+    path, sweep = load_with_shards(tmp_path / "cpu" / "sweep-disc-mlp-3-batch-size-lr-part-1-of-2.json")
     assert [(record.config.batch_size, record.config.lr) for record in sweep.records] == [(50, 0.05), (50, 0.1), (100, 0.05), (100, 0.1)]
     assert [(record.status, len(record.rounds)) for record in sweep.records] == [("ok", 2)] * 4
     told = subprocess.run([sys.executable, "-m", "ddpbench", "report", tmp_path], capture_output=True, text=True, timeout=60)

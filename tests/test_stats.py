@@ -11,13 +11,13 @@ from scipy import stats as scipy_stats
 
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.analysis.stats import (
-    log_steady_interval,
+    coefficient_of_variation,
     log_t_interval,
-    steady_interval,
-    steady_mean,
+    log_trimmed_ci,
     t_interval,
     t_quantile,
-    variation,
+    trimmed_ci,
+    trimmed_mean,
 )
 
 
@@ -87,21 +87,21 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 def test_a_steady_interval_is_that_of_a_trimmed_mean() -> None:
     """Winsorised, 1 to 9 are 2 2 3 4 5 6 7 8 8: a sum of squares of 46 about 5, over the seven that are left."""
     values = [5.0, 9.0, 1.0, 4.0, 8.0, 2.0, 6.0, 3.0, 7.0]
-    found = steady_interval(values)
-    assert found.center == steady_mean(values) == 5
+    found = trimmed_ci(values)
+    assert found.center == trimmed_mean(values) == 5
     assert found.high - 5 == pytest.approx(scipy_stats.t.ppf(0.975, 6) * math.sqrt(46 / (7 * 6)))
     assert found.high - 5 == pytest.approx(5 - found.low)
 
 
 def test_four_values_are_all_counted() -> None:
     values = [3.0, 1.0, 2.0, 9.0]
-    assert steady_interval(values) == t_interval(values)
+    assert trimmed_ci(values) == t_interval(values)
 
 
 def test_one_disturbed_round_in_five_moves_a_steady_ratio_by_less_than_its_interval() -> None:
     base, other = [100.0, 100.2, 99.9, 100.1, 100.0], [97.0, 97.1, 97.1, 96.9, 97.0]
     disturbed = [94.0, *base[1:]]
-    even, uneven = (log_steady_interval([after / before for before, after in zip(each, other, strict=True)]) for each in (base, disturbed))
+    even, uneven = (log_trimmed_ci([after / before for before, after in zip(each, other, strict=True)]) for each in (base, disturbed))
     assert uneven.low < even.center < uneven.high < 0.98
     assert ratio_of(disturbed, other).high > 0.99
 
@@ -112,10 +112,10 @@ def test_a_steady_interval_covers_the_truth_with_a_disturbed_round_in_it() -> No
     def rounds() -> list[float]:
         return [100 + drawn.gauss(0, 0.4) for _ in range(4)] + [100 + drawn.gauss(6, 2)]
 
-    held = sum(found.low <= 100 <= found.high for found in (steady_interval(rounds()) for _ in range(400)))
+    held = sum(found.low <= 100 <= found.high for found in (trimmed_ci(rounds()) for _ in range(400)))
     assert held / 400 > 0.92
 
 
 def test_variation_is_the_sample_deviation_over_the_mean() -> None:
     values = [98.0, 101.0, 103.0]
-    assert variation(values) == pytest.approx(stdev(values) / (302 / 3))
+    assert coefficient_of_variation(values) == pytest.approx(stdev(values) / (302 / 3))

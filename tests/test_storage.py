@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from ddpbench.machine import storage as module
-from ddpbench.machine.file_reader import Reading, read
+from ddpbench.machine.file_reader import FileReadStats, read_files
 from ddpbench.machine.mounts import file_system
-from ddpbench.machine.page_cache import evict, resident_bytes
-from ddpbench.machine.storage import IN_MEMORY, OWN_CACHE, storage
+from ddpbench.machine.page_cache import cached_bytes, evict
+from ddpbench.machine.storage import IN_MEMORY_FILE_SYSTEMS, OWN_CACHE_FILE_SYSTEMS, benchmark_storage
 from ddpbench.record.diagnosis import Storage
 
 COUNT, SIZE = 48, 100_000
@@ -36,7 +36,7 @@ def written(folder: Path) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder whose files lie on a storage. Skips where temporary files lie in memory."""
-    if file_system(str(tmp_path)) in IN_MEMORY | OWN_CACHE:
+    if file_system(str(tmp_path)) in IN_MEMORY_FILE_SYSTEMS | OWN_CACHE_FILE_SYSTEMS:
         pytest.skip(f"temporary files lie on {file_system(str(tmp_path))}")
     return tmp_path
 
@@ -77,57 +77,57 @@ def test_the_file_system_is_that_of_the_mount_nearest_above(tmp_path: Path, monk
 
 def test_a_file_is_in_the_page_cache_until_it_is_dropped(files: list[str]) -> None:
     content = Path(files[7]).read_bytes()
-    assert resident_bytes(files[7]) == len(content), "a file just written is there to its last byte"
+    assert cached_bytes(files[7]) == len(content), "a file just written is there to its last byte"
     evict(files[7])
-    assert resident_bytes(files[7]) == 0
+    assert cached_bytes(files[7]) == 0
     assert Path(files[7]).read_bytes() == content
-    assert resident_bytes(files[7]) == len(content)
+    assert cached_bytes(files[7]) == len(content)
 
 
 def test_an_empty_file_is_nowhere(folder: Path) -> None:
     (folder / "empty").touch()
     evict(str(folder / "empty"))
-    assert resident_bytes(str(folder / "empty")) == 0
+    assert cached_bytes(str(folder / "empty")) == 0
 
 
 def test_files_just_written_are_read_warm_and_cold(folder: Path, files: list[str]) -> None:
     before = [Path(file).read_bytes() for file in files]
-    found = storage(str(folder), files, threads=4, budget_s=20)
-    assert (found.path, found.files, found.resident) == (str(folder), COUNT, 1.0)
+    found = benchmark_storage(str(folder), files, threads=4, budget_s=20)
+    assert (found.path, found.num_files, found.cached_fraction) == (str(folder), COUNT, 1.0)
     assert found.bytes_per_file == pytest.approx(sum(map(len, before)) / COUNT)
     assert found.file_system == file_system(str(folder))
-    assert found.warm
-    assert found.cold
-    assert found.cold_why == ""
-    assert found.proved or found.file_system.startswith("fuse"), "the kernel fetched what was read"
-    assert all(resident_bytes(file) == len(content) for file, content in zip(files, before, strict=True)), "left as found"
+    assert found.warm_files_per_s
+    assert found.cold_files_per_s
+    assert found.cold_unavailable_reason == ""
+    assert found.verified or found.file_system.startswith("fuse"), "the kernel fetched what was read"
+    assert all(cached_bytes(file) == len(content) for file, content in zip(files, before, strict=True)), "left as found"
     assert [Path(file).read_bytes() for file in files] == before
 
 
 def test_what_lay_on_the_storage_is_left_there(folder: Path, files: list[str]) -> None:
     for file in files[::2]:
         evict(file)
-    found = storage(str(folder), files, threads=2, budget_s=20)
-    assert found.resident == pytest.approx(0.5, abs=0.02)
-    assert found.cold
-    assert [resident_bytes(file) > 0 for file in files] == [index % 2 == 1 for index in range(COUNT)]
+    found = benchmark_storage(str(folder), files, threads=2, budget_s=20)
+    assert found.cached_fraction == pytest.approx(0.5, abs=0.02)
+    assert found.cold_files_per_s
+    assert [cached_bytes(file) > 0 for file in files] == [index % 2 == 1 for index in range(COUNT)]
 
 
 def test_a_file_system_in_memory_has_no_cold_rate(in_memory: Path) -> None:
-    found = storage(str(in_memory), written(in_memory), threads=2, budget_s=20)
-    assert (found.file_system, found.resident, found.cold, found.proved) == ("tmpfs", 1.0, None, False)
-    assert found.cold_why == "tmpfs keeps its files in memory"
-    assert found.warm
+    found = benchmark_storage(str(in_memory), written(in_memory), threads=2, budget_s=20)
+    assert (found.file_system, found.cached_fraction, found.cold_files_per_s, found.verified) == ("tmpfs", 1.0, None, False)
+    assert found.cold_unavailable_reason == "tmpfs keeps its files in memory"
+    assert found.warm_files_per_s
 
 
 def test_files_that_are_held_in_memory_have_no_cold_rate(folder: Path, files: list[str]) -> None:
     held = [_mapped(file) for file in files]
     assert sum(sum(part[:: mmap.PAGESIZE]) for part in held) > 0, "every page was looked at"
-    found = storage(str(folder), files, threads=2, budget_s=20)
-    assert found.cold is None
-    assert "stayed in memory" in found.cold_why
-    assert not found.proved
-    assert found.warm
+    found = benchmark_storage(str(folder), files, threads=2, budget_s=20)
+    assert found.cold_files_per_s is None
+    assert "stayed in memory" in found.cold_unavailable_reason
+    assert not found.verified
+    assert found.warm_files_per_s
     for part in held:
         part.close()
 
@@ -143,56 +143,56 @@ def test_to_a_reader_who_does_not_own_the_files_residency_is_unknown_and_cold_re
     with tempfile.TemporaryDirectory() as private:
         folder = Path(private)
         folder.chmod(0o755)
-        if file_system(private) in IN_MEMORY | OWN_CACHE:
+        if file_system(private) in IN_MEMORY_FILE_SYSTEMS | OWN_CACHE_FILE_SYSTEMS:
             pytest.skip(f"temporary files lie on {file_system(private)}")
         files = written(folder)
         script = (
-            "import os, sys, msgspec\nfrom ddpbench.machine.storage import storage\nos.setresuid(65534, 65534, 65534)\n"
+            "import os, sys, msgspec\nfrom ddpbench.machine.storage import benchmark_storage\nos.setresuid(65534, 65534, 65534)\n"
             "import ctypes; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\n"  # PR_SET_DUMPABLE: /proc/self is this user's again
-            "print(msgspec.json.encode(storage(sys.argv[1], sys.argv[2:], 2, 20)).decode())"
+            "print(msgspec.json.encode(benchmark_storage(sys.argv[1], sys.argv[2:], 2, 20)).decode())"
         )
         done = subprocess.run([sys.executable, "-c", script, private, *files], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
     found = msgspec.json.decode(done.stdout, type=Storage)
-    assert found.resident is None, "the kernel says 'all' to strangers"
-    assert found.cold
-    assert found.proved
+    assert found.cached_fraction is None, "the kernel says 'all' to strangers"
+    assert found.cold_files_per_s
+    assert found.verified
 
 
 def test_the_sample_is_the_same_each_time(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = storage(str(folder), files, threads=1, budget_s=20)
-    monkeypatch.setattr(module, "MOST_FILES", 5)
-    once, again = (storage(str(folder), files, threads=1, budget_s=20) for _ in range(2))
+    whole = benchmark_storage(str(folder), files, threads=1, budget_s=20)
+    monkeypatch.setattr(module, "MAX_SAMPLE_FILES", 5)
+    once, again = (benchmark_storage(str(folder), files, threads=1, budget_s=20) for _ in range(2))
     assert once.bytes_per_file == again.bytes_per_file != whole.bytes_per_file
-    assert once.files == COUNT
+    assert once.num_files == COUNT
 
 
 def test_without_time_there_are_no_rates(folder: Path, files: list[str]) -> None:
-    found = storage(str(folder), files, threads=2, budget_s=0)
-    assert (found.warm, found.cold) == (None, None)
-    assert found.cold_why == "no file of the sample could be read in time"
+    found = benchmark_storage(str(folder), files, threads=2, budget_s=0)
+    assert (found.warm_files_per_s, found.cold_files_per_s) == (None, None)
+    assert found.cold_unavailable_reason == "no file of the sample could be read in time"
 
 
 def test_files_that_are_gone_are_left_out(folder: Path, files: list[str]) -> None:
     for file in files[:3]:
         Path(file).unlink()
-    found = storage(str(folder), files, threads=0, budget_s=20)
+    found = benchmark_storage(str(folder), files, threads=0, budget_s=20)
     assert found.bytes_per_file == pytest.approx(sum(os.path.getsize(file) for file in files[3:]) / (COUNT - 3))
-    assert found.cold
-    gone = storage(str(folder), files[:3], threads=1, budget_s=20)
-    assert (gone.bytes_per_file, gone.resident, gone.warm, gone.cold) == (0.0, None, None, None)
-    assert gone.cold_why == "no file of the sample can be read"
+    assert found.cold_files_per_s
+    gone = benchmark_storage(str(folder), files[:3], threads=1, budget_s=20)
+    assert (gone.bytes_per_file, gone.cached_fraction, gone.warm_files_per_s, gone.cold_files_per_s) == (0.0, None, None, None)
+    assert gone.cold_unavailable_reason == "no file of the sample can be read"
 
 
 def test_what_does_not_stay_in_memory_has_no_warm_rate(folder: Path, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def short_of_memory(portion: Sequence[str], *how: Any) -> Reading:
+    def short_of_memory(portion: Sequence[str], *how: Any) -> FileReadStats:
         for file in portion:
             evict(file)
-        return read(portion, *how)
+        return read_files(portion, *how)
 
-    monkeypatch.setattr(module, "read", short_of_memory)
-    found = storage(str(folder), files, threads=2, budget_s=20)
-    if not found.proved:
+    monkeypatch.setattr(module, "read_files", short_of_memory)
+    found = benchmark_storage(str(folder), files, threads=2, budget_s=20)
+    if not found.verified:
         pytest.skip(f"on {found.file_system} the kernel does not count what it fetches")
-    assert found.warm is None
-    assert found.cold
+    assert found.warm_files_per_s is None
+    assert found.cold_files_per_s

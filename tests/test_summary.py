@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import records
 
-from ddpbench.analysis.summary import Summary, compute_dtype, summarise
-from ddpbench.record.record import Attestation, Ceilings, Round
+from ddpbench.analysis.summary import Summary, compute_dtype, summarize
+from ddpbench.record.record import ObservedPrecision, PeakThroughput, Round
 from ddpbench.record.trace import PHASES, Health, Memory, Trace
 
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
@@ -20,11 +20,11 @@ def late(more: Mapping[str, float], rank: int = 2, ranks: int = 4, **changes: An
     phases = [
         {**WORK, **({phase: WORK.get(phase, 0.0) + ms for phase, ms in more.items()} if each == rank else {})} for each in range(ranks)
     ]
-    return summarise(records.record(phases, **changes))
+    return summarize(records.record(phases, **changes))
 
 
 def test_phases_and_the_unexplained_sum_to_the_step() -> None:
-    summary = summarise(records.data_bound())
+    summary = summarize(records.data_bound())
     assert summary.step_ms == pytest.approx(226.4)
     assert list(summary.phases_ms) == [*PHASES, "unexplained"]
     assert sum(summary.phases_ms.values()) == pytest.approx(226.4)
@@ -33,14 +33,14 @@ def test_phases_and_the_unexplained_sum_to_the_step() -> None:
 
 
 def test_data_wait_counts_the_wait_for_another_ranks_data() -> None:
-    summary = summarise(records.data_bound())
+    summary = summarize(records.data_bound())
     assert summary.sync_ms == pytest.approx(33.0)
-    assert summary.late_data_ms == pytest.approx(31.8)
-    assert summary.data_wait_share == pytest.approx((145.1 + 31.8) / 226.4)
+    assert summary.peer_data_wait_ms == pytest.approx(31.8)
+    assert summary.data_wait_fraction == pytest.approx((145.1 + 31.8) / 226.4)
 
 
 def test_a_rank_has_its_own_time_and_the_slowest_comes_first() -> None:
-    rows = summarise(records.data_bound()).ranks
+    rows = summarize(records.data_bound()).ranks
     assert [row.rank for row in rows] == [2, 0, 1, 3]
     assert [round(row.own_ms, 1) for row in rows] == [225.2, 188.1, 181.3, 179.0]
     assert [round(row.sync_ms, 1) for row in rows] == [1.2, 38.3, 45.1, 47.4]
@@ -49,11 +49,11 @@ def test_a_rank_has_its_own_time_and_the_slowest_comes_first() -> None:
 
 
 def test_the_slow_rank_is_named_with_its_cost() -> None:
-    slow = summarise(records.data_bound()).slow
+    slow = summarize(records.data_bound()).straggler
     assert slow is not None
     assert (slow.rank, slow.host, slow.device_index, slow.kind) == (2, "node-01", 2, "data")
-    assert slow.excess == pytest.approx(225.2 / 181.3 - 1)
-    assert slow.lost_ms == pytest.approx(225.2 - 188.1)
+    assert slow.excess_fraction == pytest.approx(225.2 / 181.3 - 1)
+    assert slow.lost_ms_per_step == pytest.approx(225.2 - 188.1)
     assert slow.cost_images_per_s == pytest.approx(1024 / 0.1893 - 1024 / 0.2264)
 
 
@@ -67,7 +67,7 @@ def test_the_slow_rank_is_named_with_its_cost() -> None:
     ],
 )
 def test_a_slow_rank_has_a_kind(more: Mapping[str, float], kind: str) -> None:
-    slow = late(more).slow
+    slow = late(more).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (2, kind)
 
@@ -82,13 +82,13 @@ def test_a_slow_rank_has_a_kind(more: Mapping[str, float], kind: str) -> None:
     ids=["slower", "hot", "pulled-down"],
 )
 def test_a_rank_that_computes_slowly_with_a_clock_held_down_is_slow_by_its_clock(health: Health) -> None:
-    slow = late({"backward": 9.0}, traces={2: {"health": health}}).slow
+    slow = late({"backward": 9.0}, traces={2: {"health": health}}).straggler
     assert slow is not None
     assert slow.kind == "clock"
 
 
 def test_a_power_cap_alone_is_no_reason() -> None:
-    slow = late({"backward": 9.0}, traces={2: {"health": Health(sm_mhz=1975.0, throttle_reasons=["sw-power-cap"])}}).slow
+    slow = late({"backward": 9.0}, traces={2: {"health": Health(sm_mhz=1975.0, throttle_reasons=["sw-power-cap"])}}).straggler
     assert slow is not None
     assert slow.kind == "compute"
 
@@ -97,7 +97,7 @@ def test_time_that_no_phase_holds_is_the_hosts() -> None:
     record = records.record([{**WORK, "data": 8.0}, WORK])
     for timed in record.rounds:
         timed.traces[0].phases_ms["data"][:] = [0.0] * 20
-    slow = summarise(record).slow
+    slow = summarize(record).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (0, "host")
 
@@ -109,23 +109,23 @@ def test_of_two_ranks_the_late_one_is_slow_with_broadcast_and_without(rank: int,
     phases[rank]["data"] = 50.0
     if broadcast and rank == 0:
         phases[1]["broadcast"] = 50.0  # in DDP's own forward rank 1 waits for rank 0's buffers
-    slow = summarise(records.record(phases)).slow
+    slow = summarize(records.record(phases)).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (rank, "data")
-    assert slow.excess == pytest.approx(50 / 62.4)
+    assert slow.excess_fraction == pytest.approx(50 / 62.4)
 
 
 def test_a_gpu_is_slow_from_two_and_a_half_percent_on() -> None:
-    assert late({"backward": 1.5}).slow is None
-    assert late({"backward": 1.6}).slow is not None
+    assert late({"backward": 1.5}).straggler is None
+    assert late({"backward": 1.6}).straggler is not None
 
 
 def test_a_rank_on_a_processor_is_slow_from_five_percent_on() -> None:
     ranks = [{**WORK}, {**WORK, "backward": WORK["backward"] + 3.0}]
     cores = records.environment(2, device="Intel CPU")
-    assert summarise(records.record(ranks, environment=cores)).slow is None
+    assert summarize(records.record(ranks, environment=cores)).straggler is None
     ranks[1]["backward"] += 0.2
-    assert summarise(records.record(ranks, environment=cores)).slow is not None
+    assert summarize(records.record(ranks, environment=cores)).straggler is not None
 
 
 @pytest.mark.parametrize(("excesses", "slow"), [((2.0, 6.0, 3.0, 6.0, 3.0), True), ((0.1, 14.0, 0.2, 0.1, 12.0), False)])
@@ -135,7 +135,7 @@ def test_one_that_happens_to_be_the_slowest_is_no_slow_rank(excesses: Sequence[f
         timed.traces[0].phases_ms["data"][:] = [more_ms] * 20
         timed.traces[0].phases_ms["sync"][:] = [20.0 - more_ms] * 20
         timed.traces[1].phases_ms["sync"][:] = [20.0] * 20
-    assert (summarise(record).slow is not None) == slow
+    assert (summarize(record).straggler is not None) == slow
 
 
 def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_pause_now_and_then() -> None:
@@ -143,7 +143,7 @@ def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_paus
     for timed in record.rounds[:2]:
         timed.traces[1].phases_ms["forward"][3] += 300.0
         timed.traces[1].phases_ms["sync"][:] = [sync - 15.0 for sync in timed.traces[1].phases_ms["sync"]]
-    slow = summarise(record).slow
+    slow = summarize(record).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (0, "compute")
 
@@ -151,9 +151,9 @@ def test_a_rank_that_is_a_little_late_in_every_step_is_slow_although_others_paus
 @pytest.mark.parametrize(("cpu_ms", "kind"), [(60.0, "compute"), (10.0, "host")])
 def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind: str) -> None:
     cores = records.environment(2, device="Intel CPU")
-    told = {"memory": records.CPU_MEMORY, "lead_ms": []}
+    told = {"memory": records.CPU_MEMORY, "host_lead_ms": []}
     traces = {0: {"thread_cpu_s": 0.4, **told}, 1: {"thread_cpu_s": 0.4 + cpu_ms * 20 / 1000, **told}}
-    slow = summarise(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).slow
+    slow = summarize(records.record([WORK, {**WORK, "backward": 90.0}], environment=cores, traces=traces)).straggler
     assert slow is not None
     assert (slow.rank, slow.kind) == (1, kind)
 
@@ -162,30 +162,30 @@ def test_a_rank_that_was_off_its_core_is_held_up_by_its_host(cpu_ms: float, kind
     ("issuing_ms", "kind"), [([], "compute"), ([2.0] * 20, "compute"), ([60.0] * 8 + [1.0] * 12, "compute"), ([7.0] * 20, "host")]
 )
 def test_a_gpu_whose_work_is_issued_late_is_held_up_by_its_host(issuing_ms: list[float], kind: str) -> None:
-    healthy = {rank: {"issuing_ms": [1.0] * 20, "thread_cpu_s": 0.1} for rank in (0, 1, 3)}
-    slow = late({"backward": 9.0}, traces={**healthy, 2: {"issuing_ms": issuing_ms, "thread_cpu_s": 0.1}}).slow
+    healthy = {rank: {"host_issue_ms": [1.0] * 20, "thread_cpu_s": 0.1} for rank in (0, 1, 3)}
+    slow = late({"backward": 9.0}, traces={**healthy, 2: {"host_issue_ms": issuing_ms, "thread_cpu_s": 0.1}}).straggler
     assert slow is not None
     assert slow.kind == kind
 
 
 def test_a_rank_no_slower_than_the_others_differ_among_themselves_is_not_slow() -> None:
     uneven = [{**WORK, "data": data} for data in (0.0, 10.0, 11.0, 14.0)]
-    assert summarise(records.record(uneven)).slow is None
+    assert summarize(records.record(uneven)).straggler is None
 
 
 def test_a_rotating_culprit_is_no_straggler() -> None:
     record = records.record([{**WORK, "data": 20.0}, WORK])
     record.rounds[1].traces[:] = [_with(trace, rank=1 - trace.rank) for trace in reversed(record.rounds[1].traces)]
-    assert summarise(record).slow is None
+    assert summarize(record).straggler is None
 
 
 def test_one_round_or_one_rank_makes_no_straggler() -> None:
-    assert late({"data": 50.0}, longer=[1.0]).slow is None
-    assert late({"data": 50.0}, rank=0, ranks=1).slow is None
+    assert late({"data": 50.0}, longer=[1.0]).straggler is None
+    assert late({"data": 50.0}, rank=0, ranks=1).straggler is None
 
 
 def test_two_slow_ranks_are_not_one() -> None:
-    assert summarise(records.record([WORK, {**WORK, "data": 30.0}, {**WORK, "data": 31.0}, WORK])).slow is None
+    assert summarize(records.record([WORK, {**WORK, "data": 30.0}, {**WORK, "data": 31.0}, WORK])).straggler is None
 
 
 def test_late_data_is_charged_step_by_step() -> None:
@@ -196,56 +196,56 @@ def test_late_data_is_charged_step_by_step() -> None:
         phases_ms = {phase: [0.0] * 10 for phase in PHASES} | {"data": data, "forward": [20.0] * 10, "sync": [31.0 - own for own in data]}
         traces.append(_with(records.trace(rank, 51.0, {}, steps=10), phases_ms=phases_ms))
     record = records.record([WORK, WORK], rounds=[Round(index=0, traces=traces, images=5120, wall_s=0.51)])
-    summary = summarise(record)
+    summary = summarize(record)
     assert summary.sync_ms == pytest.approx(16.0)
-    assert summary.late_data_ms == pytest.approx(15.0)
-    assert summary.data_wait_share == pytest.approx(30 / 51)
+    assert summary.peer_data_wait_ms == pytest.approx(15.0)
+    assert summary.data_wait_fraction == pytest.approx(30 / 51)
 
 
 def test_a_wait_for_slow_compute_is_not_late_data() -> None:
-    assert late({"backward": 30.0}).late_data_ms == pytest.approx(0)
+    assert late({"backward": 30.0}).peer_data_wait_ms == pytest.approx(0)
     both = late({"backward": 30.0, "data": 10.0})
-    assert both.late_data_ms == pytest.approx(10 * 3 / 4)
+    assert both.peer_data_wait_ms == pytest.approx(10 * 3 / 4)
 
 
 def test_one_rank_waits_for_nobody() -> None:
-    summary = summarise(records.record([WORK]))
-    assert (summary.sync_ms, summary.late_data_ms, summary.slow) == (pytest.approx(0), 0, None)
+    summary = summarize(records.record([WORK]))
+    assert (summary.sync_ms, summary.peer_data_wait_ms, summary.straggler) == (pytest.approx(0), 0, None)
     assert summary.step_ms == pytest.approx(62.4)
 
 
 def test_without_rounds_nothing_is_known() -> None:
-    summary = summarise(records.record(longer=[], status="failed"))
+    summary = summarize(records.record(longer=[], status="failed"))
     assert (summary.rounds, summary.steps, summary.phases_ms, list(summary.ranks)) == (0, 0, {}, [])
     unknown = {name for name in vars(summary) if getattr(summary, name) is None}
     assert unknown == set(vars(summary)) - {"rounds", "steps", "phases_ms", "ranks"}
 
 
 def test_on_a_cpu_what_only_a_gpu_has_is_missing() -> None:
-    summary = summarise(records.cpu_run())
-    missing = (summary.lead_ms, summary.peak_bytes, summary.total_bytes, summary.joules_per_image, summary.mfu)
+    summary = summarize(records.cpu_run())
+    missing = (summary.host_lead_ms, summary.peak_allocated_bytes, summary.device_total_bytes, summary.joules_per_image, summary.mfu)
     assert missing == (None,) * 5
     assert summary.rss_bytes == records.CPU_MEMORY.host_rss_bytes + records.CPU_MEMORY.workers_rss_bytes
 
 
 def test_energy_and_flops_utilisation() -> None:
-    summary = summarise(records.data_bound())
+    summary = summarize(records.data_bound())
     assert summary.joules_per_image == pytest.approx((244 + 243 + 241 + 240) * 0.2264 / 1024)
     assert summary.mfu == pytest.approx(24.5e9 * 1024 / 0.2264 / 4 / 761e12)
 
 
 def test_energy_is_missing_where_one_gpu_does_not_tell_it() -> None:
-    assert summarise(records.data_bound(traces={3: {"health": Health(sm_mhz=1980.0)}})).joules_per_image is None
+    assert summarize(records.data_bound(traces={3: {"health": Health(sm_mhz=1980.0)}})).joules_per_image is None
 
 
 def test_two_ranks_on_one_gpu_share_its_energy() -> None:
     record = records.record([WORK, WORK])
-    apart = summarise(record).joules_per_image
-    first, second = record.environment.places
+    apart = summarize(record).joules_per_image
+    first, second = record.environment.placements
     place = type(second)(**{name: getattr(second, name) for name in second.__struct_fields__} | {"device_id": first.device_id})
-    record.environment.places[1] = place
+    record.environment.placements[1] = place
     assert apart is not None
-    assert summarise(record).joules_per_image == pytest.approx(apart / 2)
+    assert summarize(record).joules_per_image == pytest.approx(apart / 2)
 
 
 @pytest.mark.parametrize(
@@ -258,12 +258,12 @@ def test_two_ranks_on_one_gpu_share_its_energy() -> None:
     ],
 )
 def test_the_ceiling_is_that_of_the_attested_dtype(layer: str, matmul: bool, cudnn: bool, dtype: str) -> None:
-    attested = Attestation(
-        parameters=["float32"],
-        gradients=["float32"],
-        batch_norm=["float32"],
-        first_layer=layer,
-        last_layer=layer,
+    attested = ObservedPrecision(
+        parameter_dtypes=["float32"],
+        gradient_dtypes=["float32"],
+        batch_norm_dtypes=["float32"],
+        first_layer_dtype=layer,
+        last_layer_dtype=layer,
         tf32_matmul=matmul,
         tf32_cudnn=cudnn,
     )
@@ -271,20 +271,20 @@ def test_the_ceiling_is_that_of_the_attested_dtype(layer: str, matmul: bool, cud
 
 
 def test_without_a_ceiling_of_that_dtype_utilisation_is_missing() -> None:
-    assert summarise(records.record(ceilings=Ceilings(matmul_tflops={"float32": 51.0}))).mfu is None
-    assert summarise(records.record(flops_per_image=None)).mfu is None
+    assert summarize(records.record(peak_throughput=PeakThroughput(matmul_tflops={"float32": 51.0}))).mfu is None
+    assert summarize(records.record(flops_per_image=None)).mfu is None
 
 
 def test_memory_is_the_most_of_any_rank_and_round() -> None:
     hungry = Memory(allocated_bytes=30 * records.GIB, device_total_bytes=80 * records.GIB)
-    summary = summarise(records.record(traces={3: {"memory": hungry}}))
-    assert (summary.peak_bytes, summary.total_bytes) == (30 * records.GIB, 80 * records.GIB)
+    summary = summarize(records.record(traces={3: {"memory": hungry}}))
+    assert (summary.peak_allocated_bytes, summary.device_total_bytes) == (30 * records.GIB, 80 * records.GIB)
 
 
 def test_losses_are_those_of_the_first_and_the_last_step() -> None:
-    summary = summarise(records.data_bound())
+    summary = summarize(records.data_bound())
     assert (summary.first_loss, summary.last_loss) == (pytest.approx(7.03), pytest.approx(6.41))
-    dead = summarise(records.record(traces={1: {"numerics": records.numerics(7.0, None)}}))
+    dead = summarize(records.record(traces={1: {"numerics": records.numerics(7.0, None)}}))
     assert (dead.first_loss is not None, dead.last_loss) == (True, None)
 
 
@@ -300,6 +300,6 @@ def test_steps_that_are_not_kept_count_through_their_totals() -> None:
             totals_ms = {phase: trace.total_ms(phase) for phase in PHASES}
             kept = {phase: [0.5 * span for span in spans[::10]] for phase, spans in trace.phases_ms.items()}
             timed.traces[trace.rank] = _with(trace, phases_ms=kept, totals_ms=totals_ms)
-    summary = summarise(record)
+    summary = summarize(record)
     assert summary.phases_ms["forward"] == pytest.approx(20.0, rel=0.01)
     assert {round(row.own_ms, 1) for row in summary.ranks} == {62.4}

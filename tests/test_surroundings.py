@@ -13,25 +13,25 @@ from busy import busy_process, idle_process
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes
-from ddpbench.machine.node_state import surroundings
-from ddpbench.machine.numa import nodes_of_cores, nodes_of_gpu
-from ddpbench.record.diagnosis import Numa
-from ddpbench.record.environment import RankPlace
+from ddpbench.machine.node_state import collect_node_state
+from ddpbench.machine.numa import numa_nodes_of_cores, numa_nodes_of_gpu
+from ddpbench.record.diagnosis import RankNumaNodes
+from ddpbench.record.environment import RankPlacement
 
 
-def place(pid: int, rank: int = 0, device_id: str = "") -> RankPlace:
-    return RankPlace(rank=rank, host="n1", pid=pid, local_rank=rank, node_rank=0, device="some", device_id=device_id)
+def place(pid: int, rank: int = 0, device_id: str = "") -> RankPlacement:
+    return RankPlacement(rank=rank, host="n1", pid=pid, local_rank=rank, node_rank=0, device_name="some", device_id=device_id)
 
 
 def test_a_node_as_this_process_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "3")
     free = shared_memory_free_bytes()
     monkeypatch.setattr("ddpbench.machine.node_state.shared_memory_free_bytes", lambda: free)  # others take of it at any time
-    found = surroundings([place(os.getpid())], sample_s=0.05)
-    assert (found.host, found.slurm, found.affinity) == ("n1", 3, len(os.sched_getaffinity(0)))
-    assert found.quota == min(cgroup.cpu_quotas(), default=None)
-    assert found.memory_bytes is not None
-    assert 2**28 < found.memory_bytes <= psutil.virtual_memory().total
+    found = collect_node_state([place(os.getpid())], sample_s=0.05)
+    assert (found.host, found.slurm_cores, found.affinity_cores) == ("n1", 3, len(os.sched_getaffinity(0)))
+    assert found.cpu_quota_cores == min(cgroup.cpu_quotas(), default=None)
+    assert found.usable_memory_bytes is not None
+    assert 2**28 < found.usable_memory_bytes <= psutil.virtual_memory().total
     assert found.shm_free_bytes == free
 
 
@@ -41,40 +41,42 @@ def test_ranks_on_cores_of_their_own_count_together() -> None:
         pytest.skip("one core only")
     with ExitStack() as running:
         pids = [running.enter_context(idle_process(core)) for core in cores[:2]]
-        found = surroundings([place(pid, rank) for rank, pid in enumerate(pids)], sample_s=0.05)
-        assert found.affinity == 2
-        assert surroundings([place(pids[0])], sample_s=0.05).affinity == 1
+        found = collect_node_state([place(pid, rank) for rank, pid in enumerate(pids)], sample_s=0.05)
+        assert found.affinity_cores == 2
+        assert collect_node_state([place(pids[0])], sample_s=0.05).affinity_cores == 1
     if Path("/sys/devices/system/node/node0").is_dir():
-        assert [(each.rank, bool(each.cores)) for each in found.numa] == [(0, True), (1, True)]
+        assert [(each.rank, bool(each.core_nodes)) for each in found.numa] == [(0, True), (1, True)]
 
 
 def test_others_are_those_outside_of_the_job() -> None:
     with busy_process(), idle_process() as rank:
-        found = surroundings([place(rank)])
-    if found.others_cores is None:
+        found = collect_node_state([place(rank)])
+    if found.other_busy_cores is None:
         pytest.skip("the kernel tells nothing of these cores")
-    assert 0.5 < found.others_cores < 1.2, "one core is all that the rank may use"
+    assert 0.5 < found.other_busy_cores < 1.2, "one core is all that the rank may use"
 
 
 def test_a_rank_that_cannot_be_seen_is_left_out() -> None:
     """As in a container beside this one: its pid is none here."""
     with idle_process() as gone:
         pass
-    found = surroundings([place(os.getpid()), place(gone, rank=1)], sample_s=0.05)
-    assert (found.affinity, found.others_cores) == (len(os.sched_getaffinity(0)), None), "what it does would pass for somebody else's"
-    assert found.numa[1] == Numa(rank=1)
-    assert surroundings([place(gone)], sample_s=0.05).affinity == len(os.sched_getaffinity(0))
+    found = collect_node_state([place(os.getpid()), place(gone, rank=1)], sample_s=0.05)
+    assert (found.affinity_cores, found.other_busy_cores) == (len(os.sched_getaffinity(0)), None), (
+        "what it does would pass for somebody else's"
+    )
+    assert found.numa[1] == RankNumaNodes(rank=1)
+    assert collect_node_state([place(gone)], sample_s=0.05).affinity_cores == len(os.sched_getaffinity(0))
 
 
 def test_what_the_job_does_itself_is_no_others() -> None:
     with busy_process() as rank:
         began, before = perf_counter(), cpu_seconds([rank])
-        found = surroundings([place(rank)])
+        found = collect_node_state([place(rank)])
         own = (cpu_seconds([rank]) - before) / (perf_counter() - began)
-    if found.others_cores is None:
+    if found.other_busy_cores is None:
         pytest.skip("the kernel tells nothing of these cores")
     assert own > 0.05
-    assert found.others_cores + own < 1.25, "counted once, not twice"
+    assert found.other_busy_cores + own < 1.25, "counted once, not twice"
 
 
 @pytest.mark.parametrize(
@@ -111,13 +113,13 @@ def test_nodes_of_cores(tmp_path: Path) -> None:
         folder = tmp_path / "devices/system/node" / f"node{node}"
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(f"{cores}\n")
-    assert nodes_of_cores({2, 8}, tmp_path) == [0]
-    assert nodes_of_cores({3, 4, 9}, tmp_path) == [0, 1, 10]
-    assert nodes_of_cores({2}, tmp_path / "none") == []
+    assert numa_nodes_of_cores({2, 8}, tmp_path) == [0]
+    assert numa_nodes_of_cores({3, 4, 9}, tmp_path) == [0, 1, 10]
+    assert numa_nodes_of_cores({2}, tmp_path / "none") == []
 
 
 def test_a_gpu_that_is_not_there_has_no_node() -> None:
-    assert nodes_of_gpu("GPU-00000000-0000-0000-0000-000000000000") == []
+    assert numa_nodes_of_gpu("GPU-00000000-0000-0000-0000-000000000000") == []
 
 
 @pytest.mark.cuda
@@ -134,5 +136,5 @@ def test_a_gpus_node_is_told_by_the_kernel() -> None:
     told = Path("/sys/bus/pci/devices") / address / "numa_node"
     if not told.exists():
         pytest.skip("the kernel shows no buses here")
-    assert nodes_of_gpu(uuid) == [int(told.read_text())] * (int(told.read_text()) >= 0)
-    assert surroundings([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa[0].gpu == nodes_of_gpu(uuid)
+    assert numa_nodes_of_gpu(uuid) == [int(told.read_text())] * (int(told.read_text()) >= 0)
+    assert collect_node_state([place(os.getpid(), device_id=uuid)], sample_s=0.05).numa[0].gpu_nodes == numa_nodes_of_gpu(uuid)

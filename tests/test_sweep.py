@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(110)
 def figures(job: Job) -> list[list[tuple[float | None, float | None, int]]]:
     """(last loss, accuracy, parameters) of every round of every cell."""
     numerics = [[timed.traces[0].numerics for timed in record.rounds] for record in job.records]
-    return [[(each.last_loss, each.accuracy, each.parameters_after) for each in cell] for cell in numerics]
+    return [[(each.last_loss, each.accuracy, each.params_checksum_after) for each in cell] for cell in numerics]
 
 
 def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Callable[..., Any], results: Path) -> None:
@@ -42,8 +42,8 @@ def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Call
         assert [timed.traces[0].steps for timed in record.rounds] == [20, 20, 20], "two epochs of a thousand points, a hundred a step"
         accuracies = [timed.traces[0].numerics.accuracy for timed in record.rounds]
         assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
-        assert len({timed.traces[0].numerics.parameters_before for timed in record.rounds}) == 3, "each round has weights of its own"
-    first, second = ([timed.traces[0].numerics.parameters_before for timed in record.rounds] for record in job.records)
+        assert len({timed.traces[0].numerics.params_checksum_before for timed in record.rounds}) == 3, "each round has weights of its own"
+    first, second = ([timed.traces[0].numerics.params_checksum_before for timed in record.rounds] for record in job.records)
     assert first == second, "a round has the same weights in every cell"
     assert "accuracy on the training points (%)" in done.stdout, "the disc has no others"
     again = launch([*PLAIN, "report", str(results / FILE)])
@@ -95,8 +95,8 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
     running.wait(20)
     kept = load(broken / FILE)
     for record in kept.records:
-        place = msgspec.structs.replace(record.environment.places[0], host="another")
-        record.environment = msgspec.structs.replace(record.environment, places=[place])
+        place = msgspec.structs.replace(record.environment.placements[0], host="another")
+        record.environment = msgspec.structs.replace(record.environment, placements=[place])
     save(kept, broken / FILE)
     assert 2 <= sum(len(record.rounds) for record in kept.records) < 6
     done = launch([*PLAIN, *longer, "--time-limit", "500", "-o", str(broken)])
@@ -104,8 +104,10 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
     job = load(broken / FILE)
     for before, after in zip(kept.records, job.records, strict=True):
         measured = len(before.rounds)
-        assert [move.round for move in after.moves] == ([measured] if 0 < measured < 3 else []), "another host has gone on with it"
-        assert ("moved" in [check.name for check in after.checks]) == bool(after.moves)
+        assert [move.first_round for move in after.relocations] == ([measured] if 0 < measured < 3 else []), (
+            "another host has gone on with it"
+        )
+        assert ("moved" in [check.code for check in after.checks]) == bool(after.relocations)
     for before, after in zip(kept.records, job.records, strict=True):
         walls = {timed.index: timed.wall_s for timed in after.rounds}
         assert all(walls[timed.index] == timed.wall_s for timed in before.rounds), "what was whole is as it was"

@@ -9,8 +9,8 @@ import torch
 from loading import CPU, shard
 from training import InMemory, config, world_of_one
 
-from ddpbench.bench.together import on_every_rank, on_rank_zero, opened_by_all
-from ddpbench.record.errors import ArmOver, BenchError
+from ddpbench.bench.together import open_on_all_ranks, run_on_all_ranks, run_on_rank_zero
+from ddpbench.record.errors import BenchError, ConfigFailed
 
 
 class Broken(InMemory):
@@ -18,7 +18,7 @@ class Broken(InMemory):
 
     closed = False
 
-    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
         raise BenchError("the file is gone", "look for it")
 
     def close(self) -> None:
@@ -31,23 +31,23 @@ def no_space() -> None:
 
 def test_what_succeeds_is_given_and_what_fails_says_why_and_where() -> None:
     world = world_of_one()
-    assert on_every_rank(world, lambda: 3) == 3
-    with pytest.raises(ArmOver) as failed:
-        on_every_rank(world, no_space)
+    assert run_on_all_ranks(world, lambda: 3) == 3
+    with pytest.raises(ConfigFailed) as failed:
+        run_on_all_ranks(world, no_space)
     assert failed.value.message == "OSError: No space left on device, on rank 0 (here)"
 
 
 def test_what_rank_0_alone_does_is_its_own_and_fails_on_all() -> None:
     world = world_of_one()
-    assert on_rank_zero(world, lambda: 3) == 3
-    with pytest.raises(ArmOver, match="No space left on device"):
-        on_rank_zero(world, no_space)
+    assert run_on_rank_zero(world, lambda: 3) == 3
+    with pytest.raises(ConfigFailed, match="No space left on device"):
+        run_on_rank_zero(world, no_space)
 
 
 def test_a_loader_has_given_a_batch_before_it_is_used_and_is_closed_where_it_cannot() -> None:
     world = world_of_one()
-    loader = opened_by_all(lambda *_: InMemory(CPU), world)(config(), shard())
+    loader = open_on_all_ranks(lambda *_: InMemory(CPU), world)(config(), shard())
     assert loader.next_batch(lambda: None)[1].shape == (8,)
-    with pytest.raises(ArmOver, match=r"^the file is gone, on rank 0 \(here\)$"):
-        opened_by_all(lambda *_: Broken(CPU), world)(config(), shard())
+    with pytest.raises(ConfigFailed, match=r"^the file is gone, on rank 0 \(here\)$"):
+        open_on_all_ranks(lambda *_: Broken(CPU), world)(config(), shard())
     assert Broken.closed

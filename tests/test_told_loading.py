@@ -11,11 +11,11 @@ import training
 from loading import CPU, config, of_memory, opened, shard, take
 from torch import nn
 
-from ddpbench.data.device_loader import Delivered
-from ddpbench.data.loader import HostBatch, Sheet
-from ddpbench.data.loaders.open import open_host, open_loader
-from ddpbench.machine.progress_marker import Pulse
-from ddpbench.record.record import Data
+from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.loader import HostBatch, WorkerTiming
+from ddpbench.data.loaders.open import open_host_loader, open_loader
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.record import DatasetInfo
 from ddpbench.training.session import Session
 from ddpbench.training.warmup import warm_up
 
@@ -30,32 +30,34 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_stages_of_what_was_handed_over_are_told_once(loader: str, workers: int, tree: Path) -> None:
     with opened(config(loader, tree, workers=workers, batch_size=4)) as live:
         take(live, 2)
-        assert live.loading()
+        assert live.pop_stats()
         take(live, 5)
-        loading = live.loading()
+        loading = live.pop_stats()
         assert loading
-        assert (loading.images, len(loading.batch_ms), loading.left_out) == (20, 5, [])
+        assert (loading.images, len(loading.batch_ms), loading.skipped_files) == (20, 5, [])
         assert list(loading.cpu_s) == list(loading.wall_s) == ["read", "decode", "augment", "collate"]
         assert all(seconds > 0 for seconds in (*loading.cpu_s.values(), *loading.wall_s.values()))
         assert sum(loading.wall_s.values()) <= 1e-3 * sum(loading.batch_ms), "stages are parts of the batches"
-        assert loading.queued_s is None or 0 <= loading.queued_s <= sum(loading.wall_s.values()), "a wait for a core is part of it too"
-        assert live.loading() is None
+        assert loading.runqueue_wait_s is None or 0 <= loading.runqueue_wait_s <= sum(loading.wall_s.values()), (
+            "a wait for a core is part of it too"
+        )
+        assert live.pop_stats() is None
 
 
 def test_a_sheet_is_on_the_clock_of_the_trainer(tree: Path) -> None:
     from time import perf_counter
 
     before = perf_counter()
-    host = open_host(config("torch", tree, workers=2), shard())
-    sheets = [host.next_batch().sheet for _ in range(4)]
+    host = open_host_loader(config("torch", tree, workers=2), shard())
+    sheets = [host.next_batch().worker_timing for _ in range(4)]
     host.close()
-    assert all(sheet is not None and before < sheet.began < sheet.ended < perf_counter() for sheet in sheets)
+    assert all(sheet is not None and before < sheet.start_s < sheet.end_s < perf_counter() for sheet in sheets)
 
 
 def test_sets_in_memory_are_augmented_and_collated(tmp_path: Path) -> None:
     with opened(of_memory("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
         take(live, 2)
-        loading = live.loading()
+        loading = live.pop_stats()
     assert loading
     assert list(loading.cpu_s) == ["augment", "collate"]
 
@@ -64,23 +66,23 @@ def test_sets_in_memory_are_augmented_and_collated(tmp_path: Path) -> None:
 def test_batches_that_lie_on_the_device_have_nothing_to_tell(loader: str) -> None:
     with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
         take(live, 2)
-        assert live.loading() is None
+        assert live.pop_stats() is None
 
 
 class Silent:
     """Tells of every second batch."""
 
-    data, in_flight = Data(loader="silent", description=""), 0
+    data, max_prefetched = DatasetInfo(loader="silent", description=""), 0
 
     def __init__(self) -> None:
         self._batches = 0
 
-    def finish(self, samples: torch.Tensor) -> torch.Tensor:
+    def device_transform(self, samples: torch.Tensor) -> torch.Tensor:
         return samples
 
     def next_batch(self) -> HostBatch:
         self._batches += 1
-        return HostBatch(torch.zeros(3, 1), torch.zeros(3), Sheet(0.0, 1.0) if self._batches % 2 else None)
+        return HostBatch(torch.zeros(3, 1), torch.zeros(3), WorkerTiming(0.0, 1.0) if self._batches % 2 else None)
 
     def worker_pids(self) -> list[int]:
         return []
@@ -90,10 +92,10 @@ class Silent:
 
 
 def test_what_has_no_sheet_is_not_counted() -> None:
-    delivered = Delivered(Silent(), CPU)
+    delivered = DeviceLoader(Silent(), CPU)
     for _ in range(4):
         delivered.next_batch(lambda: None)
-    loading = delivered.loading()
+    loading = delivered.pop_stats()
     assert loading
     assert (loading.images, loading.cpu_s) == (6, {})
 
@@ -103,15 +105,15 @@ def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
     world = training.world_of_one()
     settled = training.config(loader="torch", data_dir=str(tree), workers=1, prefetch=1)
     loader = open_loader(settled, shard(classes=training.CLASSES))
-    live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, Pulse(60.0))
+    live = Session(settled, training.tiny_net(), nn.CrossEntropyLoss(), loader, world, ProgressMarker(60.0))
     try:
         warm_up(live)
-        trace = live.round(3, drain)
+        trace = live.run_round(3, drain)
     finally:
         live.close()
-    assert trace.loading
-    assert trace.loading.images == trace.images == 3 * training.BATCH
-    assert len(trace.loading.batch_ms) == 3
-    assert trace.cores is None or trace.cores.cores >= 1
+    assert trace.loader_stats
+    assert trace.loader_stats.images == trace.images == 3 * training.BATCH
+    assert len(trace.loader_stats.batch_ms) == 3
+    assert trace.cpu_usage is None or trace.cpu_usage.num_cores >= 1
     assert trace.thread_cpu_s
     assert 0 < trace.thread_cpu_s <= 1.01 * trace.wall_s

@@ -11,24 +11,24 @@ from torch import nn
 from training import CLASSES, InMemory, config, session, tiny_net, wide_net, world_of_one
 
 from ddpbench.distributed.world import World
-from ddpbench.machine.backends import set_tf32, tf32
+from ddpbench.machine.backends import get_tf32, set_tf32
 from ddpbench.record.errors import UsageError
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import PHASES
-from ddpbench.training.loss_tracker import Ledger, digest
+from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.warmup import warm_up
 
 
 def test_tf32_goes_off_on_and_back_to_what_torch_ships() -> None:
     set_tf32(None)
-    shipped = tf32()
+    shipped = get_tf32()
     set_tf32(True)
-    assert tf32() == (True, True)
+    assert get_tf32() == (True, True)
     set_tf32(False)
-    assert tf32() == (False, False)
+    assert get_tf32() == (False, False)
     set_tf32(None)
-    assert tf32() == shipped
+    assert get_tf32() == shipped
 
 
 def test_tf32_is_refused_on_a_cpu() -> None:
@@ -39,7 +39,7 @@ def test_tf32_is_refused_on_a_cpu() -> None:
 def test_a_round_learns_and_its_phases_fill_the_wall_clock() -> None:
     live = session(world_of_one(), config(lr=0.1))
     warm_up(live)
-    trace = live.round(50)
+    trace = live.run_round(50)
     assert trace.images == 50 * config().batch_size  # type: ignore[operator]
     assert {name: len(durations) for name, durations in trace.phases_ms.items()} == dict.fromkeys(PHASES, 50)
     explained_ms = sum(sum(durations) for durations in trace.phases_ms.values())
@@ -47,7 +47,7 @@ def test_a_round_learns_and_its_phases_fill_the_wall_clock() -> None:
     assert trace.numerics.first_loss is not None
     assert trace.numerics.last_loss is not None
     assert trace.numerics.last_loss < trace.numerics.first_loss
-    assert trace.numerics.parameters_after != trace.numerics.parameters_before
+    assert trace.numerics.params_checksum_after != trace.numerics.params_checksum_before
 
 
 def test_a_parked_training_goes_on_where_it_stood() -> None:
@@ -59,19 +59,19 @@ def test_a_parked_training_goes_on_where_it_stood() -> None:
     apart.train(3)
     again = session(world, asked, parked=apart.close())
     again.train(3)
-    assert digest(again.model.parameters()) == digest(through.model.parameters())
+    assert parameter_checksum(again.model.parameters()) == parameter_checksum(through.model.parameters())
 
 
 def test_what_is_trained_away_before_a_round_is_no_part_of_the_schedule() -> None:
     live = session(world_of_one(), config(schedule="linear"))
-    live.plan(4, 4)
+    live.set_schedule_length(4, 4)
     for _ in range(2):
-        numerics = live.round(2).numerics  # and one step before it, for the batch in flight
-        assert numerics.parameters_before != numerics.parameters_after
-    assert live.update == 4
+        numerics = live.run_round(2).numerics  # and one step before it, for the batch in flight
+        assert numerics.params_checksum_before != numerics.params_checksum_after
+    assert live.updates_done == 4
 
 
-def torchs_own(model: nn.Module, settled: Settled) -> torch.optim.Optimizer:
+def torchs_own(model: nn.Module, settled: ResolvedConfig) -> torch.optim.Optimizer:
     """Fused SGD that makes its momentum buffers itself."""
     return torch.optim.SGD(model.parameters(), lr=settled.lr, momentum=settled.momentum, weight_decay=settled.weight_decay, fused=True)
 
@@ -86,7 +86,7 @@ def uninitialised_is_nan() -> Iterator[None]:
 
 def skipped_in_twenty(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[int]:
     """The updates that the scaler skips, from its default scale on, which is too high for the first: float16 overflows."""
-    scaler, ledger, batches = torch.amp.GradScaler("cpu"), Ledger(optimizer, log_loss=False), InMemory(torch.device("cpu"))
+    scaler, ledger, batches = torch.amp.GradScaler("cpu"), LossTracker(optimizer, log_loss=False), InMemory(torch.device("cpu"))
     for _ in range(20):
         with torch.autocast("cpu", torch.float16):
             loss = nn.functional.cross_entropy(model(batches.images), batches.labels, reduction="sum")
@@ -94,8 +94,8 @@ def skipped_in_twenty(model: nn.Module, optimizer: torch.optim.Optimizer) -> lis
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-        ledger.note(loss)
-    skipped = ledger.close(scaler.get_scale(), 0, 1).skipped_steps
+        ledger.record_step(loss)
+    skipped = ledger.finish(scaler.get_scale(), 0, 1).skipped_steps
     assert 0 in skipped, "the first update must overflow, or nothing is shown"
     return skipped
 
@@ -128,7 +128,7 @@ def test_momentum_that_is_there_from_the_start_changes_no_update() -> None:
             nn.functional.cross_entropy(model(batches.images), batches.labels).backward()
             optimizer.step()
             optimizer.zero_grad()
-        ended.append(digest(model.parameters()))
+        ended.append(parameter_checksum(model.parameters()))
     assert ended[0] == ended[1]
 
 
@@ -136,7 +136,7 @@ def test_the_ledger_sees_skips_of_every_implementation() -> None:
     for implementation in ("fused", "foreach", "loop"):
         model = tiny_net()
         optimizer = make_optimizer(model, config(optimizer_impl=implementation))
-        ledger, scaler = Ledger(optimizer, log_loss=False), torch.amp.GradScaler("cpu", init_scale=1.0)
+        ledger, scaler = LossTracker(optimizer, log_loss=False), torch.amp.GradScaler("cpu", init_scale=1.0)
         for step in range(3):
             images = torch.ones(2, 3, 16, 16) * (math.inf if step == 1 else 1.0)
             loss = torch.nn.functional.cross_entropy(model.eval()(images), torch.arange(2) % CLASSES)
@@ -144,25 +144,25 @@ def test_the_ledger_sees_skips_of_every_implementation() -> None:
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-            ledger.note(loss)
-        numerics = ledger.close(None, 0, 1)
+            ledger.record_step(loss)
+        numerics = ledger.finish(None, 0, 1)
         assert (numerics.skipped_steps, numerics.nonfinite_step) == ([1], 1), implementation
 
 
 def test_the_digest_changes_with_a_single_bit() -> None:
     model = tiny_net()
-    before = digest(model.parameters())
+    before = parameter_checksum(model.parameters())
     with torch.no_grad():
         weight = next(model.parameters())
         weight.view(torch.int32)[0, 0, 0, 0] ^= 1
-    assert digest(model.parameters()) != before
+    assert parameter_checksum(model.parameters()) != before
 
 
-def peaks(world: World, settled: Settled, build: Callable[[], nn.Module]) -> tuple[int, int]:
+def peaks(world: World, settled: ResolvedConfig, build: Callable[[], nn.Module]) -> tuple[int, int]:
     """Bytes that a round of a whole training, from its construction to its close, is charged for: (allocated, reserved)."""
     live = session(world, settled, build())
     warm_up(live)
-    memory = live.round(3).memory
+    memory = live.run_round(3).memory
     live.close()
     assert memory.allocated_bytes is not None
     assert memory.reserved_bytes is not None

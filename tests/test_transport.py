@@ -18,24 +18,24 @@ from msgspec.structs import replace
 from test_faults import PLAIN, only_record
 from torch import distributed as dist
 
-from ddpbench.analysis.checks.figure import checks
-from ddpbench.bench.transport import with_ways
-from ddpbench.distributed.infiniband import active_devices
-from ddpbench.distributed.interconnect import Fabric, ask, gloo_ways
-from ddpbench.distributed.nccl_log import Channel, cards, channels, nccl_log
-from ddpbench.distributed.rank_store import Board, Notice
+from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.bench.transport import with_transport
+from ddpbench.distributed.infiniband import active_infiniband_devices
+from ddpbench.distributed.interconnect import Interconnect, gather_interconnect, gloo_transports
+from ddpbench.distributed.nccl_log import NcclChannel, capture_nccl_log, nic_type, parse_channels
+from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import open_device
-from ddpbench.machine.rank_env import Seat
+from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
-from ddpbench.report.pages.header import header
+from ddpbench.report.pages.header import header_lines
 
-P2P, SHM = Transport(via="P2P/CUMEM", across=False), Transport(via="SHM/direct/direct", across=False)
-IB, SOCKET = Transport(via="NET/IB/GDRDMA", across=True), Transport(via="NET/Socket", across=True)
-NVLINK, PCIE = replace(P2P, over="NVLink"), replace(P2P, over="PCIe")
+P2P, SHM = Transport(via="P2P/CUMEM", inter_node=False), Transport(via="SHM/direct/direct", inter_node=False)
+IB, SOCKET = Transport(via="NET/IB/GDRDMA", inter_node=True), Transport(via="NET/Socket", inter_node=True)
+NVLINK, PCIE = replace(P2P, link_type="NVLink"), replace(P2P, link_type="PCIe")
 
 TWO_NODES = """\
 H20-GPU-06:4015539:4015652 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.4.7<0>
@@ -85,11 +85,15 @@ H20-GPU-06:4015540:4015653 [1] NCCL INFO Connected all rings
     ],
 )
 def test_a_connection_is_read_as_nccl_names_it(line: str, channel: tuple[int, int, str]) -> None:
-    assert channels(f"before\n{line}\nafter\n") == {Channel(*channel)}
+    assert parse_channels(f"before\n{line}\nafter\n") == {NcclChannel(*channel)}
 
 
 def test_nothing_else_of_a_log_is_a_connection() -> None:
-    assert channels(TWO_NODES) == {Channel(1, 3, "NET/IB/GDRDMA"), Channel(3, 1, "NET/IB/GDRDMA"), Channel(3, 2, "P2P/CUMEM")}
+    assert parse_channels(TWO_NODES) == {
+        NcclChannel(1, 3, "NET/IB/GDRDMA"),
+        NcclChannel(3, 1, "NET/IB/GDRDMA"),
+        NcclChannel(3, 2, "P2P/CUMEM"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_nothing_else_of_a_log_is_a_connection() -> None:
     ],
 )
 def test_what_the_cards_speak(using: str, spoken: str) -> None:
-    assert cards(f"n1:1:257 [0] NCCL INFO {using}\n") == spoken
+    assert nic_type(f"n1:1:257 [0] NCCL INFO {using}\n") == spoken
 
 
 # how it is made to log
@@ -123,7 +127,7 @@ def no_log_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_log_asked_for")
 def test_a_log_lies_in_no_folder_and_asks_for_nothing_afterwards() -> None:
     before = dict(os.environ)
-    with nccl_log() as log:
+    with capture_nccl_log() as log:
         assert os.environ["NCCL_DEBUG"] == "INFO"
         assert log() == ""
         log_as_nccl_does(TWO_NODES)
@@ -137,7 +141,7 @@ def test_a_log_that_was_asked_for_is_left_as_it_is(level: str, read: bool, monke
     monkeypatch.setenv("NCCL_DEBUG", level)
     monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "nccl.%p"))
     before = dict(os.environ)
-    with nccl_log() as log:
+    with capture_nccl_log() as log:
         assert dict(os.environ) == before
         assert log() == ""
         log_as_nccl_does(TWO_NODES)
@@ -147,7 +151,7 @@ def test_a_log_that_was_asked_for_is_left_as_it_is(level: str, read: bool, monke
 @pytest.mark.usefixtures("no_log_asked_for")
 def test_a_log_on_the_terminal_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    with nccl_log() as log:
+    with capture_nccl_log() as log:
         assert "NCCL_DEBUG_FILE" not in os.environ
     assert log() == ""
 
@@ -157,32 +161,32 @@ def test_a_log_on_the_terminal_stays_there(monkeypatch: pytest.MonkeyPatch) -> N
 
 def world(places: Environment) -> World:
     """Those ranks, of which this process is the first and the only one to be asked."""
-    seat = Seat(host="node-01")
-    notices = [Notice(place, records.SOFTWARE) for place in places.places]
-    return World(seat, open_device("cpu", seat, share_gpu=False), Board(dist.HashStore(), seat), notices, "none", 60.0)
+    seat = RankEnv(host="node-01")
+    notices = [RankInfo(place, records.SOFTWARE) for place in places.placements]
+    return World(seat, open_device("cpu", seat, share_gpu=False), RankStore(dist.HashStore(), seat), notices, "none", 60.0)
 
 
 def test_a_rank_tells_which_ways_lead_to_another_host() -> None:
-    seen = ask(world(records.environment(4, nodes=2)), TWO_NODES)
-    assert seen.ways == [P2P, replace(IB, over="RoCE")]
+    seen = gather_interconnect(world(records.environment(4, nodes=2)), TWO_NODES)
+    assert seen.transports == [P2P, replace(IB, link_type="RoCE")]
     far = TWO_NODES.replace("3[1]", "4[1]")
-    assert ask(world(records.environment(4, nodes=2)), far).ways == [], "ranks of another world"
+    assert gather_interconnect(world(records.environment(4, nodes=2)), far).transports == [], "ranks of another world"
 
 
 @pytest.mark.parametrize(
     ("ranks", "nodes", "across"), [(1, 1, []), (2, 1, [False]), (2, 2, [True]), (4, 2, [False, True])], ids=["one", "host", "nodes", "both"]
 )
 def test_gloo_goes_over_sockets(ranks: int, nodes: int, across: list[bool]) -> None:
-    assert gloo_ways(records.environment(ranks, nodes=nodes).places) == [Transport(via="TCP", across=each) for each in across]
+    assert gloo_transports(records.environment(ranks, nodes=nodes).placements) == [Transport(via="TCP", inter_node=each) for each in across]
 
 
 def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
-    fabric = Fabric([NVLINK, IB], ["mlx5_0"])
-    both = with_ways(records.environment(4, nodes=2, transport=[SOCKET]), fabric)
-    assert (both.transport, both.infiniband) == ([NVLINK, IB, SOCKET], ["mlx5_0"])
-    assert with_ways(records.environment(2), fabric).transport == [NVLINK]
-    assert with_ways(records.environment(1), fabric).transport == []
-    assert with_ways(records.environment(2, device="Xeon CPU"), fabric).transport == []
+    fabric = Interconnect([NVLINK, IB], ["mlx5_0"])
+    both = with_transport(records.environment(4, nodes=2, transport=[SOCKET]), fabric)
+    assert (both.transport, both.infiniband_devices) == ([NVLINK, IB, SOCKET], ["mlx5_0"])
+    assert with_transport(records.environment(2), fabric).transport == [NVLINK]
+    assert with_transport(records.environment(1), fabric).transport == []
+    assert with_transport(records.environment(2, device="Xeon CPU"), fabric).transport == []
 
 
 def test_a_record_from_before_says_nothing_of_it() -> None:
@@ -201,30 +205,30 @@ def test_a_record_from_before_says_nothing_of_it() -> None:
         (4, 1, [PCIE], "NCCL over PCIe"),
         (4, 1, [P2P], "NCCL over P2P"),
         (4, 1, [NVLINK, SHM], "NCCL over NVLink and shared memory"),
-        (4, 2, [NVLINK, replace(IB, over="InfiniBand")], "NCCL over NVLink, InfiniBand between nodes"),
+        (4, 2, [NVLINK, replace(IB, link_type="InfiniBand")], "NCCL over NVLink, InfiniBand between nodes"),
         (2, 2, [IB], "NCCL over IB"),
         (4, 2, [SHM, SOCKET], "NCCL over shared memory, sockets between nodes"),
-        (2, 2, [Transport(via="NET/AWS Libfabric/GDRDMA", across=True)], "NCCL over AWS Libfabric"),
+        (2, 2, [Transport(via="NET/AWS Libfabric/GDRDMA", inter_node=True)], "NCCL over AWS Libfabric"),
         (4, 1, [], ""),
     ],
 )
 def test_the_head_says_it_in_a_few_words(ranks: int, nodes: int, ways: list[Transport], told: str) -> None:
     record = records.record([records.BUSY] * ranks, environment=records.environment(ranks, nodes=nodes, transport=ways))
-    printed = "\n".join(line.plain for line in header(record, Page(200, unicode=True)))
+    printed = "\n".join(line.plain for line in header_lines(record, Page(200, unicode=True)))
     assert (f"     {told}     " in printed) if told else (" over " not in printed)
 
 
 def test_gloo_over_sockets_is_said_once() -> None:
-    ways = [Transport(via="TCP", across=False), Transport(via="TCP", across=True)]
+    ways = [Transport(via="TCP", inter_node=False), Transport(via="TCP", inter_node=True)]
     place = records.environment(4, nodes=2, device="Xeon CPU", transport=ways)
     printed = "\n".join(
-        line.plain for line in header(records.cpu_run(ranks=[records.BUSY] * 4, environment=place), Page(200, unicode=True))
+        line.plain for line in header_lines(records.cpu_run(ranks=[records.BUSY] * 4, environment=place), Page(200, unicode=True))
     )
     assert "     gloo over sockets     " in printed
 
 
 def the_check(name: str, record: Record) -> Check | None:
-    return next((check for check in checks(record) if check.name == name), None)
+    return next((check for check in run_checks(record) if check.code == name), None)
 
 
 def on_two_nodes(ways: Sequence[Transport], **changes: Any) -> Record:
@@ -233,12 +237,12 @@ def on_two_nodes(ways: Sequence[Transport], **changes: Any) -> Record:
 
 
 def test_sockets_beside_infiniband_are_warned_of() -> None:
-    found = the_check("no-infiniband", on_two_nodes([NVLINK, SOCKET], infiniband=["mlx5_0"]))
+    found = the_check("no-infiniband", on_two_nodes([NVLINK, SOCKET], infiniband_devices=["mlx5_0"]))
     assert found is not None
-    assert found.effect == "warns"
+    assert found.severity == "warns"
     assert found.sentence == "NCCL goes over sockets between nodes: no InfiniBand used although mlx5_0 is there"
     off = {"NCCL_IB_DISABLE": "1"}
-    found = the_check("no-infiniband", on_two_nodes([SOCKET], infiniband=["mlx5_0", "mlx5_1"], variables=off))
+    found = the_check("no-infiniband", on_two_nodes([SOCKET], infiniband_devices=["mlx5_0", "mlx5_1"], variables=off))
     assert found is not None
     assert "mlx5_0, mlx5_1 are there" in found.sentence
     assert found.hint.startswith("`unset NCCL_IB_DISABLE`")
@@ -250,17 +254,17 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
     ids=["used", "not there", "one host", "unknown"],
 )
 def test_where_nothing_is_lost_nothing_is_said(ways: list[Transport], infiniband: list[str]) -> None:
-    assert the_check("no-infiniband", on_two_nodes(ways, infiniband=infiniband)) is None
+    assert the_check("no-infiniband", on_two_nodes(ways, infiniband_devices=infiniband)) is None
 
 
 def test_unequal_nodes_are_said() -> None:
     environment = records.environment(4, nodes=2)
-    places = [replace(place, host=f"node-{1 + (place.rank > 0):02}") for place in environment.places]
-    found = the_check("unequal-nodes", records.record(environment=replace(environment, places=places)))
+    places = [replace(place, host=f"node-{1 + (place.rank > 0):02}") for place in environment.placements]
+    found = the_check("unequal-nodes", records.record(environment=replace(environment, placements=places)))
     assert found is not None
-    assert (found.effect, found.sentence) == ("informs", "1 rank on node-01, 3 on node-02")
-    places = [replace(place, usable_cores=16.0 if place.node_rank else 60.0) for place in environment.places]
-    found = the_check("unequal-nodes", records.record(environment=replace(environment, places=places)))
+    assert (found.severity, found.sentence) == ("informs", "1 rank on node-01, 3 on node-02")
+    places = [replace(place, usable_cores=16.0 if place.node_rank else 60.0) for place in environment.placements]
+    found = the_check("unequal-nodes", records.record(environment=replace(environment, placements=places)))
     assert found is not None
     assert found.sentence == "16 usable cores on node-02, 60 on node-01"
 
@@ -275,8 +279,8 @@ def test_only_infiniband_that_is_in_use_counts(tmp_path: Path) -> None:
         port.mkdir(parents=True)
         (port / "link_layer").write_text(f"{layer}\n")
         (port / "state").write_text(f"{state}\n")
-    assert active_devices(tmp_path) == ["mlx5_0"]
-    assert active_devices(tmp_path / "nowhere") == []
+    assert active_infiniband_devices(tmp_path) == ["mlx5_0"]
+    assert active_infiniband_devices(tmp_path / "nowhere") == []
 
 
 # for real
@@ -291,6 +295,6 @@ def test_two_gpus_of_one_host_reach_each_other_by_memory(launch: Callable[..., A
     environment = only_record(results).environment
     assert environment.transport
     assert {way.via.partition("/")[0] for way in environment.transport} <= {"P2P", "SHM"}
-    assert not any(way.across for way in environment.transport)
+    assert not any(way.inter_node for way in environment.transport)
     assert "NCCL over " in done.stdout
     assert not any(name.startswith("NCCL_DEBUG") for name in environment.variables)

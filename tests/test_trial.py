@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from training import CLASSES, config, tiny_net, world_of_one
 
-from ddpbench.bench.dry_run import agree_that_it_fits
-from ddpbench.machine.backends import tf32
-from ddpbench.workloads.registry import find
+from ddpbench.bench.dry_run import dry_run_memory
+from ddpbench.machine.backends import get_tf32
+from ddpbench.workloads.registry import find_workload
 
 
 class Switches(nn.Module):
     """A loss that notes how convolutions are computed when it is."""
 
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        self.seen = (tf32(), torch.backends.cudnn.benchmark)
+        self.seen = (get_tf32(), torch.backends.cudnn.benchmark)
         return nn.functional.cross_entropy(scores, labels)
 
 
@@ -41,17 +41,17 @@ class Looking(nn.Module):
 def test_it_is_computed_as_the_training_is(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN keeps for the training what it chose then."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    spec, switches = replace(find("vgg16-cifar10"), classes=CLASSES), Switches()
+    spec, switches = replace(find_workload("vgg16-cifar10"), classes=CLASSES), Switches()
     asked = config(image_size=32, loader="synthetic", workload="vgg16-cifar10", precision=precision)
-    agree_that_it_fits(asked, spec, tiny_net(), switches, world_of_one())
+    dry_run_memory(asked, spec, tiny_net(), switches, world_of_one())
     assert switches.seen == ((precision == "tf32",) * 2, True)
 
 
 @pytest.mark.parametrize(("optimizer", "values"), [("sgd", 1), ("adam", 2)])
 def test_the_optimizers_state_is_there_before_the_forward(optimizer: str, values: int) -> None:
     gc.collect()
-    spec = replace(find("vgg16-cifar10"), classes=CLASSES)
+    spec = replace(find_workload("vgg16-cifar10"), classes=CLASSES)
     model, looking = tiny_net(), Looking()
     asked = config(optimizer=optimizer, momentum=0.9, image_size=32, loader="synthetic", workload="vgg16-cifar10")
-    agree_that_it_fits(asked, spec, model, looking, world_of_one())
+    dry_run_memory(asked, spec, model, looking, world_of_one())
     assert looking.kept == values * sum(parameter.numel() for parameter in model.parameters())

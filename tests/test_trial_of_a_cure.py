@@ -7,18 +7,18 @@ import torch
 from training import InMemory, config, world_of_one
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.round_plan import Brief
+from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import interleave
-from ddpbench.bench.terms import Terms
-from ddpbench.machine.progress_marker import Pulse
-from ddpbench.record.errors import ArmOver
-from ddpbench.record.record import Data, Round
+from ddpbench.bench.terms import ArmOptions
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.record import DatasetInfo, Round
 
 
 class Counted(InMemory):
     """A loader on the device, of which one can tell whether it is closed."""
 
-    data = Data(loader="counted", description="one batch")
+    data = DatasetInfo(loader="counted", description="one batch")
     open = 0
 
     def __init__(self) -> None:
@@ -37,16 +37,21 @@ class Counted(InMemory):
     ],
 )
 def test_an_arm_on_trial_whose_step_fails_is_left_out_for_that_reason(workload: str, why: str) -> None:
-    world, pulse, brief = world_of_one(), Pulse(60.0), Brief(0.01, warm_up_s=0.01, on_trial=True)
+    world, pulse, brief = world_of_one(), ProgressMarker(60.0), RoundPlan(0.01, warmup_s=0.01, dry_run=True)
     arms = [
-        Arm(config(workload=f"misbehaving:{each}", rounds=1), world, pulse, Terms(2, opener=lambda *_: Counted(), brief=brief))
+        Arm(
+            config(workload=f"misbehaving:{each}", rounds=1),
+            world,
+            pulse,
+            ArmOptions(2, loader_factory=lambda *_: Counted(), round_plan=brief),
+        )
         for each in (workload, "fine")
     ]
     (first, failed), (second, measured) = interleave(arms, lambda arm: True)
     assert (first, second) == (0, 1)
-    assert isinstance(failed, ArmOver)
-    with pytest.raises(ArmOver, match=why):
+    assert isinstance(failed, ConfigFailed)
+    with pytest.raises(ConfigFailed, match=why):
         raise failed
     assert isinstance(measured, Round)
-    arms[1].leave()
+    arms[1].park()
     assert Counted.open == 0

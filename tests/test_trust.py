@@ -8,20 +8,20 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.checks.figure import checks
+from ddpbench.analysis.checks.figure import run_checks
 from ddpbench.record.config import Config
 from ddpbench.record.findings import Check
-from ddpbench.record.loader_stats import Loading
-from ddpbench.record.record import Data, Record
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.record import DatasetInfo, Record
 from ddpbench.record.trace import Health
 
 
 def the_check(name: str, record: Record) -> Check:
-    return next(check for check in checks(record) if check.name == name)
+    return next(check for check in run_checks(record) if check.code == name)
 
 
 def names(record: Record) -> list[str]:
-    return [check.name for check in checks(record)]
+    return [check.code for check in run_checks(record)]
 
 
 def with_rounds(record: Record, **of_round: dict[str, Any]) -> Record:
@@ -39,16 +39,16 @@ def with_rounds(record: Record, **of_round: dict[str, Any]) -> Record:
 
 @pytest.mark.parametrize("record", [records.record(), records.cpu_run(), records.record([records.BUSY])], ids=["gpus", "cpu", "one"])
 def test_a_sound_run_gives_nothing_to_say(record: Record) -> None:
-    assert checks(record) == []
+    assert run_checks(record) == []
 
 
 def test_no_rounds_no_checks() -> None:
-    assert checks(records.data_bound(longer=[])) == []
+    assert run_checks(records.data_bound(longer=[])) == []
 
 
 def test_a_loss_that_is_not_finite_blocks_and_tells_step_and_rank() -> None:
     found = the_check("not-finite", with_rounds(records.record(), r2={"numerics": {"nonfinite_step": 1, "last_loss": None}}))
-    assert (found.effect, found.sentence) == ("blocks", "loss not finite, step 41, rank 0")
+    assert (found.severity, found.sentence) == ("blocks", "loss not finite, step 41, rank 0")
 
 
 @pytest.mark.parametrize(
@@ -58,35 +58,35 @@ def test_a_loss_that_is_not_finite_blocks_and_tells_step_and_rank() -> None:
 )
 def test_skipped_updates(skipped: dict[str, list[int]], effect: str) -> None:
     record = with_rounds(records.record(), **{key: {"numerics": {"skipped_steps": steps}} for key, steps in skipped.items()})
-    assert the_check("skipped-steps", record).effect == effect
+    assert the_check("skipped-steps", record).severity == effect
 
 
 def test_few_skips_far_apart_inform() -> None:
     record = with_rounds(records.record(steps=200), r0={"numerics": {"skipped_steps": [3, 90]}}, r3={"numerics": {"skipped_steps": [120]}})
     found = the_check("skipped-steps", record)
-    assert (found.effect, found.numbers) == ("informs", {"skipped": 3, "steps": 1000})
+    assert (found.severity, found.numbers) == ("informs", {"skipped": 3, "steps": 1000})
 
 
 def test_frozen_parameters_block() -> None:
-    found = the_check("frozen", with_rounds(records.record(), r1={"numerics": {"parameters_after": 1}}))
-    assert (found.effect, found.numbers) == ("blocks", {"round": 2, "rank": 0})
+    found = the_check("frozen", with_rounds(records.record(), r1={"numerics": {"params_checksum_after": 1}}))
+    assert (found.severity, found.numbers) == ("blocks", {"round": 2, "rank": 0})
 
 
 def test_ranks_that_end_with_different_parameters_block() -> None:
-    found = the_check("diverged", with_rounds(records.record(), r3={"digests_agree": False}))
-    assert (found.effect, found.sentence) == ("blocks", "ranks ended round 4 with different parameters")
+    found = the_check("diverged", with_rounds(records.record(), r3={"params_in_sync": False}))
+    assert (found.severity, found.sentence) == ("blocks", "ranks ended round 4 with different parameters")
 
 
 def test_noise_is_that_of_rounds() -> None:
     found = the_check("noisy", records.record(longer=[1.0, 1.02, 0.98, 1.01, 0.99]))
-    assert found.effect == "warns"
+    assert found.severity == "warns"
     assert found.numbers["variation"] == pytest.approx(0.0158, abs=1e-4)
 
 
 @pytest.mark.parametrize(("longer", "word"), [([1.0, 1.0, 1.01, 1.03, 1.03], "slower"), ([1.03, 1.03, 1.01, 1.0, 1.0], "faster")])
 def test_drift(longer: list[float], word: str) -> None:
     found = the_check("drift", records.record(longer=longer))
-    assert (found.effect, word in found.sentence) == ("warns", True)
+    assert (found.severity, word in found.sentence) == ("warns", True)
 
 
 @pytest.mark.parametrize(("longer", "steps"), [([1.0] * 4, 20), ([1.0] * 5, 5)], ids=["rounds", "steps"])
@@ -130,9 +130,11 @@ def test_a_blocked_figure_is_not_asked_what_it_rests_on() -> None:
 
 
 def test_a_file_that_was_left_out_counts_once_on_however_many_ranks() -> None:
-    told = {rank: {"loading": Loading(images=8, left_out=files)} for rank, files in enumerate((["a", "b"], ["b"], ["b", "c"], []))}
+    told = {
+        rank: {"loader_stats": LoaderStats(images=8, skipped_files=files)} for rank, files in enumerate((["a", "b"], ["b"], ["b", "c"], []))
+    }
     found = the_check("left-out", records.record(traces=told))
-    assert (found.effect, found.numbers) == ("informs", {"files": 3})
+    assert (found.severity, found.numbers) == ("informs", {"files": 3})
     assert found.sentence == "3 files could not be read, and were left out, as --skip-bad allows"
     one = the_check("left-out", records.record(traces={1: told[1]}))
     assert one.sentence.startswith("1 file could not be read, and was left out")
@@ -140,17 +142,17 @@ def test_a_file_that_was_left_out_counts_once_on_however_many_ranks() -> None:
 
 def test_throttling_warns_and_a_power_cap_informs() -> None:
     hot = records.record(traces={2: {"health": Health(throttle_reasons=["sw-power-cap", "hw-thermal"])}})
-    assert [(check.name, check.effect) for check in checks(hot)] == [("throttled", "warns"), ("power-cap", "informs")]
+    assert [(check.code, check.severity) for check in run_checks(hot)] == [("throttled", "warns"), ("power-cap", "informs")]
     assert the_check("throttled", hot).sentence == "rank 2 (node-01): hw-thermal"
 
 
 def test_a_round_measured_twice_is_told() -> None:
-    assert names(records.record(traces={1: {"retried_for": "throttle"}})) == ["rerun"]
+    assert names(records.record(traces={1: {"retry_reason": "throttle"}})) == ["rerun"]
 
 
 def test_other_processes_on_the_gpu_warn() -> None:
     found = the_check("shared-gpu", records.record(traces={1: {"health": Health(other_processes=2)}}))
-    assert (found.effect, found.sentence) == ("warns", "rank 1 (node-01): 2 other processes on the GPU")
+    assert (found.severity, found.sentence) == ("warns", "rank 1 (node-01): 2 other processes on the GPU")
 
 
 def test_allocator_retries_warn() -> None:
@@ -160,7 +162,7 @@ def test_allocator_retries_warn() -> None:
 
 def test_more_workers_than_cores_warn() -> None:
     found = the_check("cpu-starved", records.data_bound())
-    assert (found.effect, found.sentence, found.hint) == ("warns", "4 ranks x 16 workers + 4 > 60 usable cores", "`-j 14`, or more cores")
+    assert (found.severity, found.sentence, found.hint) == ("warns", "4 ranks x 16 workers + 4 > 60 usable cores", "`-j 14`, or more cores")
 
 
 def test_no_fewer_workers_are_offered_than_one() -> None:
@@ -171,7 +173,7 @@ def test_no_fewer_workers_are_offered_than_one() -> None:
 
 
 def test_the_cores_of_each_node_count_alone() -> None:
-    assert checks(records.data_bound(environment=records.environment(4, nodes=2, usable_cores=34.0))) == []
+    assert run_checks(records.data_bound(environment=records.environment(4, nodes=2, usable_cores=34.0))) == []
     tight = records.data_bound(environment=records.environment(4, nodes=2, usable_cores=33.5))
     assert the_check("cpu-starved", tight).sentence == "2 ranks x 16 workers + 2 > 33.5 usable cores on node-01"
 
@@ -189,7 +191,7 @@ def test_cpu_ranks_need_the_threads_they_compute_with() -> None:
 
 def test_a_rank_that_got_half_a_core_while_it_computed_warns() -> None:
     found = the_check("noisy-neighbour", records.cpu_run(traces={0: {"cpu_s": 2.1}, 1: {"cpu_s": 4.0}}))
-    assert (found.effect, found.sentence) == ("warns", "rank 0 (node-01) got 0.52 of a core in computing")
+    assert (found.severity, found.sentence) == ("warns", "rank 0 (node-01) got 0.52 of a core in computing")
     assert found.numbers == {"ranks": 1, "least_cores": pytest.approx(0.516, abs=1e-3)}
 
 
@@ -205,19 +207,19 @@ def test_without_cpu_time_or_on_gpus_nobody_is_suspected() -> None:
 
 
 def test_files_read_again_inform() -> None:
-    assert the_check("recycled", records.record(data=Data(loader="torch", description="", recycled=True))).effect == "informs"
+    assert the_check("recycled", records.record(data=DatasetInfo(loader="torch", description="", reread=True))).severity == "informs"
 
 
 @pytest.mark.parametrize("flags", [{"validate": True}, {"epochs": 2}], ids=["--validate", "--epochs"])
 def test_who_asks_for_accuracy_is_told_why_there_is_none(flags: dict[str, Any]) -> None:
     run = records.record()
-    run.asked = Config(workload="resnet50", **flags)
-    assert the_check("not-validated", run).effect == "informs"
+    run.requested = Config(workload="resnet50", **flags)
+    assert the_check("not-validated", run).severity == "informs"
     validated = records.record(traces={0: {"numerics": records.numerics(accuracy=0.5)}})
-    validated.asked = run.asked
+    validated.requested = run.requested
     assert names(validated) == []
     unasked = records.record()
-    unasked.asked = Config(workload="resnet50")
+    unasked.requested = Config(workload="resnet50")
     assert names(unasked) == []
 
 
@@ -226,8 +228,8 @@ def test_more_than_the_ceiling_is_implausible() -> None:
 
 
 def test_blocks_come_first_then_warnings() -> None:
-    record = records.data_bound(traces={0: {"retried_for": "throttle", "numerics": records.numerics(skipped_steps=[1, 2])}})
-    assert [check.effect for check in checks(record)] == ["blocks", "warns", "informs"]
+    record = records.data_bound(traces={0: {"retry_reason": "throttle", "numerics": records.numerics(skipped_steps=[1, 2])}})
+    assert [check.severity for check in run_checks(record)] == ["blocks", "warns", "informs"]
 
 
 @pytest.mark.parametrize(("precision", "hint"), [("amp-fp16", "a lower --lr, or `--precision amp-bf16`"), ("fp32", "a lower --lr")])
@@ -239,9 +241,9 @@ def test_another_precision_is_offered_only_where_the_loss_scale_may_be_at_fault(
 
 def test_a_precision_that_did_not_run_blocks_the_figure() -> None:
     run = records.record()
-    run.attestation = records.attested("fp32")
-    (check,) = [check for check in checks(run) if check.name == "not-as-asked"]
-    assert check.effect == "blocks"
+    run.observed_precision = records.attested("fp32")
+    (check,) = [check for check in run_checks(run) if check.code == "not-as-asked"]
+    assert check.severity == "blocks"
     assert check.sentence == (
         "asked for amp-fp16, but layers compute in float32, there is no loss scaler, TF32 is off for matmul, off for cuDNN"
     )

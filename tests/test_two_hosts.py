@@ -11,7 +11,7 @@ import two_hosts
 from test_faults import errors, only_job
 
 from ddpbench.record.record import load
-from ddpbench.record.scaling import rung
+from ddpbench.record.scaling import ddp_label
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -33,15 +33,15 @@ def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], re
     assert [each.returncode for each in done] == [0, 0], "\n".join(each.stderr for each in done)
     assert [error for each in done for error in errors(each.stderr)] == []
     job = only_job(results)
-    full = next(record for record in job.records if record.label == rung(2))
-    assert (full.environment.nodes, {place.host for place in full.environment.places}) == (2, set(two_hosts.HOSTS))
-    assert {place.node_rank for place in full.environment.places} == {0, 1}
+    full = next(record for record in job.records if record.label == ddp_label(2))
+    assert (full.environment.nodes, {place.host for place in full.environment.placements}) == (2, set(two_hosts.HOSTS))
+    assert {place.node_rank for place in full.environment.placements} == {0, 1}
     found = job.scaling
     assert found is not None
     assert found.verdict is not None
     assert found.verdict.kind == "network-bound"
     assert all(host in found.verdict.says for host in two_hosts.HOSTS)
-    assert 4e6 < max(found.bus.values()) < 12.5e6 * 1.3, "what the cable gives, and no more"
+    assert 4e6 < max(found.allreduce_busbw.values()) < 12.5e6 * 1.3, "what the cable gives, and no more"
     assert any("NETWORK-BOUND" in each.stdout for each in done)
 
 
@@ -53,8 +53,8 @@ def test_two_hosts_of_one_name_are_two_hosts(start: Callable[..., Any], results:
     done = [left.wait(90), right.wait(30)]
     assert [(each.returncode, errors(each.stderr)) for each in done] == [(0, [])] * 2
     place = only_job(results).records[0].environment
-    assert [each.host for each in place.places] in (["vm#0", "vm#1"], ["vm#1", "vm#0"])
-    assert [(way.via, way.across) for way in place.transport] == [("TCP", True)]
+    assert [each.host for each in place.placements] in (["vm#0", "vm#1"], ["vm#1", "vm#0"])
+    assert [(way.via, way.inter_node) for way in place.transport] == [("TCP", True)]
 
 
 def ranks_of(host: Any) -> list[int]:

@@ -12,11 +12,11 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from ddpbench.data import jpeg
-from ddpbench.data.crop import Box, middle_box, random_box
+from ddpbench.data.crop import CropBox, center_crop, random_resized_crop
 from ddpbench.data.loaders import uint8
-from ddpbench.data.loaders.torch import StockView
-from ddpbench.data.loaders.uint8 import ByteView
-from ddpbench.data.normalize import NORMALISATION
+from ddpbench.data.loaders.torch import PilTransform
+from ddpbench.data.loaders.uint8 import Uint8Transform
+from ddpbench.data.normalize import NORMALIZATION
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError
 
@@ -32,13 +32,13 @@ def photograph(width: int, height: int, mode: str = "RGB", form: str = "JPEG", *
 
 def by_pil(content: bytes, side: int) -> torch.Tensor:
     """(S, S, 3) in levels, as the loader torch has them."""
-    known = NORMALISATION["imagenet"]
-    sample = StockView(side, augment=False)(content, "file", Stopwatch()).permute(1, 2, 0)
+    known = NORMALIZATION["imagenet"]
+    sample = PilTransform(side, augment=False)(content, "file", Stopwatch()).permute(1, 2, 0)
     return (sample * torch.tensor(known.std) + torch.tensor(known.mean)) * 255
 
 
 def in_bytes(content: bytes, side: int) -> torch.Tensor:
-    return ByteView(side, augment=False)(content, "file", Stopwatch())
+    return Uint8Transform(side, augment=False)(content, "file", Stopwatch())
 
 
 @pytest.mark.parametrize("size", [(500, 375), (375, 500), (60, 80), (900, 640), (33, 1200), (2000, 1500)])
@@ -63,28 +63,28 @@ def test_whatever_the_colours_and_the_suffix(mode: str, form: str) -> None:
 @pytest.mark.parametrize("how", [{"progressive": True}, {"subsampling": 0}, {"exif": b"Exif\0\0" + bytes(3000)}, {"quality": 30}])
 def test_every_kind_of_jpeg_tells_its_size(how: dict[str, object]) -> None:
     content = photograph(301, 203, **how)
-    assert jpeg.size_of(content) == (301, 203)
+    assert jpeg.jpeg_size(content) == (301, 203)
     assert (in_bytes(content, 64) - by_pil(content, 64)).abs().mean() < 2.5
 
 
 def test_what_is_no_jpeg_has_no_size() -> None:
     whole = photograph(300, 200)
-    assert jpeg.size_of(photograph(30, 20, form="PNG")) is None
-    assert [jpeg.size_of(content) for content in (b"", whole[:2], whole[:40], b"\xff\xd8\xff" + bytes(100))] == [None] * 4
-    assert jpeg.size_of(whole[:2] + b"\xff\xff" + whole[2:]) == (300, 200), "a marker may be filled up"
+    assert jpeg.jpeg_size(photograph(30, 20, form="PNG")) is None
+    assert [jpeg.jpeg_size(content) for content in (b"", whole[:2], whole[:40], b"\xff\xd8\xff" + bytes(100))] == [None] * 4
+    assert jpeg.jpeg_size(whole[:2] + b"\xff\xff" + whole[2:]) == (300, 200), "a marker may be filled up"
 
 
 def test_without_a_decoder_of_its_own_pil_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
     content = photograph(400, 300)
     decoded = in_bytes(content, 224)
-    assert jpeg.decoder() is not None, "torchvision has one"
-    monkeypatch.setattr(uint8, "decoder", lambda: None)
+    assert jpeg.find_decoder() is not None, "torchvision has one"
+    monkeypatch.setattr(uint8, "find_decoder", lambda: None)
     assert (in_bytes(content, 224).int() - decoded.int()).abs().max() <= 1
 
 
 @pytest.mark.filterwarnings("error")
 def test_torchvision_decodes_without_a_word_about_its_age() -> None:
-    assert jpeg._of_torchvision()(photograph(30, 20)).shape == (3, 20, 30)
+    assert jpeg._torchvision_decoder()(photograph(30, 20)).shape == (3, 20, 30)
 
 
 @pytest.mark.parametrize("side", [224, 64])
@@ -92,12 +92,12 @@ def test_damaged_files_are_named(side: int) -> None:
     whole = photograph(600, 400)
     for damaged in (whole[: len(whole) // 2], whole[:200], b"\xff\xd8\xff" + bytes(500), b"no image at all"):
         with pytest.raises(BenchError, match=r"cannot read the image 'some/file\.jpg'"):
-            ByteView(side, augment=True)(damaged, "some/file.jpg", Stopwatch())
+            Uint8Transform(side, augment=True)(damaged, "some/file.jpg", Stopwatch())
 
 
 def test_a_large_image_is_decoded_at_a_part_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    monkeypatch.setattr(uint8, "in_rgb", lambda image, file: sizes.append(image.size) or image.convert("RGB"))
+    monkeypatch.setattr(uint8, "to_rgb", lambda image, file: sizes.append(image.size) or image.convert("RGB"))
     for width, height in ((4000, 3600), (1800, 1200), (900, 800)):
         in_bytes(photograph(width, height), 224)
     assert sizes == [(1000, 900), (900, 600)], "a quarter, a half; the last by the faster way, at its full size"
@@ -108,7 +108,7 @@ def test_parts_are_drawn_as_torchvision_draws_them(size: tuple[int, int]) -> Non
     torch.manual_seed(0)
     crop, like = v2.RandomResizedCrop(224), [torch.empty(3, size[1], size[0])]
     theirs = [crop.make_params(like) for _ in range(3000)]
-    ours = [random_box(*size) for _ in range(3000)]
+    ours = [random_resized_crop(*size) for _ in range(3000)]
     expected = torch.tensor([[drawn[name] for name in ("top", "left", "height", "width")] for drawn in theirs]).double()
     drawn = torch.tensor(ours).double()
     scale = torch.tensor([size[1], size[0], size[1], size[0]])
@@ -119,10 +119,10 @@ def test_parts_are_drawn_as_torchvision_draws_them(size: tuple[int, int]) -> Non
 
 
 def test_the_middle_is_what_resizing_and_cropping_leave() -> None:
-    assert middle_box(256, 256, 224) == Box(16, 16, 224, 224)
-    assert middle_box(512, 256, 224) == Box(16, 144, 224, 224)
-    assert middle_box(1, 3, 224) == Box(1, 0, 1, 1)
-    assert middle_box(375, 500, 64) == Box(82, 21, 330, 329)
+    assert center_crop(256, 256, 224) == CropBox(16, 16, 224, 224)
+    assert center_crop(512, 256, 224) == CropBox(16, 144, 224, 224)
+    assert center_crop(1, 3, 224) == CropBox(1, 0, 1, 1)
+    assert center_crop(375, 500, 64) == CropBox(82, 21, 330, 329)
 
 
 def test_a_wrong_suffix_is_read_by_its_content(tmp_path: Path) -> None:

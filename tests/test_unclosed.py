@@ -28,9 +28,9 @@ def left_running(folder: Path, *arms: Record, swept: Sequence[str] = ()) -> Path
 
 def unfinished(host: str, pid: int, rounds: int = 2) -> Record:
     place = records.environment(1)
-    here = [replace(each, host=host, pid=pid) for each in place.places]
+    here = [replace(each, host=host, pid=pid) for each in place.placements]
     longer = [1.0, 1.001, 1.0, 1.002, 1.0][:rounds]
-    return records.record([records.BUSY], longer=longer, status="running", environment=replace(place, places=here))
+    return records.record([records.BUSY], longer=longer, status="running", environment=replace(place, placements=here))
 
 
 def gone() -> int:
@@ -108,7 +108,7 @@ def test_a_diagnosis_that_was_cut_off_is_judged_by_what_it_measured_around_the_r
     save(job := diagnoses.loader_steals_gpu(), path := tmp_path / "diagnosis.json")
     found = [line for line in reported(path, capsys).splitlines() if "LOADER-STEALS-GPU" in line]
     for record in job.records:
-        record.status, record.checks, record.headline, record.verdict = "running", [], None, None
+        record.status, record.checks, record.throughput, record.verdict = "running", [], None, None
         record.rounds.pop()
     save(job, path)
     printed = reported(path, capsys)

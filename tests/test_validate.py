@@ -13,17 +13,17 @@ import pytest
 from mutations import Mutation
 from test_cli_reading import refused
 
-from ddpbench.analysis.whatif.query import ask
-from ddpbench.bench.kept import read
+from ddpbench.analysis.whatif.query import answer_whatif
+from ddpbench.bench.kept import load_job
 from ddpbench.record.errors import BenchError, UsageError
-from ddpbench.record.prediction import Change
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Job, load
 from ddpbench.record.trace import PHASES
 from ddpbench.report import export
 from ddpbench.report.console import make_console
 from ddpbench.report.markdown import to_markdown
 from ddpbench.report.pages.registry import view_of
-from ddpbench.report.pages.whatif import render_answer
+from ddpbench.report.pages.whatif import render_whatif
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "schema-1.json"
@@ -43,15 +43,15 @@ def render(job: Job, whatif: bool = False) -> None:
     console = make_console(io.StringIO())
     for verbose, quiet in ((False, False), (True, False), (False, True)):
         view_of(job).render(job, console, RUN, verbose=verbose, quiet=quiet)
-    export.to_json(job)
-    export.to_csv(job)
+    export.jobs_to_json(job)
+    export.jobs_to_csv(job)
     to_markdown(job)
-    for change in (Change(workers=8, cores_per_gpu=8.0), Change(batch_size=64, gpus=4)) if whatif else ():
+    for change in (Scenario(workers=8, cores_per_gpu=8.0), Scenario(batch_size=64, gpus=4)) if whatif else ():
         try:
-            answer = ask(job, change, [])
+            answer = answer_whatif(job, change, [])
         except BenchError:  # nothing is known of it
             continue
-        render_answer(job, answer, console)
+        render_whatif(job, answer, console)
 
 
 def check(path: Path, most: int, folder: Path, whatif: bool = False) -> None:
@@ -62,7 +62,7 @@ def check(path: Path, most: int, folder: Path, whatif: bool = False) -> None:
     for mutation in chosen:
         file.write_bytes(mutation.encoded(whole))
         try:
-            render(read(file), whatif)
+            render(load_job(file), whatif)
         except UsageError as problem:
             refusals[mutation.kind] = problem.message
         except Exception as problem:

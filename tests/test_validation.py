@@ -11,15 +11,15 @@ import torch
 from loading import IN_MEMORY, config, of_memory, opened, shard, take
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.preflight import check
-from ddpbench.data.validation import held_out
+from ddpbench.data.preflight import check_loader
+from ddpbench.data.validation import held_out_batches
 from ddpbench.record.errors import UsageError
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 
-def shares(settled: Settled, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+def shares(settled: ResolvedConfig, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
     """Every rank's batches."""
-    found = [held_out(settled, shard(dataset, classes, rank, world_size)) for rank in range(world_size)]
+    found = [held_out_batches(settled, shard(dataset, classes, rank, world_size)) for rank in range(world_size)]
     assert all(share is not None for share in found)
     return [list(share) for share in found if share is not None]
 
@@ -88,7 +88,7 @@ def test_a_class_that_training_has_not_is_named(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=2)
     (tmp_path / "val" / "n00000009").mkdir(parents=True)
     with pytest.raises(UsageError, match="n00000009' is a class that training has not"):
-        check(config("torch", tmp_path), "imagenet", 1000, 1)
+        check_loader(config("torch", tmp_path), "imagenet", 1000, 1)
 
 
 def test_classes_without_an_image_are_refused_before_anything_trains(tmp_path: Path) -> None:
@@ -96,21 +96,21 @@ def test_classes_without_an_image_are_refused_before_anything_trains(tmp_path: P
     empty = tmp_path / "val" / "n00000001"
     empty.mkdir(parents=True)
     with pytest.raises(UsageError, match="no images in the class folders of "):
-        check(config("torch", tmp_path), "imagenet", 1000, 1)
-    image_folder.read_held_out.cache_clear()
-    assert held_out(config("own_loaders:generated", tmp_path), shard()) is None
+        check_loader(config("torch", tmp_path), "imagenet", 1000, 1)
+    image_folder.read_held_out_index.cache_clear()
+    assert held_out_batches(config("own_loaders:generated", tmp_path), shard()) is None
 
 
 def test_nothing_is_held_out_where_a_folder_of_ones_own_is_laid_out_otherwise(tmp_path: Path) -> None:
-    assert held_out(config("own_loaders:generated", tmp_path), shard()) is None
-    assert held_out(of_memory("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
+    assert held_out_batches(config("own_loaders:generated", tmp_path), shard()) is None
+    assert held_out_batches(of_memory("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
 
 
 @pytest.mark.cuda
 def test_the_last_batch_may_be_smaller_on_a_gpu_too(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=5, images=2, texture=0)
     imagery.image_tree(tmp_path, classes=5, images=2, texture=0, part="val")
-    held = held_out(config("torch", tmp_path, batch_size=4), shard(device=torch.device("cuda", 0)))
+    held = held_out_batches(config("torch", tmp_path, batch_size=4), shard(device=torch.device("cuda", 0)))
     assert held
     batches = [(images.cpu(), labels.cpu()) for images, labels in held]
     (expected,) = shares(config("torch", tmp_path, batch_size=4), "imagenet", 1000, 1)
@@ -124,6 +124,6 @@ def test_nothing_is_held_out_of_synthetic_batches_or_where_the_folder_has_none(t
     imagery.image_tree(tmp_path / "tree")
     imagery.cifar10(tmp_path / "cifar")
     (tmp_path / "cifar" / "cifar-10-batches-py" / "test_batch").unlink()
-    assert held_out(config("torch", tmp_path / "tree"), shard()) is None
-    assert held_out(of_memory("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
-    assert held_out(of_memory("synthetic", "mnist"), shard("mnist", 10)) is None
+    assert held_out_batches(config("torch", tmp_path / "tree"), shard()) is None
+    assert held_out_batches(of_memory("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
+    assert held_out_batches(of_memory("synthetic", "mnist"), shard("mnist", 10)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpbench.analysis.checks.cluster import OFF
+from ddpbench.analysis.checks.cluster import IB_DISABLING_VARIABLES
 from ddpbench.machine.variables import SPEED_VARIABLES, speed_variables
 
 
@@ -23,4 +23,4 @@ def test_no_listed_name_is_that_of_a_secret() -> None:
 
 
 def test_every_variable_that_an_analysis_reads_is_recorded() -> None:
-    assert {*OFF, "OMP_NUM_THREADS", "SLURM_JOB_ID"} <= SPEED_VARIABLES
+    assert {*IB_DISABLING_VARIABLES, "OMP_NUM_THREADS", "SLURM_JOB_ID"} <= SPEED_VARIABLES

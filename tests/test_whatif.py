@@ -25,17 +25,17 @@ from diagnoses import (
 )
 from msgspec.structs import replace
 
-from ddpbench.analysis.controls import diagnosed
-from ddpbench.analysis.whatif.curve import Curve
+from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.whatif.curve import LoadCurve
 from ddpbench.analysis.whatif.gain import model_error
-from ddpbench.analysis.whatif.query import Answer, ask
+from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif
 from ddpbench.cli import main
-from ddpbench.record.diagnosis import DEVICE, NO_SYNC, REAL, Candidate
+from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, AlternativeLoader
 from ddpbench.record.errors import UsageError
-from ddpbench.record.prediction import Change
-from ddpbench.record.record import Job, LaunchGap, load, save
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.record import Job, KernelActivity, load, save
 from ddpbench.report.console import make_console
-from ddpbench.report.pages.whatif import render_answer
+from ddpbench.report.pages.whatif import render_whatif
 
 RESULTS = Path(__file__).parent.parent / "results"
 KEPT = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
@@ -43,12 +43,12 @@ DEVICE_RATE = 256 / (sum(WORK.values()) + 0.5) * 1000
 """Images/s that a made-up GPU trains of batches that lie there."""
 
 
-def asked(job: Job, *others: Job, **change: Any) -> Answer:
-    return ask(job, Change(**change), others)
+def asked(job: Job, *others: Job, **change: Any) -> WhatIfAnswer:
+    return answer_whatif(job, Scenario(**change), others)
 
 
 def gain(job: Job, *others: Job, **change: Any) -> float:
-    return asked(job, *others, **change).price.gain
+    return asked(job, *others, **change).estimate.gain
 
 
 def few_workers(**changes: Any) -> Job:
@@ -62,16 +62,16 @@ def test_workers_gain_as_many_times_as_they_are_until_the_device_is_the_limit() 
     assert gain(job, workers=4) == pytest.approx(4, rel=0.02)
     assert gain(job, workers=8) == pytest.approx(8, rel=0.02)
     many = asked(job, workers=60, cores_per_gpu=80)
-    assert many.price.gain == pytest.approx(DEVICE_RATE / (1000 / 4.6), rel=0.1)
-    assert many.price.held_by == "the device"
+    assert many.estimate.gain == pytest.approx(DEVICE_RATE / (1000 / 4.6), rel=0.1)
+    assert many.estimate.bottleneck == "the device"
 
 
 def test_no_number_of_workers_gives_more_than_the_cores() -> None:
     job = few_workers(cores=8.0)
     crowded = asked(job, workers=16)
-    assert crowded.price.held_by == "the cores"
-    assert crowded.price.gain < 2.1
-    assert "more threads a core than were measured" in " ".join(each.text for each in crowded.price.assumed)
+    assert crowded.estimate.bottleneck == "the cores"
+    assert crowded.estimate.gain < 2.1
+    assert "more threads a core than were measured" in " ".join(each.text for each in crowded.estimate.assumptions)
     assert gain(job, workers=16, cores_per_gpu=32) == pytest.approx(16, rel=0.05)
 
 
@@ -85,14 +85,14 @@ def test_a_trainer_that_loads_trains_all_the_same_beside_another_loader() -> Non
     """What loading takes of it goes, and not its training: 62.4 ms of a core for 8 images, and 8 to decode them in threads."""
     job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0})
     assert job.diagnosis is not None
-    job.diagnosis.alone = [replace(each, main_cpu_s=each.cpu_s) for each in job.diagnosis.alone]
-    threads = [replace(alone_of(rank, 900.0, 8, {"decode": 1.0}), loading=None) for rank in range(2)]
-    job.diagnosis.candidates = [Candidate(loader="dali-cpu", workers=1, alone=threads)]
+    job.diagnosis.loader_benchmarks = [replace(each, main_process_cpu_s=each.loader_cpu_s) for each in job.diagnosis.loader_benchmarks]
+    threads = [replace(alone_of(rank, 900.0, 8, {"decode": 1.0}), loader_stats=None) for rank in range(2)]
+    job.diagnosis.alternative_loaders = [AlternativeLoader(loader="dali-cpu", workers=1, loader_benchmarks=threads)]
     found = asked(job, loader="dali-cpu")
-    assert found.before.trainer_cpu
-    assert found.after.trainer_cpu
-    assert found.after.trainer_cpu.points[0][1] == pytest.approx(found.before.trainer_cpu.points[0][1], rel=0.01)
-    assert found.price.after.step >= found.before.trainer_cpu.points[0][1] + 8 * 0.001
+    assert found.before.trainer_cpu_curve
+    assert found.after.trainer_cpu_curve
+    assert found.after.trainer_cpu_curve.points[0][1] == pytest.approx(found.before.trainer_cpu_curve.points[0][1], rel=0.01)
+    assert found.estimate.after.step_s >= found.before.trainer_cpu_curve.points[0][1] + 8 * 0.001
 
 
 def test_prefetch_gains_where_batches_come_unevenly_and_else_nothing() -> None:
@@ -108,7 +108,9 @@ def of_threads(workers: int, intervals_ms: list[float]) -> Job:
     """DALI on the processors, whose batches come in these intervals where nobody trains."""
     job = diagnosis(1000 * 256 / fmean(intervals_ms), config=replace(TORCH, loader="dali-cpu", workers=workers), cpu_ms={})
     assert job.diagnosis is not None
-    job.diagnosis.alone = [replace(each, intervals_ms=intervals_ms, loading=None) for each in job.diagnosis.alone]
+    job.diagnosis.loader_benchmarks = [
+        replace(each, intervals_ms=intervals_ms, loader_stats=None) for each in job.diagnosis.loader_benchmarks
+    ]
     return job
 
 
@@ -127,8 +129,8 @@ def test_threads_gain_as_many_times_as_they_are_over_however_many_pipelines(work
 def test_what_threads_of_the_trainer_take_of_the_cores_is_counted_once() -> None:
     """The kept diagnosis of fifteen threads in one pipeline on sixteen cores, which hold up the training."""
     fewer = asked(load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu-one-pipeline.json"), workers=8)
-    assert abs(log(fewer.price.miss)) < 0.1
-    assert fewer.price.gain == pytest.approx(8 / 15, rel=0.05)
+    assert abs(log(fewer.estimate.residual)) < 0.1
+    assert fewer.estimate.gain == pytest.approx(8 / 15, rel=0.05)
 
 
 def test_handing_batches_over_takes_as_much_of_the_cores_with_fewer_workers() -> None:
@@ -138,11 +140,13 @@ def test_handing_batches_over_takes_as_much_of_the_cores_with_fewer_workers() ->
     device.rounds = [replace(timed, traces=[replace(trace, cpu_s=0.04 * trace.steps) for trace in timed.traces]) for timed in device.rounds]
     assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "it might be one, where nobody saw what handing over takes"
     assert job.diagnosis is not None
-    job.diagnosis.alone = [replace(each, cpu_s=each.cpu_s + 0.005 * each.images) for each in job.diagnosis.alone]
+    job.diagnosis.loader_benchmarks = [
+        replace(each, loader_cpu_s=each.loader_cpu_s + 0.005 * each.images) for each in job.diagnosis.loader_benchmarks
+    ]
     assert gain(job, workers=3) == pytest.approx(1, abs=0.01)
     without = asked(job, workers=0)
-    assert without.before.handing == pytest.approx(1.055, abs=0.01)
-    assert without.after.handing == 0
+    assert without.before.handoff_cpu_s == pytest.approx(1.055, abs=0.01)
+    assert without.after.handoff_cpu_s == 0
 
 
 def test_files_in_memory_save_the_wait_for_them() -> None:
@@ -154,23 +158,23 @@ def test_files_in_memory_save_the_wait_for_them() -> None:
 
 def test_more_workers_ask_more_of_the_storage() -> None:
     job, said = DIAGNOSES["slow-storage"][0](), "the storage answers each of more workers as fast"
-    told, fast = asked(job, workers=60).price, asked(few_workers(), workers=4).price
-    assert said in [each.text for each in told.assumed]
+    told, fast = asked(job, workers=60).estimate, asked(few_workers(), workers=4).estimate
+    assert said in [each.text for each in told.assumptions]
     assert told.gain / told.low > fast.gain / fast.low
-    assert said not in [each.text for each in asked(job, workers=60, data_in_memory=True).price.assumed]
+    assert said not in [each.text for each in asked(job, workers=60, data_in_memory=True).estimate.assumptions]
 
 
 def test_no_number_of_workers_reads_more_than_the_storage_gives() -> None:
     """A node's 3,100 files/s, of which a twentieth lies in memory: 815 images/s a rank, where 380 are read."""
     job = DIAGNOSES["slow-storage"][0]()
-    crowded = asked(job, workers=60, cores_per_gpu=64).price
+    crowded = asked(job, workers=60, cores_per_gpu=64).estimate
     assert crowded.gain == pytest.approx(815 / 380, rel=0.03)
-    assert crowded.held_by == "the storage"
-    assert "the storage gives what was measured of it, and no more" in [each.text for each in crowded.assumed]
+    assert crowded.bottleneck == "the storage"
+    assert "the storage gives what was measured of it, and no more" in [each.text for each in crowded.assumptions]
     assert gain(job, workers=60, cores_per_gpu=64, data_in_memory=True) > 3
     assert job.diagnosis is not None
     assert job.diagnosis.storage is not None
-    job.diagnosis.storage = replace(job.diagnosis.storage, cold=900.0)
+    job.diagnosis.storage = replace(job.diagnosis.storage, cold_files_per_s=900.0)
     assert gain(job, workers=60, cores_per_gpu=64) > 3, "of a rate that the run itself went beyond nothing is held"
 
 
@@ -187,7 +191,7 @@ def test_graphs_leave_the_kernels_of_a_step() -> None:
 
 
 def test_a_launch_bound_step_takes_more_images_for_nothing() -> None:
-    job = diagnosis(None, cpu_ms={"decode": 0.1}, launch_gap=LaunchGap(step_ms=44.4, kernel_ms=10.0))
+    job = diagnosis(None, cpu_ms={"decode": 0.1}, kernel_activity=KernelActivity(step_ms=44.4, kernel_ms=10.0))
     assert gain(job, batch_size=512) == pytest.approx(2, rel=0.05)
     assert gain(diagnosis(None, cpu_ms={"decode": 0.1}), batch_size=512) == pytest.approx(1, abs=0.15)
 
@@ -205,9 +209,9 @@ def test_a_lent_step_takes_the_copies_and_the_interference_of_the_run_along() ->
     job = DIAGNOSES["replay-bound"][0]()
     larger = diagnosis(None, config=replace(TORCH, batch_size=512), work={phase: 2 * span for phase, span in WORK.items()})
     found = asked(job, larger, batch_size=512)
-    assert found.before.longer > 0.005
-    assert found.after.longer == pytest.approx(2 * found.before.longer)
-    assert found.price.gain == pytest.approx(1, abs=0.05)
+    assert found.before.interference_s > 0.005
+    assert found.after.interference_s == pytest.approx(2 * found.before.interference_s)
+    assert found.estimate.gain == pytest.approx(1, abs=0.05)
 
 
 def test_steps_are_lent_for_several_changes_at_once() -> None:
@@ -215,15 +219,15 @@ def test_steps_are_lent_for_several_changes_at_once() -> None:
     fused = diagnosis(None, config=replace(TORCH, precision="fp32", compile="default"))
     job = diagnosis(None, cpu_ms={"decode": 0.1})
     found = asked(job, full, fused, precision="fp32", compile="default")
-    assert found.price.gain == pytest.approx(1, abs=0.02), "compiled, full precision takes as long as the other does"
+    assert found.estimate.gain == pytest.approx(1, abs=0.02), "compiled, full precision takes as long as the other does"
     assert gain(job, full, fused, precision="fp32") < 0.5
 
 
-def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> Candidate:
+def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> AlternativeLoader:
     alone = [alone_of(rank, speed, 256, {"decode": cost}) for rank in range(4)]
     if name.startswith("dali"):
-        alone = [replace(each, loading=None) for each in alone]
-    return Candidate(loader=name, workers=15, alone=alone, step_ms=step_ms or [])
+        alone = [replace(each, loader_stats=None) for each in alone]
+    return AlternativeLoader(loader=name, workers=15, loader_benchmarks=alone, background_step_ms=step_ms or [])
 
 
 def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -> None:
@@ -232,31 +236,33 @@ def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -
     with pytest.raises(UsageError, match="what torch-uint8 gives and costs") as lacking:
         asked(job, loader="torch-uint8")
     assert "--loader torch-uint8" in lacking.value.hint
-    job.diagnosis.candidates = [candidate("torch-uint8", sum(PIL_MS.values()) / 2, 3200.0), candidate("dali-gpu", 0.1, 17_000.0)]
+    job.diagnosis.alternative_loaders = [candidate("torch-uint8", sum(PIL_MS.values()) / 2, 3200.0), candidate("dali-gpu", 0.1, 17_000.0)]
     assert gain(job, loader="torch-uint8") == pytest.approx(2, rel=0.05)
     with pytest.raises(UsageError, match="what dali-gpu takes from the training beside it"):
         asked(job, loader="dali-gpu")
-    job.diagnosis.candidates[1] = candidate("dali-gpu", 0.1, 17_000.0, [60.0] * 20)
+    job.diagnosis.alternative_loaders[1] = candidate("dali-gpu", 0.1, 17_000.0, [60.0] * 20)
     fed = asked(job, loader="dali-gpu")
-    assert 1000 * fed.price.after.step == pytest.approx(60, rel=0.02)
-    job.diagnosis.candidates[1] = replace(job.diagnosis.candidates[1], kept_up=0.5)
+    assert 1000 * fed.estimate.after.step_s == pytest.approx(60, rel=0.02)
+    job.diagnosis.alternative_loaders[1] = replace(job.diagnosis.alternative_loaders[1], delivery_ratio=0.5)
     behind = asked(job, loader="dali-gpu")
     half_a_batch_ms = 0.5 * 256 / 17_000.0 * 1000
-    assert 1000 * behind.price.after.step == pytest.approx(60 + half_a_batch_ms, rel=0.02)
+    assert 1000 * behind.estimate.after.step_s == pytest.approx(60 + half_a_batch_ms, rel=0.02)
 
 
 def test_a_loader_whose_workers_tell_nothing_gives_what_it_gave_alone() -> None:
     job = diagnosis(1600.0, busy=0.9)
     assert job.diagnosis is not None
     silent = candidate("package.module:loader", sum(PIL_MS.values()) / 2, 3200.0)
-    job.diagnosis.candidates = [replace(silent, alone=[replace(each, loading=None) for each in silent.alone])]
+    job.diagnosis.alternative_loaders = [
+        replace(silent, loader_benchmarks=[replace(each, loader_stats=None) for each in silent.loader_benchmarks])
+    ]
     assert gain(job, loader="package.module:loader") == pytest.approx(2, rel=0.05)
 
 
 def test_what_a_loader_on_the_device_gave_beside_the_training_is_in_its_price() -> None:
     keeps_up, behind = (loader_steals_gpu(given_beside=part) for part in (1.0, 0.5))
     alone_ms = 1000 * 256 / 17_974.0
-    steps_ms = [1000 * asked(job, prefetch=4).price.before.step for job in (keeps_up, behind)]
+    steps_ms = [1000 * asked(job, prefetch=4).estimate.before.step_s for job in (keeps_up, behind)]
     assert steps_ms[1] - steps_ms[0] == pytest.approx(0.5 * alone_ms, rel=0.1)
 
 
@@ -266,8 +272,8 @@ def test_another_share_of_the_decoding_is_priced_by_what_was_measured_of_it() ->
     with pytest.raises(UsageError, match=r"what dali-gpu --hw-decoder-load 0\.99 gives and costs") as lacking:
         asked(job, hw_decoder_load=0.99)
     assert "--hw-decoder-load 0.99" in lacking.value.hint
-    job.diagnosis.candidates = [replace(candidate("dali-gpu", 0.1, 17_000.0, [50.0] * 20), hw_decoder_load=0.99)]
-    assert 1000 * asked(job, hw_decoder_load=0.99).price.after.step == pytest.approx(50, rel=0.02)
+    job.diagnosis.alternative_loaders = [replace(candidate("dali-gpu", 0.1, 17_000.0, [50.0] * 20), hw_decoder_load=0.99)]
+    assert 1000 * asked(job, hw_decoder_load=0.99).estimate.after.step_s == pytest.approx(50, rel=0.02)
 
 
 def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
@@ -275,7 +281,7 @@ def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
     cheaper = diagnosis(3200.0, config=replace(TORCH, loader="torch-uint8"), cpu_ms={"decode": 4.5}, busy=0.9)
     assert gain(job, cheaper, loader="torch-uint8") == pytest.approx(2, rel=0.1)
     half = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
-    assert asked(job, half, precision="fp32").price.held_by != asked(few_workers(), half, precision="fp32").price.held_by
+    assert asked(job, half, precision="fp32").estimate.bottleneck != asked(few_workers(), half, precision="fp32").estimate.bottleneck
     with pytest.raises(UsageError, match="different devices"):
         asked(job, diagnosis(1600.0, ranks=2), workers=3)
 
@@ -284,15 +290,15 @@ def test_what_is_so_already_is_told() -> None:
     with pytest.raises(UsageError, match="--workers 1 is the present setting"):
         asked(few_workers(), workers=1)
     found = asked(few_workers(), workers=4, prefetch=2)
-    assert found.as_it_is == Change(prefetch=2)
+    assert found.already_set == Scenario(prefetch=2)
     out = io.StringIO()
-    render_answer(few_workers(), found, make_console(out, 80))
+    render_whatif(few_workers(), found, make_console(out, 80))
     assert "--prefetch 2 is the present setting, and gains nothing" in out.getvalue()
 
 
 def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
     job = few_workers()
-    near, far = asked(job, workers=2).price, asked(job, workers=2, gpus=8, cores_per_gpu=16).price
+    near, far = asked(job, workers=2).estimate, asked(job, workers=2, gpus=8, cores_per_gpu=16).estimate
     for each in (near, far):
         assert each.low < each.gain < each.high
     assert log(far.high / far.low) > log(near.high / near.low)
@@ -303,34 +309,34 @@ def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
 def test_no_gain_is_promised_beyond_what_the_device_does() -> None:
     """The model makes a step of this run 20% longer than it was: from there, more cores would seem to gain by what it missed."""
     job = load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json")
-    found = asked(job, workers=60, cores_per_gpu=64).price
+    found = asked(job, workers=60, cores_per_gpu=64).estimate
     speeds = {record.label: fmean(timed.images_per_s for timed in record.rounds) for record in job.records}
-    most = speeds[DEVICE] / speeds[REAL]
-    assert found.miss > 1.15
+    most = speeds[COMPUTE_ONLY] / speeds[BASELINE]
+    assert found.residual > 1.15
     assert found.gain == pytest.approx(most, rel=0.03)
     assert found.high < 1.08 * most
 
 
 def test_one_rank_has_no_gradient_sync_and_from_one_nobody_knows_it() -> None:
     job = DIAGNOSES["sync-bound"][0]()
-    alone = next(record for record in job.records if record.label == NO_SYNC)
-    assert asked(job, gpus=1).price.after.step == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
+    alone = next(record for record in job.records if record.label == INDEPENDENT)
+    assert asked(job, gpus=1).estimate.after.step_s == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
     alone.rounds.clear()
     with pytest.raises(UsageError, match="a step without gradient sync"):
         asked(job, gpus=1)
-    assert any("is hidden by the backward" in each.text for each in asked(few_workers(ranks=1), gpus=4).price.assumed)
+    assert any("is hidden by the backward" in each.text for each in asked(few_workers(ranks=1), gpus=4).estimate.assumptions)
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    assert asked(few_workers(), workers=3).price == asked(few_workers(), workers=3).price
+    assert asked(few_workers(), workers=3).estimate == asked(few_workers(), workers=3).estimate
 
 
 def test_the_model_meets_the_run_that_it_was_told_from() -> None:
     """The kept diagnosis: two ranks on two busy cores, where no setting of the loader gains anything."""
     job = load(KEPT)
     more = asked(job, workers=2)
-    assert abs(log(more.price.miss)) < 0.1
-    assert more.price.low < 1 < more.price.high
+    assert abs(log(more.estimate.residual)) < 0.1
+    assert more.estimate.low < 1 < more.estimate.high
 
 
 PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images")
@@ -367,7 +373,7 @@ def test_a_record_that_is_no_diagnosis_has_no_answer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no diagnosis"):
         asked(job, workers=2)
     rounds = few_workers()
-    real = diagnosed(rounds)
+    real = baseline_of(rounds)
     assert real is not None
     real.rounds = []
     with pytest.raises(UsageError, match="has no round"):
@@ -375,16 +381,16 @@ def test_a_record_that_is_no_diagnosis_has_no_answer(tmp_path: Path) -> None:
 
 
 def test_a_curve_is_read_between_its_points_and_no_further() -> None:
-    curve = Curve.through([(1.0, 2.0), (2.0, 4.0)])
+    curve = LoadCurve.from_points([(1.0, 2.0), (2.0, 4.0)])
     assert [curve.at(load) for load in (0.5, 1.0, 1.5, 2.0, 3.0)] == [2.0, 2.0, 3.0, 4.0, 4.0]
-    assert [curve.reaches(load) for load in (0.5, 2.4, 2.6)] == [True, True, False]
-    assert not curve.begins_above(0.5), "a core a thread, and nobody waits"
-    assert [Curve.through([(3.0, 2.0)]).begins_above(load) for load in (0.5, 2.0, 3.0)] == [True, True, False]
+    assert [curve.covers(load) for load in (0.5, 2.4, 2.6)] == [True, True, False]
+    assert not curve.starts_above(0.5), "a core a thread, and nobody waits"
+    assert [LoadCurve.from_points([(3.0, 2.0)]).starts_above(load) for load in (0.5, 2.0, 3.0)] == [True, True, False]
 
 
 def test_the_page_fits_and_says_what_it_takes_for_granted() -> None:
     out = io.StringIO()
-    render_answer(few_workers(), asked(few_workers(), workers=4, gpus=8), make_console(out))
+    render_whatif(few_workers(), asked(few_workers(), workers=4, gpus=8), make_console(out))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())

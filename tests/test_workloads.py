@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ddpbench.record.errors import UsageError
-from ddpbench.record.names import resolve
-from ddpbench.workloads.clone import copied
-from ddpbench.workloads.model_cost import cost
-from ddpbench.workloads.registry import WORKLOADS, find, is_workload
+from ddpbench.record.names import import_object
+from ddpbench.workloads.clone import clone
+from ddpbench.workloads.model_cost import model_cost
+from ddpbench.workloads.registry import WORKLOADS, find_workload, is_workload
 from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 
@@ -38,22 +38,22 @@ def test_named_workloads() -> None:
 
 @pytest.mark.parametrize("spec", NAMED, ids=lambda spec: spec.name)
 def test_parameters_and_flops_of_named_workloads(spec: WorkloadSpec) -> None:
-    model = resolve(spec.model)(spec.image_size, spec.classes)
+    model = import_object(spec.model)(spec.image_size, spec.classes)
     with torch.device("meta"):
-        twin = resolve(spec.model)(spec.image_size, spec.classes)
+        twin = import_object(spec.model)(spec.image_size, spec.classes)
         samples, labels = torch.empty(2, *spec.input_shape(None)), torch.zeros(2, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         nn.functional.cross_entropy(twin(samples), labels).backward()
-    counted = cost(model, spec.input_shape(None))
+    counted = model_cost(model, spec.input_shape(None))
     assert counted.parameters == spec.parameters == sum(parameter.numel() for parameter in twin.parameters())
-    assert counted.flops_per_image == counter.get_total_flops() / 2
-    assert counted.flops_per_image == pytest.approx((spec.gflops or 0) * 1e9, rel=1e-3)
+    assert counted.flops_per_sample == counter.get_total_flops() / 2
+    assert counted.flops_per_sample == pytest.approx((spec.gflop_per_sample or 0) * 1e9, rel=1e-3)
 
 
 def test_flops_of_a_grouped_convolution_are_those_of_its_groups() -> None:
     model = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3, bias=False), nn.Conv2d(3, 3, 1, groups=3, bias=False))
     forward = 2 * 3 * 8 * 8  # of one layer: a multiply-add a channel and pixel
-    assert cost(model, (3, 8, 8)).flops_per_image == 2 * forward + 3 * forward, (
+    assert model_cost(model, (3, 8, 8)).flops_per_sample == 2 * forward + 3 * forward, (
         "two of the weights, one of the layer between, none of the images"
     )
 
@@ -61,7 +61,7 @@ def test_flops_of_a_grouped_convolution_are_those_of_its_groups() -> None:
 def test_counting_leaves_the_model_alone() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    cost(model, (3, 8, 8))
+    model_cost(model, (3, 8, 8))
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -72,7 +72,7 @@ def test_a_copy_has_the_same_weights_and_shares_none(device: str) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     model[1].weight = model[0].bias  # one parameter under two names
     model[0].weight.requires_grad_(False)
-    twin = copied(model, torch.device(device))
+    twin = clone(model, torch.device(device))
     for (name, own), there in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
         assert there.device.type == device
         assert there.data_ptr() != own.data_ptr(), name
@@ -85,7 +85,7 @@ def test_a_copy_has_the_same_weights_and_shares_none(device: str) -> None:
 
 
 def test_vgg16_is_the_published_one() -> None:
-    model = resolve(find("vgg16-cifar10").model)(32, 10)
+    model = import_object(find_workload("vgg16-cifar10").model)(32, 10)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert [(c.out_channels, c.kernel_size) for c in convolutions] == [
         *((width, (3, 3)) for width in (64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)),
@@ -97,8 +97,8 @@ def test_vgg16_is_the_published_one() -> None:
 
 
 def parameters(name: str) -> int:
-    spec = find(name)
-    return cost(resolve(spec.model)(spec.image_size, spec.classes), spec.input_shape(None)).parameters
+    spec = find_workload(name)
+    return model_cost(import_object(spec.model)(spec.image_size, spec.classes), spec.input_shape(None)).parameters
 
 
 @pytest.mark.parametrize("width", [1, 4, 64])
@@ -117,17 +117,17 @@ def test_a_narrower_vgg16_keeps_every_proportion(width: int) -> None:
     ],
 )
 def test_wide_resnets_are_as_large_as_their_paper_says(name: str, millions: float) -> None:
-    spec = find(name)
+    spec = find_workload(name)
     assert spec.name == name
     with torch.device("meta"):
-        model = resolve(spec.model)(32, 10)
+        model = import_object(spec.model)(32, 10)
     biases = sum(module.bias.numel() for module in model.modules() if isinstance(module, nn.Conv2d))  # the paper's have none
     weights = sum(parameter.numel() for parameter in model.parameters()) - biases
     assert weights / 1e6 == pytest.approx(millions, abs=0.051)  # its table rounds, or cuts off
 
 
 def test_a_wide_resnet_has_its_depth_its_dropout_and_its_shortcuts() -> None:
-    model = resolve(find("wrn28x2-cifar10").model)(32, 10)
+    model = import_object(find_workload("wrn28x2-cifar10").model)(32, 10)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert len([c for c in convolutions if c.kernel_size == (3, 3)]) + 1 == 26, (
         "three 1x1 shortcuts and the classifier make it 28 with them"
@@ -143,14 +143,14 @@ def test_a_wide_resnet_has_its_depth_its_dropout_and_its_shortcuts() -> None:
     [(2, 22), (3, 70), (4, 230), (5, 806), (6, 2982), (7, 11430), (8, 44710), (9, 176806), (10, 703142), (11, 2804390), (12, 11201190)],
 )
 def test_the_disc_s_nets_double_their_width_with_every_layer(layers: int, expected: int) -> None:
-    model = resolve(find(f"disc-mlp-{layers}").model)(None, 2)
+    model = import_object(find_workload(f"disc-mlp-{layers}").model)(None, 2)
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     assert [module.in_features for module in linear] == [2**power for power in range(1, layers + 1)]
     assert parameters(f"disc-mlp-{layers}") == expected
 
 
 def test_three_square_layers() -> None:
-    model = resolve(find("gemm-mlp").model)(None, 4096)
+    model = import_object(find_workload("gemm-mlp").model)(None, 4096)
     assert [type(module).__name__ for module in model] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
     assert {(m.in_features, m.out_features) for m in model if isinstance(m, nn.Linear)} == {(4096, 4096)}
     assert parameters("gemm-mlp-64") == 3 * (64 * 64 + 64)
@@ -158,16 +158,16 @@ def test_three_square_layers() -> None:
 
 @pytest.mark.parametrize("image_size", [6, 28, 32])
 def test_mnist_cnn_takes_other_sizes(image_size: int) -> None:
-    assert resolve(find("mnist-cnn").model)(image_size, 10)(torch.zeros(2, 1, image_size, image_size)).shape == (2, 10)
+    assert import_object(find_workload("mnist-cnn").model)(image_size, 10)(torch.zeros(2, 1, image_size, image_size)).shape == (2, 10)
     with pytest.raises(UsageError, match="mnist-cnn cannot take images of 5 px"):
-        resolve(find("mnist-cnn").model)(5, 10)
+        import_object(find_workload("mnist-cnn").model)(5, 10)
 
 
 @pytest.mark.parametrize("name", ["gemm-mlp", "disc-mlp-4"])
 def test_vectors_have_no_image_size(name: str) -> None:
-    assert len(find(name).input_shape(None)) == 1
+    assert len(find_workload(name).input_shape(None)) == 1
     with pytest.raises(UsageError, match=f"{name} trains on .* numbers") as refused:
-        find(name).input_shape(32)
+        find_workload(name).input_shape(32)
     assert "--image-size" in refused.value.hint
 
 
@@ -185,7 +185,7 @@ def test_vectors_have_no_image_size(name: str) -> None:
 )
 def test_a_number_out_of_range_is_refused_with_the_range(name: str, says: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"there is no '{name}': {says}") as refused:
-        find(name)
+        find_workload(name)
     assert refused.value.hint == hint
     assert is_workload(name), "what it means is plain"
 
@@ -194,18 +194,18 @@ def test_a_number_out_of_range_is_refused_with_the_range(name: str, says: str, h
 def test_a_name_of_no_family_is_unknown(name: str) -> None:
     assert not is_workload(name)
     with pytest.raises(UsageError, match=f"unknown workload '{name}'"):
-        find(name)
+        find_workload(name)
 
 
 @pytest.mark.parametrize("name", ["wrn16x4-cifar10", "vgg16-64-cifar10", "disc-mlp-7", "gemm-mlp-256", "resnet50"])
 def test_a_member_goes_by_its_own_name(name: str) -> None:
-    assert find(name).name == name
+    assert find_workload(name).name == name
     assert is_workload(name)
 
 
 @pytest.mark.parametrize("image_size", [16, 32, 64])
 def test_vgg16_takes_multiples_of_16(image_size: int) -> None:
-    assert resolve(find("vgg16-2-cifar10").model)(image_size, 10)(torch.zeros(2, 3, image_size, image_size)).shape == (2, 10)
+    assert import_object(find_workload("vgg16-2-cifar10").model)(image_size, 10)(torch.zeros(2, 3, image_size, image_size)).shape == (2, 10)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_vgg16_takes_multiples_of_16(image_size: int) -> None:
     [("resnet18", 32), ("googlenet", 64), ("inception_v3", 96), ("vit_b_32", 64), ("swin_t", 64), ("maxvit_t", 224)],
 )
 def test_one_output_for_plain_cross_entropy(name: str, image_size: int) -> None:
-    model = resolve(find(name).model)(image_size, 7).to("meta")
+    model = import_object(find_workload(name).model)(image_size, 7).to("meta")
     scores = model(torch.empty(2, 3, image_size, image_size, device="meta"))
     assert scores.shape == (2, 7)
     nn.functional.cross_entropy(scores, torch.zeros(2, dtype=torch.long, device="meta")).backward()
@@ -222,37 +222,37 @@ def test_one_output_for_plain_cross_entropy(name: str, image_size: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TORCHVISION_NAMES if name not in ("regnet_y_128gf", "vit_h_14")])
 def test_every_model_builds_and_can_be_counted(name: str) -> None:
-    spec = find(name)
-    counted = cost(resolve(spec.model)(spec.image_size, spec.classes), spec.input_shape(None))
+    spec = find_workload(name)
+    counted = model_cost(import_object(spec.model)(spec.image_size, spec.classes), spec.input_shape(None))
     assert counted.parameters > 1e6
-    assert 1e8 < counted.flops_per_image < 1e12
+    assert 1e8 < counted.flops_per_sample < 1e12
 
 
 @pytest.mark.parametrize("name", ["vit_b_16", "maxvit_t"])
 def test_an_impossible_image_size_is_refused_when_building(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} cannot take images of 50 px"):
-        resolve(find(name).model)(50, 10)
+        import_object(find_workload(name).model)(50, 10)
     with pytest.raises(UsageError, match="VGG16 on CIFAR-10 cannot take images of 50 px"):
-        resolve(find("vgg16-cifar10").model)(50, 10)
+        import_object(find_workload("vgg16-cifar10").model)(50, 10)
 
 
 def test_an_image_size_the_layers_cannot_take_is_refused_when_counting() -> None:
     with pytest.raises(UsageError, match="cannot take images of 16 px"):
-        cost(resolve(find("alexnet").model)(16, 10), (3, 16, 16))
+        model_cost(import_object(find_workload("alexnet").model)(16, 10), (3, 16, 16))
 
 
 def test_a_near_name_is_suggested() -> None:
     with pytest.raises(UsageError, match="unknown workload 'resnet5'") as refused:
-        find("resnet5")
+        find_workload("resnet5")
     assert "resnet50" in refused.value.hint
 
 
 @pytest.mark.parametrize("attribute", ["TINY", "tiny"])
 def test_a_workload_from_outside(attribute: str) -> None:
-    assert find(f"test_workloads:{attribute}") is TINY
+    assert find_workload(f"test_workloads:{attribute}") is TINY
 
 
 @pytest.mark.parametrize("attribute", ["NAMED", "nothing"])
 def test_what_is_no_workload_is_refused(attribute: str) -> None:
     with pytest.raises(UsageError, match=attribute):
-        find(f"test_workloads:{attribute}")
+        find_workload(f"test_workloads:{attribute}")

@@ -8,37 +8,43 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ddpbench.data.loader import Workerless
-from ddpbench.distributed.rank_store import Notice
-from ddpbench.distributed.world import World, meet
+from ddpbench.data.loader import NoWorkersMixin
+from ddpbench.distributed.rank_store import RankInfo
+from ddpbench.distributed.world import World, rendezvous
 from ddpbench.machine.device import open_device
-from ddpbench.machine.fingerprint import software
-from ddpbench.machine.progress_marker import Pulse
-from ddpbench.machine.rank_env import Seat, take_seat
-from ddpbench.record.environment import RankPlace
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
-from ddpbench.training.offload import Parked
+from ddpbench.machine.fingerprint import collect_software
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.record.environment import RankPlacement
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.training.offload import OffloadedState
 from ddpbench.training.session import Session
 
 BATCH, SIDE, CLASSES = 8, 16, 4
 
 
-def world(device: str = "cpu", seat: Seat | None = None) -> World:
+def world(device: str = "cpu", seat: RankEnv | None = None) -> World:
     """The ranks of this launch, met."""
-    seat = seat or take_seat()
+    seat = seat or from_env()
     opened = open_device(device, seat, share_gpu=False)
-    place = RankPlace(
-        rank=seat.rank, host=seat.host, pid=os.getpid(), local_rank=seat.local_rank, node_rank=0, device=opened.name, device_id=opened.id
+    place = RankPlacement(
+        rank=seat.rank,
+        host=seat.host,
+        pid=os.getpid(),
+        local_rank=seat.local_rank,
+        node_rank=0,
+        device_name=opened.name,
+        device_id=opened.uuid,
     )
-    met = meet(seat, opened, Notice(place, software(opened.cuda)), False, 30, 60)
-    met.join()
+    met = rendezvous(seat, opened, RankInfo(place, collect_software(opened.is_cuda)), False, 30, 60)
+    met.init_process_group()
     return met
 
 
 def world_of_one(device: str = "cpu") -> World:
     """This process alone, without a process group."""
-    return world(device, Seat(host="here"))
+    return world(device, RankEnv(host="here"))
 
 
 def tiny_net() -> nn.Module:
@@ -57,22 +63,22 @@ def wide_net() -> nn.Module:
     )
 
 
-class InMemory(Workerless):
+class InMemory(NoWorkersMixin):
     """One fixed batch a rank, already on the device."""
 
-    data = Data(loader="synthetic", description="one fixed batch on the device")
+    data = DatasetInfo(loader="synthetic", description="one fixed batch on the device")
 
     def __init__(self, device: torch.device, scale: float = 1.0) -> None:
         generator = torch.Generator().manual_seed(1 + int(os.environ.get("RANK", "0")))
         self.images = (torch.randn(BATCH, 3, SIDE, SIDE, generator=generator) * scale).to(device)
         self.labels = torch.randint(0, CLASSES, (BATCH,), generator=generator).to(device)
 
-    def next_batch(self, in_hand: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
-        in_hand()
+    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
+        on_host_ready()
         return self.images, self.labels
 
 
-def config(device: str = "cpu", **asked: object) -> Settled:
+def config(device: str = "cpu", **asked: object) -> ResolvedConfig:
     """How the tiny training is settled."""
     recipe = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "optimizer_impl": "fused"}
     settled = {
@@ -85,8 +91,12 @@ def config(device: str = "cpu", **asked: object) -> Settled:
         "warmup": 1,
         **recipe,
     }
-    return Settled(**{**settled, "device": device, **asked})  # type: ignore[arg-type]
+    return ResolvedConfig(**{**settled, "device": device, **asked})  # type: ignore[arg-type]
 
 
-def session(world: World, settled: Settled, model: nn.Module | None = None, parked: Parked | None = None, scale: float = 1.0) -> Session:
-    return Session(settled, model or tiny_net(), nn.CrossEntropyLoss(), InMemory(world.device.torch, scale), world, Pulse(60.0), parked)
+def session(
+    world: World, settled: ResolvedConfig, model: nn.Module | None = None, parked: OffloadedState | None = None, scale: float = 1.0
+) -> Session:
+    return Session(
+        settled, model or tiny_net(), nn.CrossEntropyLoss(), InMemory(world.device.torch_device, scale), world, ProgressMarker(60.0), parked
+    )

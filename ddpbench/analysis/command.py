@@ -10,25 +10,25 @@ import msgspec
 
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment
-from ddpbench.record.flags import Field, flags, spelled
+from ddpbench.record.flags import FlagField, flag_fields, spelled
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 
 PROGRAM = "ddpbench"
-PORT = 29500
+RENDEZVOUS_PORT = 29500
 
-CONFIG: Mapping[str, Field] = {field.name: field for field in flags(Config)}
+CONFIG_FIELDS: Mapping[str, FlagField] = {field.name: field for field in flag_fields(Config)}
 PLAIN = Config(workload=PROGRAM)  # without any flag
 
 OF_THE_JOB = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
 """Fields that apply to a whole job of that kind: a run that follows from it leaves them out."""
 
-UNDIAGNOSED = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile")
+RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile")
 """Fields that set how long a run is measured: a diagnosis decides that itself."""
 
 
 @dataclass(frozen=True)
-class Rerun:
+class CommandBuilder:
     """Builds commands from a record, the kind of its job, and the fields in which the arms of the job differ."""
 
     record: Record
@@ -37,14 +37,14 @@ class Rerun:
     ranks: int | None = None  # None: as many as it had; else so many on one node
 
     @classmethod
-    def of(cls, record: Record, job: Job) -> Rerun:
+    def of(cls, record: Record, job: Job) -> CommandBuilder:
         """The same for ``record`` of ``job``."""
         return cls(record, job.kind, job.swept)
 
     @property
     def asked(self) -> Config:
         """The requested Config; of an old record, which has none, the resolved one."""
-        return self.record.asked or self.record.config
+        return self.record.requested or self.record.config
 
     def command(self, **values: Sequence[object]) -> str:
         """The command that runs it again, with ``values`` in place of those of some fields of its Config.
@@ -53,9 +53,9 @@ class Rerun:
         """
         return self._line([], values, OF_THE_JOB.get(self.kind, ()))
 
-    def diagnose(self, **values: Sequence[object]) -> str:
+    def diagnose_command(self, **values: Sequence[object]) -> str:
         """The command that diagnoses it, with ``values`` in place of those of some fields of its Config."""
-        return self._line(["diagnose"], values, (*UNDIAGNOSED, *(OF_THE_JOB["scale"] if self.kind == "scale" else ())))
+        return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(OF_THE_JOB["scale"] if self.kind == "scale" else ())))
 
     def has_flag(self, name: str) -> bool:
         """Whether the user chose the field ``name``: its value is not the default, or the job compares several."""
@@ -70,8 +70,8 @@ class Rerun:
         if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
             dropped = (*dropped, "data_dir", "download")
         kept = msgspec.structs.replace(asked, **{name: getattr(PLAIN, name) for name in (*dropped, *values)})
-        changed = [word for name, arms in values.items() for word in spelled(CONFIG[name], arms)]
-        start = [*([] if "threads" in values else threads(environment)), *launcher(environment)]
+        changed = [word for name, arms in values.items() for word in spelled(CONFIG_FIELDS[name], arms)]
+        start = [*([] if "threads" in values else omp_threads_prefix(environment)), *launcher_argv(environment)]
         return shlex.join([*start, *command, *kept.to_argv(), *ranks, *changed])
 
 
@@ -83,7 +83,7 @@ def uses_gpus_flag(environment: Environment) -> bool:
     return environment.nodes == 1 and environment.launcher not in ("python", "slurm")
 
 
-def launcher(environment: Environment) -> list[str]:
+def launcher_argv(environment: Environment) -> list[str]:
     """The words before the workload.
 
     A SLURM job is submitted again, from the root of a clone. On several nodes the command is run on each, with a rendezvous on the first.
@@ -93,12 +93,12 @@ def launcher(environment: Environment) -> list[str]:
         return ["sbatch", *([f"--nodes={nodes}", "launch/slurm_multi_node.sbatch"] if nodes > 1 else ["launch/slurm_single_node.sbatch"])]
     if nodes == 1:
         return [PROGRAM]
-    first = environment.places[0].host.partition("#")[0]  # the name by which it can be reached
-    meeting = [f"--nnodes={nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{PORT}"]
+    first = environment.placements[0].host.partition("#")[0]  # the name by which it can be reached
+    meeting = [f"--nnodes={nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{RENDEZVOUS_PORT}"]
     return ["torchrun", *meeting, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
 
 
-def threads(environment: Environment) -> list[str]:
+def omp_threads_prefix(environment: Environment) -> list[str]:
     """OMP_NUM_THREADS of CPU ranks, unless the launcher sets the same by itself.
 
     ``--gpus`` sets 1. So does torchrun for several ranks on a node, but one rank keeps all cores.
@@ -106,6 +106,6 @@ def threads(environment: Environment) -> list[str]:
     if environment.device_type != "cpu" or environment.launcher == "slurm":  # a SLURM script sets its own
         return []
     by_itself = "1" if uses_gpus_flag(environment) or environment.world_size > environment.nodes else ""
-    unset = str(max(1, int(environment.places[0].usable_cores))) if environment.world_size == 1 and by_itself else by_itself
+    unset = str(max(1, int(environment.placements[0].usable_cores))) if environment.world_size == 1 and by_itself else by_itself
     given = environment.variables.get("OMP_NUM_THREADS", unset)
     return [] if given == by_itself else [f"OMP_NUM_THREADS={given}"]

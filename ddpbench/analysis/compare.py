@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.evidence import Reach, reach
-from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.evidence import FigureInterval, figure_interval
+from ddpbench.analysis.ratio import PairedRatio, ratio_of
 from ddpbench.analysis.stats import Interval, log_t_interval
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import Config
-from ddpbench.record.findings import Headline
+from ddpbench.record.findings import ThroughputEstimate
 from ddpbench.record.record import Record
 
-FIGURE_STANDS = ("ok", "running", "interrupted")
+COMPARABLE_STATUSES = ("ok", "running", "interrupted")
 """Statuses that leave the rounds of an arm worth comparing: nothing in the arm itself went wrong."""
 
 
@@ -24,12 +24,12 @@ class ArmRow:
 
     config: Config
     images_per_s: float | None = None
-    reach: Reach | None = None
-    speedup: Ratio | None = None
-    uneven: bool = False  # the speed-up is of other rounds than the figures of the two arms
+    interval: FigureInterval | None = None
+    speedup: PairedRatio | None = None
+    rounds_differ: bool = False  # the speed-up is of other rounds than the figures of the two arms
     memory_bytes: int | None = None  # peak of a device; of a rank on processors with its workers
     state: str = ""  # a status, "not comparable", or empty
-    why: str = ""
+    reason: str = ""
 
 
 def compare(records: Sequence[Record]) -> list[ArmRow]:
@@ -41,45 +41,47 @@ def compare(records: Sequence[Record]) -> list[ArmRow]:
     return [_row(record, firsts.setdefault(record.config.workload, record)) for record in records]
 
 
-def times_as_fast(record: Record, than: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval) -> Ratio | None:
-    """How many times as fast as ``than`` the other is, by the ``interval`` of the ratios of rounds; None where they share none."""
+def throughput_ratio(
+    record: Record, baseline: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval
+) -> PairedRatio | None:
+    """How many times as fast as ``baseline`` the other is, by the ``interval`` of the ratios of rounds; None where they share none."""
     ours = {timed.index: timed.images_per_s for timed in record.rounds}
-    theirs = {timed.index: timed.images_per_s for timed in than.rounds}
+    theirs = {timed.index: timed.images_per_s for timed in baseline.rounds}
     shared = sorted(ours.keys() & theirs.keys())
     return ratio_of([theirs[index] for index in shared], [ours[index] for index in shared], interval) if shared else None
 
 
-def figure(record: Record) -> Headline | None:
+def comparable_estimate(record: Record) -> ThroughputEstimate | None:
     """The figure of an arm that may be compared; None where something in the arm itself went wrong."""
-    return record.headline if record.status in FIGURE_STANDS else None
+    return record.throughput if record.status in COMPARABLE_STATUSES else None
 
 
-def why_no_figure(record: Record) -> str:
+def failure_reason(record: Record) -> str:
     """What went wrong in it, in a sentence."""
     if record.fault is not None:
         return record.fault.message
-    blocking = [check.sentence for check in record.checks if check.effect == "blocks"]
+    blocking = [check.sentence for check in record.checks if check.severity == "blocks"]
     return blocking[0] if blocking else "no round was finished"
 
 
 def same_devices(record: Record, other: Record) -> bool:
-    return _devices(record) == _devices(other)
+    return _device_counts(record) == _device_counts(other)
 
 
 def _row(record: Record, first: Record) -> ArmRow:
-    summary, cuda = summarise(record), record.environment.device_type == "cuda"
-    row = ArmRow(record.config, memory_bytes=summary.peak_bytes if cuda else summary.rss_bytes)
-    headline = figure(record)
+    summary, cuda = summarize(record), record.environment.device_type == "cuda"
+    row = ArmRow(record.config, memory_bytes=summary.peak_allocated_bytes if cuda else summary.rss_bytes)
+    headline = comparable_estimate(record)
     if headline is None:
         state = "not measured" if record.status == "ok" else record.status
-        return replace(row, state=state, why=why_no_figure(record))
-    row = replace(row, images_per_s=headline.images_per_s, reach=reach(record))
+        return replace(row, state=state, reason=failure_reason(record))
+    row = replace(row, images_per_s=headline.images_per_s, interval=figure_interval(record))
     if not same_devices(record, first):
-        return replace(row, state="not comparable", why=f"other {'GPU' if cuda else 'CPU'}")
-    speedup = times_as_fast(record, first) if figure(first) else None
+        return replace(row, state="not comparable", reason=f"other {'GPU' if cuda else 'CPU'}")
+    speedup = throughput_ratio(record, first) if comparable_estimate(first) else None
     uneven = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
-    return replace(row, speedup=speedup, uneven=uneven)
+    return replace(row, speedup=speedup, rounds_differ=uneven)
 
 
-def _devices(record: Record) -> Counter[str]:
-    return Counter(place.device for place in record.environment.places)
+def _device_counts(record: Record) -> Counter[str]:
+    return Counter(place.device_name for place in record.environment.placements)

@@ -4,65 +4,71 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.compare import times_as_fast
-from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.summary import summarise
-from ddpbench.record.diagnosis import BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, Diagnosis
+from ddpbench.analysis.compare import throughput_ratio
+from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Diagnosis
 from ddpbench.record.record import Job, Record
 
 
 @dataclass(frozen=True)
-class Experiments:
+class ControlRuns:
     """What was measured beside a run; None where it was not, or has no round."""
 
-    device: Record | None = None
-    no_sync: Record | None = None
+    compute_only: Record | None = None
+    independent: Record | None = None
     replay: Record | None = None
-    beside: Record | None = None
+    loader_in_background: Record | None = None
     diagnosis: Diagnosis | None = None
-    loads_beside: bool = False  # training was measured while the loader runs, for however few rounds
+    has_background_loader: bool = False  # training was measured while the loader runs, for however few rounds
 
-    def with_intervals(self) -> Experiments:
+    def with_intervals(self) -> ControlRuns:
         """Only the control runs that share enough rounds with the one on the device for an interval of their ratio."""
-        replay, beside = (each if _has_interval(each, self.device) else None for each in (self.replay, self.beside))
-        apart = times_as_long(self.no_sync, self.device)
+        replay, beside = (each if _has_interval(each, self.compute_only) else None for each in (self.replay, self.loader_in_background))
+        apart = step_time_ratio(self.independent, self.compute_only)
         known = apart is not None and (apart.has_interval or apart.high >= 1)  # a pair shows whether there is any sync to save
-        return replace(self, no_sync=self.no_sync if known else None, replay=replay, beside=beside, loads_beside=self.beside is not None)
+        return replace(
+            self,
+            independent=self.independent if known else None,
+            replay=replay,
+            loader_in_background=beside,
+            has_background_loader=self.loader_in_background is not None,
+        )
 
 
-NONE = Experiments()
+NO_CONTROLS = ControlRuns()
 """Around a run that was measured by itself."""
 
 
-def experiments_of(job: Job) -> Experiments:
+def controls_of(job: Job) -> ControlRuns:
     """Those of a diagnosis, by the labels of its records."""
     by_label = {record.label: record for record in job.records if record.rounds}
-    device, no_sync, replay, beside = map(by_label.get, (DEVICE, NO_SYNC, REPLAY, BESIDE))
-    return Experiments(device, no_sync, replay, beside, job.diagnosis)
+    device, no_sync, replay, beside = map(by_label.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
+    return ControlRuns(device, no_sync, replay, beside, job.diagnosis)
 
 
-def diagnosed(job: Job) -> Record | None:
+def baseline_of(job: Job) -> Record | None:
     """The run that a diagnosis is of."""
-    return next((record for record in job.records if record.label == REAL), None)
+    return next((record for record in job.records if record.label == BASELINE), None)
 
 
 def step_s(record: Record | None) -> float | None:
     """Seconds of a step, of the slowest rank."""
-    milliseconds = summarise(record).step_ms if record else None
+    milliseconds = summarize(record).step_ms if record else None
     return None if milliseconds is None else milliseconds / 1000
 
 
-def times_as_long(other: Record | None, base: Record | None) -> Ratio | None:
+def step_time_ratio(other: Record | None, base: Record | None) -> PairedRatio | None:
     """How many times as long as those of ``base`` the steps of ``other`` take, over the rounds that both finished."""
-    return times_as_fast(base, other) if base and other else None
+    return throughput_ratio(base, other) if base and other else None
 
 
-def longer_s(other: Record | None, base: Record | None) -> float | None:
+def extra_step_s(other: Record | None, base: Record | None) -> float | None:
     """Seconds by which a step of ``other`` is longer than one of ``base``, over the rounds that both finished."""
-    base_s, times = step_s(base), times_as_long(other, base)
+    base_s, times = step_s(base), step_time_ratio(other, base)
     return None if base_s is None or times is None else base_s * (times.center - 1)
 
 
 def _has_interval(record: Record | None, device: Record | None) -> bool:
-    ratio = times_as_long(record, device)
+    ratio = step_time_ratio(record, device)
     return ratio is not None and ratio.has_interval

@@ -6,77 +6,77 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from ddpbench.analysis.split_rounds import in_parts
-from ddpbench.record.loaders import spec_of
+from ddpbench.analysis.split_rounds import split_rounds
+from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record
 
-LEAST_ROUNDS, LEAST_STEPS = 5, 30
+MIN_ROUNDS, MIN_STEPS = 5, 30
 """What a figure needs."""
 
-LEAST_FOR_A_VERDICT = 3, 10
+MIN_ROUNDS_AND_STEPS_FOR_VERDICT = 3, 10
 """Rounds and steps below which a limit is a guess."""
 
-LEAST_FOR_AN_INTERVAL = 3
+MIN_VALUES_FOR_INTERVAL = 3
 """The t-interval of two figures is so wide that it says nothing: their range says more."""
 
-BATCHES_PER_MAKER = 4
+MIN_BATCHES_PER_PRODUCER = 4
 """A round has at least so many batches per worker or pipeline: they come in bursts, which its mean then evens out."""
 
-BINDING = 0.10
+BOTTLENECK_FRACTION = 0.10
 """A wait is a limit from this fraction of the step."""
 
 
 @dataclass(frozen=True)
-class Reach:
+class FigureInterval:
     """What a figure in images/s lies between: an interval of some confidence or, of too few, just their range."""
 
     low: float
     high: float
-    of: int  # rounds, or launches
+    num_values: int  # rounds, or launches
     confidence: float | None  # None for a range
 
 
-def reach(record: Record) -> Reach | None:
+def figure_interval(record: Record) -> FigureInterval | None:
     """That of the headline of ``record``, from its launches where they are several, else from its rounds; None without a headline."""
-    headline = record.headline
+    headline = record.throughput
     if headline is None:
         return None
-    figures = headline.launch_figures or [timed.images_per_s for timed in record.rounds]
-    if len(figures) < LEAST_FOR_AN_INTERVAL:
-        return Reach(min(figures), max(figures), len(figures), None)
-    return Reach(headline.low, headline.high, len(figures), headline.confidence)
+    figures = headline.launch_images_per_s or [timed.images_per_s for timed in record.rounds]
+    if len(figures) < MIN_VALUES_FOR_INTERVAL:
+        return FigureInterval(min(figures), max(figures), len(figures), None)
+    return FigureInterval(headline.low, headline.high, len(figures), headline.confidence)
 
 
-def steps(record: Record) -> int:
+def timed_steps(record: Record) -> int:
     """Timed steps of all rounds."""
     return sum(timed.traces[0].steps for timed in record.rounds)
 
 
-def batches_lacking(record: Record) -> int:
+def missing_batches(record: Record) -> int:
     """How many batches its shortest round lacks to ``BATCHES_PER_MAKER`` per worker or pipeline; 0 if none."""
     shortest = min(timed.traces[0].steps for timed in record.rounds)
-    return max(0, BATCHES_PER_MAKER * spec_of(record.config.loader).makers(record.workers) - shortest)
+    return max(0, MIN_BATCHES_PER_PRODUCER * loader_spec(record.config.loader).num_producers(record.workers) - shortest)
 
 
-def enough(record: Record) -> Mapping[str, int]:
+def required_length(record: Record) -> Mapping[str, int]:
     """The ``rounds`` and, where theirs would be too short, the ``steps`` of each, that give the next run's figure what it needs.
 
     A round of whole epochs has the length that it has: there must be more of them. Needs a round.
     """
-    asked, a_round = record.asked or record.config, min(timed.traces[0].steps for timed in record.rounds)
-    rounds = max(asked.rounds, LEAST_ROUNDS)
-    if rounds * a_round >= LEAST_STEPS:
+    asked, a_round = record.requested or record.config, min(timed.traces[0].steps for timed in record.rounds)
+    rounds = max(asked.rounds, MIN_ROUNDS)
+    if rounds * a_round >= MIN_STEPS:
         return {"rounds": rounds}
     if asked.epochs is not None:
-        return {"rounds": ceil(LEAST_STEPS / a_round)}
-    return {"rounds": rounds, "steps": ceil(LEAST_STEPS / rounds)}
+        return {"rounds": ceil(MIN_STEPS / a_round)}
+    return {"rounds": rounds, "steps": ceil(MIN_STEPS / rounds)}
 
 
-def too_few_for_a_verdict(record: Record) -> bool:
-    rounds, least = LEAST_FOR_A_VERDICT
-    return len(pieces(record).rounds) < rounds or steps(record) < least
+def is_too_short_for_verdict(record: Record) -> bool:
+    rounds, least = MIN_ROUNDS_AND_STEPS_FOR_VERDICT
+    return len(with_split_rounds(record).rounds) < rounds or timed_steps(record) < least
 
 
-def pieces(record: Record) -> Record:
+def with_split_rounds(record: Record) -> Record:
     """``record`` in the pieces whose agreement tells what a verdict is worth: its rounds, or the parts of a few long trainings."""
-    return in_parts(record, LEAST_FOR_A_VERDICT[0])
+    return split_rounds(record, MIN_ROUNDS_AND_STEPS_FOR_VERDICT[0])

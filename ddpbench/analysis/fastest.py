@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from math import comb
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.compare import figure, same_devices, times_as_fast
-from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.remedies.training import rounds_to_ask_for
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.compare import comparable_estimate, same_devices, throughput_ratio
+from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.remedies.training import longer_run_fields
 from ddpbench.analysis.stats import log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 
-NO_DIFFERENCE = 1.02
+MAX_EQUIVALENT_RATIO = 1.02
 """Arms whose ratio is below this, by the whole of its interval, do not differ in what anybody would care about."""
 
-OFTEN_WRONG = 0.05
+FAMILY_WISE_ERROR_RATE = 0.05
 """Among arms that are alike one may be called faster than another in this fraction of jobs."""
 
-FAR_BEHIND = 1.5
+CLEARLY_SLOWER_RATIO = 1.5
 """An arm that the best beats by this factor in every round that both have is no rival, even if there are too few for an interval."""
 
 
@@ -30,7 +30,7 @@ COMPARED_WITH_SYNTHETIC = ("straggler", "host-to-device-bound")
 
 
 @dataclass(frozen=True)
-class Fastest:
+class BestArm:
     """The ``best`` of the arms that were compared, and those that cannot be told from it.
 
     ``ratio`` is how many times as fast it is as ``than``: the first arm of the job if that is clearly slower, else the closest of
@@ -39,81 +39,81 @@ class Fastest:
     """
 
     best: Record
-    close: Sequence[Record]  # with the best, in the order of the job
-    than: Record
-    ratio: Ratio
-    compared: Sequence[Record]
+    tied: Sequence[Record]  # with the best, in the order of the job
+    compared_to: Record
+    ratio: PairedRatio
+    candidates: Sequence[Record]
 
     @property
-    def clear(self) -> bool:
+    def is_clear(self) -> bool:
         """Whether it is faster than ``than`` beyond the noise."""
-        return self.ratio.is_more
+        return self.ratio.is_above_one
 
     @property
     def is_ceiling(self) -> bool:
         """Whether the best trains on a resident batch beside one that is loaded: it shows what the loader costs."""
-        return self.best.config.loader == SYNTHETIC and bool(self.loaded)
+        return self.best.config.loader == SYNTHETIC and bool(self.with_loader)
 
     @property
-    def loaded(self) -> Sequence[Record]:
+    def with_loader(self) -> Sequence[Record]:
         """The arms that were compared and get their batches from a loader."""
-        return [record for record in self.compared if record.config.loader != SYNTHETIC]
+        return [record for record in self.candidates if record.config.loader != SYNTHETIC]
 
     @property
-    def alike(self) -> bool:
+    def are_equivalent(self) -> bool:
         """Whether all are as fast as each other, as far as anybody would care."""
-        return not self.clear and self.ratio.has_interval and self.ratio.high < NO_DIFFERENCE
+        return not self.is_clear and self.ratio.has_interval and self.ratio.high < MAX_EQUIVALENT_RATIO
 
 
-def fastest(records: Sequence[Record]) -> Fastest | None:
+def find_best_arm(records: Sequence[Record]) -> BestArm | None:
     """The fastest of the arms of a job; None where fewer than two have a figure, or share rounds.
 
     Those on a resident batch count only where nothing else is left to compare.
     """
-    there = [record for record in records if figure(record) and same_devices(record, records[0])]
+    there = [record for record in records if comparable_estimate(record) and same_devices(record, records[0])]
     loaded = [record for record in there if record.config.loader != SYNTHETIC]
     compared = loaded if len(loaded) > 1 else there
     if len(compared) < 2:
         return None
-    best = max(compared, key=lambda record: record.headline.images_per_s if record.headline else 0.0)
-    for_all_pairs = partial(log_t_interval, confidence=1 - OFTEN_WRONG / comb(len(compared), 2))
-    others = [(record, found) for record in compared if record is not best and (found := times_as_fast(best, record, for_all_pairs))]
+    best = max(compared, key=lambda record: record.throughput.images_per_s if record.throughput else 0.0)
+    for_all_pairs = partial(log_t_interval, confidence=1 - FAMILY_WISE_ERROR_RATE / comb(len(compared), 2))
+    others = [(record, found) for record in compared if record is not best and (found := throughput_ratio(best, record, for_all_pairs))]
     if len(others) < len(compared) - 1:
         return None
-    slower = [(record, found) for record, found in others if found.is_more]
-    than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_reach)
-    no_rivals = [record for record, found in others if found.is_more or found.low >= FAR_BEHIND]
+    slower = [(record, found) for record, found in others if found.is_above_one]
+    than, behind = min(slower, key=lambda pair: (pair[0] is not records[0], pair[1].center)) if slower else max(others, key=_upper_bound)
+    no_rivals = [record for record, found in others if found.is_above_one or found.low >= CLEARLY_SLOWER_RATIO]
     close = [record for record in compared if not any(record is other for other in no_rivals)]
-    return Fastest(best, close, than, behind, compared)
+    return BestArm(best, close, than, behind, compared)
 
 
-def command_after(found: Fastest, job: Job) -> str:
+def command_after_comparison(best: BestArm, job: Job) -> str:
     """What to run from now on: the fastest arm alone, the whole comparison with more rounds where it is not clear which that is.
 
     An arm without any of the flags that were compared is the run that went before, and a resident batch is nothing to go on with: in
     their place stands what the verdict on that arm, or on the only loader, offers.
     """
-    if not (found.clear or found.alike):
-        return _more_rounds(found, job)
-    usable = [record for record in found.close if record.config.loader != SYNTHETIC or not found.loaded]
+    if not (best.is_clear or best.are_equivalent):
+        return _more_rounds(best, job)
+    usable = [record for record in best.tied if record.config.loader != SYNTHETIC or not best.with_loader]
     if usable:
-        alone = Rerun(usable[0], job.kind)
+        alone = CommandBuilder(usable[0], job.kind)
         if any(map(alone.has_flag, job.swept)):
             return alone.command()
         return usable[0].verdict.next if usable[0].verdict else ""
-    held_up = found.loaded[0].verdict
+    held_up = best.with_loader[0].verdict
     return held_up.next if held_up and held_up.kind not in COMPARED_WITH_SYNTHETIC else ""
 
 
-def _more_rounds(found: Fastest, job: Job) -> str:
+def _more_rounds(best: BestArm, job: Job) -> str:
     if "workload" in job.swept:  # a run has one
         return ""
-    asked = [record.asked or record.config for record in job.records]
+    asked = [record.requested or record.config for record in job.records]
     arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in job.swept}
-    shortest = min(found.compared, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
-    more = rounds_to_ask_for(shortest)
-    return Rerun.of(job.records[0], job).command(**arms, **more) if more else ""
+    shortest = min(best.candidates, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
+    more = longer_run_fields(shortest)
+    return CommandBuilder.of(job.records[0], job).command(**arms, **more) if more else ""
 
 
-def _reach(pair: tuple[Record, Ratio]) -> float:
+def _upper_bound(pair: tuple[Record, PairedRatio]) -> float:
     return pair[1].high

@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from ddpbench.analysis.collective_wait import exchange_ms
-from ddpbench.analysis.controls import NONE, Experiments
-from ddpbench.analysis.evidence import BINDING, pieces
+from ddpbench.analysis.collective_wait import exposed_comm_ms
+from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
+from ddpbench.analysis.evidence import BOTTLENECK_FRACTION, with_split_rounds
 from ddpbench.analysis.resampling import SEED, resampled_loader, resamples, single_rounds
-from ddpbench.analysis.summary import Summary, summarise
+from ddpbench.analysis.summary import Summary, summarize
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Record
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class AnalysisInput:
     """``summary`` is that of ``record``, which holds a round or more. Cases compare by identity, so that results can be cached."""
 
     record: Record
     summary: Summary
-    around: Experiments = NONE
+    controls: ControlRuns = NO_CONTROLS
 
     @property
     def step_ms(self) -> float:
@@ -31,34 +31,36 @@ class Case:
     @property
     def data_wait_ms(self) -> float:
         """Of a step, the mean over ranks: the wait for their own data, and for another rank's."""
-        return (self.summary.data_wait_share or 0.0) * self.step_ms
+        return (self.summary.data_wait_fraction or 0.0) * self.step_ms
 
     @property
-    def largest_wait_ms(self) -> float:
+    def max_wait_ms(self) -> float:
         """Of a step: for data, or for an exchange with ranks that are ready; a wait that is a limit takes this at the least.
 
         The wait for ranks that are not ready is no limit of its own: they were kept from a core, or are slow.
         """
-        return max(self.data_wait_ms, exchange_ms(self.record.rounds), BINDING * self.step_ms)
+        return max(self.data_wait_ms, exposed_comm_ms(self.record.rounds), BOTTLENECK_FRACTION * self.step_ms)
 
-    def each_round(self) -> Iterator[Case]:
+    def each_round(self) -> Iterator[AnalysisInput]:
         """One case per round, as if nothing else had been measured."""
-        for arms in single_rounds(self._arms):
-            yield self._of(arms, self.around.diagnosis)
+        for arms in single_rounds(self._records):
+            yield self._with_records(arms, self.controls.diagnosis)
 
-    def resampled(self) -> Iterator[Case]:
+    def resampled(self) -> Iterator[AnalysisInput]:
         """One case per resample of the rounds, with the rounds of the control runs resampled alongside."""
         random = Random(SEED)
-        for arms in resamples(self._arms):
-            yield self._of(arms, resampled_loader(self.around.diagnosis, random))
+        for arms in resamples(self._records):
+            yield self._with_records(arms, resampled_loader(self.controls.diagnosis, random))
 
     @property
-    def _arms(self) -> tuple[Record | None, ...]:
-        around = self.around
-        return pieces(self.record), around.device, around.no_sync, around.replay, around.beside
+    def _records(self) -> tuple[Record | None, ...]:
+        around = self.controls
+        return with_split_rounds(self.record), around.compute_only, around.independent, around.replay, around.loader_in_background
 
-    def _of(self, arms: Sequence[Record | None], diagnosis: Diagnosis | None) -> Case:
-        record, device, no_sync, replay, beside = arms
+    def _with_records(self, records: Sequence[Record | None], diagnosis: Diagnosis | None) -> AnalysisInput:
+        record, device, no_sync, replay, beside = records
         assert record is not None, "a case has rounds"
-        around = replace(self.around, device=device, no_sync=no_sync, replay=replay, beside=beside, diagnosis=diagnosis)
-        return Case(record, summarise(record), around)
+        around = replace(
+            self.controls, compute_only=device, independent=no_sync, replay=replay, loader_in_background=beside, diagnosis=diagnosis
+        )
+        return AnalysisInput(record, summarize(record), around)

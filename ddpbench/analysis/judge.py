@@ -8,21 +8,21 @@ from statistics import median, stdev
 
 import msgspec
 
-from ddpbench.analysis.bottleneck.verdict import verdict
-from ddpbench.analysis.checks.figure import checks
-from ddpbench.analysis.controls import NONE, Experiments, diagnosed, experiments_of
-from ddpbench.analysis.scaling.runs import arms_of
+from ddpbench.analysis.bottleneck.verdict import find_bottleneck
+from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, baseline_of, controls_of
+from ddpbench.analysis.scaling.runs import scaling_runs
 from ddpbench.analysis.scaling.verdict import judge_scaling
-from ddpbench.analysis.stats import Interval, log_t_interval, t_quantile, variation
-from ddpbench.analysis.summary import summarise
-from ddpbench.record.findings import Headline
+from ddpbench.analysis.stats import Interval, coefficient_of_variation, log_t_interval, t_quantile
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.findings import ThroughputEstimate
 from ddpbench.record.record import Job, Record
-from ddpbench.record.scaling import COMMUNICATION
+from ddpbench.record.scaling import ALLREDUCE_ONLY
 
 ASSUMED_LAUNCH_SD = 0.004
 """How much launches of one command differ where nothing is known about this machine: seen on H200s."""
 
-ENOUGH_HISTORY = 3
+MIN_HISTORY = 3
 """From this many earlier runs on, their own spread is used."""
 
 CONFIDENCE = 0.95
@@ -34,43 +34,45 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
     Control runs and rungs have no verdict themselves. ``history`` gives the images/s of earlier runs of the same Config on the same
     machine.
     """
-    real = diagnosed(job)
+    real = baseline_of(job)
     for record in job.records:
         if record is real:
-            judge(record, history(record), around=experiments_of(job))
+            judge(record, history(record), controls=controls_of(job))
         elif real is None and job.scaling is None:
             judge(record, history(record), job.swept)
         else:
-            judge_figure(record, history(record))
+            judge_throughput(record, history(record))
             record.verdict = None
-    if arms := arms_of(job):
+    if arms := scaling_runs(job):
         judge_scaling(job, arms)
 
 
-def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), around: Experiments = NONE) -> None:
+def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> None:
     """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
 
-    ``swept`` are the fields that its job compares, and ``around`` holds the control runs.
+    ``swept`` are the fields that its job compares, and ``controls`` holds the control runs.
     """
-    judge_figure(record, history)
-    blocked = any(check.effect == "blocks" for check in record.checks)
-    record.verdict = None if blocked or record.label == COMMUNICATION else verdict(record, summarise(record), swept, around)
+    judge_throughput(record, history)
+    blocked = any(check.severity == "blocks" for check in record.checks)
+    record.verdict = None if blocked or record.label == ALLREDUCE_ONLY else find_bottleneck(record, summarize(record), swept, controls)
 
 
-def judge_figure(record: Record, history: Sequence[float] = ()) -> None:
+def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:
     """Fills in ``record.checks`` and ``headline``.
 
     A check that blocks leaves the figure None, and makes a record that was "ok" "invalid". ``history`` are the images/s of earlier runs
     of the same Config on the same machine.
     """
-    record.checks = [] if record.label == COMMUNICATION else checks(record)  # an all-reduce by itself trains nothing
-    blocked = any(check.effect == "blocks" for check in record.checks)
+    record.checks = [] if record.label == ALLREDUCE_ONLY else run_checks(record)  # an all-reduce by itself trains nothing
+    blocked = any(check.severity == "blocks" for check in record.checks)
     if blocked and record.status == "ok":
         record.status = "invalid"
-    record.headline = None if blocked or not record.rounds else headline([timed.images_per_s for timed in record.rounds], history)
+    record.throughput = (
+        None if blocked or not record.rounds else estimate_throughput([timed.images_per_s for timed in record.rounds], history)
+    )
 
 
-def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headline:
+def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ()) -> ThroughputEstimate:
     """The figure of a launch whose rounds gave ``figures`` in images/s. One round alone has no interval: low and high are its figure.
 
     The interval is the t-interval of the mean, wide enough to hold the figure, which is the median: where a few rounds in many are
@@ -79,17 +81,17 @@ def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headlin
     """
     figure, rounds = median(figures), len(figures)
     mean = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
-    known = len(history) >= ENOUGH_HISTORY
+    known = len(history) >= MIN_HISTORY
     launch_sd = stdev(map(log, history)) if known else ASSUMED_LAUNCH_SD
     launch_reach = launch_sd * t_quantile((1 + CONFIDENCE) / 2, len(history) - 1 if known else inf)
     reach = exp(hypot(log(mean.high / mean.center), launch_reach))
-    within, across = mean.holding(figure), Interval(mean.center, mean.center / reach, mean.center * reach).holding(figure)
-    return Headline(
+    within, across = mean.recentered(figure), Interval(mean.center, mean.center / reach, mean.center * reach).recentered(figure)
+    return ThroughputEstimate(
         images_per_s=figure,
         low=within.low,
         high=within.high,
         rounds=rounds,
-        round_cv=variation(figures) if rounds > 1 else 0.0,
+        round_cv=coefficient_of_variation(figures) if rounds > 1 else 0.0,
         launch_low=across.low,
         launch_high=across.high,
         launch_sd=launch_sd,
@@ -98,9 +100,9 @@ def headline(figures: Sequence[float], history: Sequence[float] = ()) -> Headlin
     )
 
 
-def across_launches(last: Headline, figures: Sequence[float]) -> Headline:
+def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float]) -> ThroughputEstimate:
     """The headline of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
-    found = log_t_interval(figures, CONFIDENCE).holding(median(figures))
+    found = log_t_interval(figures, CONFIDENCE).recentered(median(figures))
     return msgspec.structs.replace(
         last,
         images_per_s=found.center,
@@ -110,5 +112,5 @@ def across_launches(last: Headline, figures: Sequence[float]) -> Headline:
         launch_high=found.high,
         launch_sd=stdev(map(log, figures)),
         launch_source=f"{len(figures)} launches",
-        launch_figures=list(figures),
+        launch_images_per_s=list(figures),
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import fsum
 from statistics import fmean, median, stdev
 
-from ddpbench.analysis.evidence import LEAST_FOR_AN_INTERVAL
-from ddpbench.analysis.ranks import known, mean
-from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
+from ddpbench.analysis.ranks import drop_none, mean_or_none
+from ddpbench.analysis.ratio import PairedRatio, ratio_of
 from ddpbench.analysis.stats import Interval, log_t_interval, t_interval
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import Memory, Numerics
@@ -18,17 +18,17 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """One figure of a training. Values are in seconds, bytes, fractions, images/s; ``scale`` of them make one ``unit``."""
 
     name: str
     title: str  # of its table and its axis, without the unit
     unit: str
-    of_round: Callable[[Round], float | None]
+    value_of_round: Callable[[Round], float | None]
     scale: float = 1.0
     decimals: int = 2  # that its sources print
-    of_speed: bool = False  # what a training that went wrong must not be praised for
-    is_share: bool = False  # of a whole: it can be 0, and is never more than 1
+    is_speed: bool = False  # what a training that went wrong must not be praised for
+    is_fraction: bool = False  # of a whole: it can be 0, and is never more than 1
 
     @property
     def heading(self) -> str:
@@ -37,15 +37,15 @@ class Measure:
 
     def values(self, record: Record) -> list[float]:
         """One value a round, those rounds left out that do not know it; none of speed for a record that is not to be trusted."""
-        return list(self.by_round(record).values())
+        return list(self.values_by_round(record).values())
 
-    def by_round(self, record: Record) -> dict[int, float]:
+    def values_by_round(self, record: Record) -> dict[int, float]:
         """The same by the rounds' indices."""
-        if self.of_speed and record.status == "invalid":
+        if self.is_speed and record.status == "invalid":
             return {}
-        return {timed.index: value for timed in record.rounds if (value := self.of_round(timed)) is not None}
+        return {timed.index: value for timed in record.rounds if (value := self.value_of_round(timed)) is not None}
 
-    def middle(self, record: Record) -> Interval | None:
+    def median_and_interval(self, record: Record) -> Interval | None:
         """The median over rounds with its 95% t-interval, of shares on their own scale, else on the logs; None without values.
 
         It has no width where the rounds are too few for an interval, or are all alike.
@@ -54,66 +54,66 @@ class Measure:
         if not values:
             return None
         center = median(values)
-        if len(values) < LEAST_FOR_AN_INTERVAL or min(values) == max(values):
+        if len(values) < MIN_VALUES_FOR_INTERVAL or min(values) == max(values):
             return Interval(center, center, center)
-        within = _t_interval_of_shares(values) if self.is_share else log_t_interval(values)
-        return within.holding(center)
+        within = _clipped_t_interval(values) if self.is_fraction else log_t_interval(values)
+        return within.recentered(center)
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanStd:
     """Mean and standard deviation, as tables of repeats give them; no standard deviation for a single value."""
 
     mean: float
-    sd: float | None = None
+    std: float | None = None
 
 
-def spread(values: Sequence[float]) -> Spread | None:
+def mean_std(values: Sequence[float]) -> MeanStd | None:
     """Mean and sample standard deviation; None without values."""
     if not values:
         return None
-    return Spread(fmean(values), stdev(values) if len(values) > 1 else None)
+    return MeanStd(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
-def seen_in(record: Record) -> str:
+def accuracy_split(record: Record) -> str:
     """What accuracy was told on: the disc has no other points than those that it trains on."""
-    return "the training points" if record.item == "point" else "held-out data"
+    return "the training points" if record.sample_unit == "point" else "held-out data"
 
 
-def accuracy(records: Sequence[Record]) -> Measure:
+def accuracy_metric(records: Sequence[Record]) -> Metric:
     """By the name that tells on which data, the same for all of ``records``."""
-    return replace(ACCURACY, title=f"{ACCURACY.title} on {seen_in(records[0])}")
+    return replace(ACCURACY, title=f"{ACCURACY.title} on {accuracy_split(records[0])}")
 
 
-def memory(records: Iterable[Record]) -> Measure:
+def memory_metric(records: Iterable[Record]) -> Metric:
     """The memory that all of ``records`` know: of the process by NVML as nvidia-smi shows it, else torch's, else the host's."""
     with_rounds = [record for record in records if record.rounds]
-    return next((measure for measure in MEMORIES if all(measure.values(record) for record in with_rounds)), HOST_MEMORY)
+    return next((measure for measure in MEMORY_METRICS if all(measure.values(record) for record in with_rounds)), HOST_MEMORY)
 
 
-def gpu_memory(records: Iterable[Record]) -> Measure:
+def gpu_memory_metric(records: Iterable[Record]) -> Metric:
     """As ``memory``, but never the host's: on processors the process's memory on a GPU, which then has no value."""
-    measure = memory(records)
+    measure = memory_metric(records)
     return PROCESS_MEMORY if measure is HOST_MEMORY else measure
 
 
-def duration(records: Iterable[Record]) -> Measure:
+def time_or_speed_metric(records: Iterable[Record]) -> Metric:
     """The time of a training or, where ``records`` hold trainings of different length, whose times tell no speed, the speed."""
-    return SECONDS if len({_length(record) for record in records if record.rounds}) < 2 else IMAGES_PER_S
+    return SECONDS if len({_training_length(record) for record in records if record.rounds}) < 2 else IMAGES_PER_S
 
 
-def _length(record: Record) -> tuple[str, int]:
+def _training_length(record: Record) -> tuple[str, int]:
     """So many epochs, whatever their steps are, or so many steps."""
     return ("epochs", record.config.epochs) if record.config.epochs else ("steps", record.rounds[0].traces[0].steps)
 
 
-def _t_interval_of_shares(values: Sequence[float]) -> Interval:
+def _clipped_t_interval(values: Sequence[float]) -> Interval:
     """The mean of ``values`` with its 95% t-interval, cut off where no share can be."""
     found = t_interval(values)
     return Interval(found.center, max(0.0, found.low), min(1.0, found.high))
 
 
-def _speeds(timed: Round) -> list[float]:
+def _step_images_per_s(timed: Round) -> list[float]:
     """Images/s of every step, over all ranks; a step takes as long as on the rank where it took longest."""
     images = timed.images / max(trace.steps for trace in timed.traces)
     lasting = zip(*([fsum(parts) for parts in zip(*trace.phases_ms.values(), strict=True)] for trace in timed.traces), strict=False)
@@ -125,39 +125,53 @@ def _accuracy(timed: Round) -> float | None:
     return timed.traces[0].numerics.accuracy
 
 
-def _most(read: Callable[[Memory], int | None]) -> Callable[[Round], float | None]:
+def _max_over_ranks(read: Callable[[Memory], int | None]) -> Callable[[Round], float | None]:
     """The most of any rank."""
-    return lambda timed: max(known(read(trace.memory) for trace in timed.traces), default=None)
+    return lambda timed: max(drop_none(read(trace.memory) for trace in timed.traces), default=None)
 
 
-def _mean_of(read: Callable[[Numerics], float | None]) -> Callable[[Round], float | None]:
+def _mean_over_ranks(read: Callable[[Numerics], float | None]) -> Callable[[Round], float | None]:
     """The mean over ranks."""
-    return lambda timed: mean(read(trace.numerics) for trace in timed.traces)
+    return lambda timed: mean_or_none(read(trace.numerics) for trace in timed.traces)
 
 
-def _own(held: Memory) -> int | None:
-    return None if held.allocated_bytes is None or held.workspace_bytes is None else held.allocated_bytes - held.workspace_bytes
+def _allocated_without_workspaces(memory: Memory) -> int | None:
+    return None if memory.allocated_bytes is None or memory.workspace_bytes is None else memory.allocated_bytes - memory.workspace_bytes
 
 
-def _on_the_host(held: Memory) -> int | None:
-    return None if held.host_rss_bytes is None else held.host_rss_bytes + (held.workers_rss_bytes or 0)
+def _host_rss_bytes(memory: Memory) -> int | None:
+    return None if memory.host_rss_bytes is None else memory.host_rss_bytes + (memory.workers_rss_bytes or 0)
 
 
-SECONDS = Measure("seconds", "time of a training", "s", lambda timed: timed.wall_s, of_speed=True)
-IMAGES_PER_S = Measure("speed", "speed", "images/s", lambda timed: timed.images_per_s, of_speed=True)
-SLOWEST = Measure("least-speed", "least speed of a step", "images/s", lambda timed: min(_speeds(timed), default=None), of_speed=True)
-FASTEST = Measure("greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_speeds(timed), default=None), of_speed=True)
-ACCURACY = Measure("accuracy", "accuracy", "%", _accuracy, scale=0.01, is_share=True)
-LAST_LOSS = Measure("last-loss", "last loss", "", _mean_of(lambda seen: seen.last_loss), decimals=3)
-MEAN_LOSS = Measure("mean-loss", "average loss", "", _mean_of(lambda seen: seen.mean_loss), decimals=3)
-ALLOCATED = Measure("allocated", "peak memory that torch allocated", "bytes", _most(lambda held: held.allocated_bytes), decimals=0)
-OWN_ALLOCATED = Measure("own-allocated", "the same without the matrix libraries' workspaces", "bytes", _most(_own), decimals=0)
-PROCESS_MEMORY = Measure(
-    "memory", "GPU memory of the process, by NVML", "MiB", _most(lambda held: held.process_bytes), scale=MIB, decimals=0
+SECONDS = Metric("seconds", "time of a training", "s", lambda timed: timed.wall_s, is_speed=True)
+IMAGES_PER_S = Metric("speed", "speed", "images/s", lambda timed: timed.images_per_s, is_speed=True)
+MIN_STEP_IMAGES_PER_S = Metric(
+    "least-speed", "least speed of a step", "images/s", lambda timed: min(_step_images_per_s(timed), default=None), is_speed=True
 )
-RESERVED_MEMORY = Measure("memory", "GPU memory that torch reserved", "MiB", _most(lambda held: held.reserved_bytes), scale=MIB, decimals=0)
-HOST_MEMORY = Measure("memory", "memory of a rank and its workers on the host", "MiB", _most(_on_the_host), scale=MIB, decimals=0)
-MEMORIES = (PROCESS_MEMORY, RESERVED_MEMORY, HOST_MEMORY)
+MAX_STEP_IMAGES_PER_S = Metric(
+    "greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_step_images_per_s(timed), default=None), is_speed=True
+)
+ACCURACY = Metric("accuracy", "accuracy", "%", _accuracy, scale=0.01, is_fraction=True)
+LAST_LOSS = Metric("last-loss", "last loss", "", _mean_over_ranks(lambda seen: seen.last_loss), decimals=3)
+MEAN_LOSS = Metric("mean-loss", "average loss", "", _mean_over_ranks(lambda seen: seen.mean_loss), decimals=3)
+ALLOCATED = Metric("allocated", "peak memory that torch allocated", "bytes", _max_over_ranks(lambda held: held.allocated_bytes), decimals=0)
+ALLOCATED_WITHOUT_WORKSPACES = Metric(
+    "own-allocated",
+    "the same without the matrix libraries' workspaces",
+    "bytes",
+    _max_over_ranks(_allocated_without_workspaces),
+    decimals=0,
+)
+PROCESS_MEMORY = Metric(
+    "memory", "GPU memory of the process, by NVML", "MiB", _max_over_ranks(lambda held: held.process_bytes), scale=MIB, decimals=0
+)
+RESERVED_MEMORY = Metric(
+    "memory", "GPU memory that torch reserved", "MiB", _max_over_ranks(lambda held: held.reserved_bytes), scale=MIB, decimals=0
+)
+HOST_MEMORY = Metric(
+    "memory", "memory of a rank and its workers on the host", "MiB", _max_over_ranks(_host_rss_bytes), scale=MIB, decimals=0
+)
+MEMORY_METRICS = (PROCESS_MEMORY, RESERVED_MEMORY, HOST_MEMORY)
 
 
 def last_accuracy(record: Record | None) -> float | None:
@@ -166,15 +180,15 @@ def last_accuracy(record: Record | None) -> float | None:
     return values[-1] if values else None
 
 
-def times(measure: Measure, base: Record | None, other: Record | None) -> Ratio | None:
+def paired_ratio(metric: Metric, base: Record | None, other: Record | None) -> PairedRatio | None:
     """How many times the ``base`` the ``other`` is, from rounds of equal index; None where they share none."""
     if base is None or other is None:
         return None
-    ours, theirs = measure.by_round(base), measure.by_round(other)
+    ours, theirs = metric.values_by_round(base), metric.values_by_round(other)
     shared = [index for index in sorted(ours.keys() & theirs.keys()) if ours[index] and theirs[index]]
     return ratio_of([ours[index] for index in shared], [theirs[index] for index in shared]) if shared else None
 
 
-def speedup(base: Record | None, other: Record | None) -> Ratio | None:
+def speedup(base: Record | None, other: Record | None) -> PairedRatio | None:
     """How many times as fast as ``base`` the ``other`` trains: of images/s, for two trainings may be of different length."""
-    return times(IMAGES_PER_S, base, other)
+    return paired_ratio(IMAGES_PER_S, base, other)

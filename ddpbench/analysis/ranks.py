@@ -8,11 +8,11 @@ from math import fsum
 from statistics import fmean, median
 from typing import TypeVar
 
-from ddpbench.record.environment import RankPlace
+from ddpbench.record.environment import RankPlacement
 from ddpbench.record.record import Record
-from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS, Health, Trace
+from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Health, Trace
 
-COMPUTE = ("forward", "backward", "optimizer")
+COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
 Value = TypeVar("Value")
 
@@ -26,31 +26,31 @@ class RankRow:
     device_index: int  # the local rank
     step_ms: float  # wall
     phases_ms: Mapping[str, float]  # every name of PHASES
-    peak_bytes: int | None  # allocated on the device
-    total_bytes: int | None  # capacity of the device
+    peak_allocated_bytes: int | None  # allocated on the device
+    device_total_bytes: int | None  # capacity of the device
     rss_bytes: int | None  # of the rank and its loader workers on the host
     sm_mhz: float | None
     watts: float | None
     celsius: float | None
     throttle_reasons: frozenset[str]
-    issuing_ms: float | None = None  # of its computing phases, how long its host was still issuing them, in the median step; None on the
+    host_issue_ms: float | None = None  # of its computing phases, how long its host was still issuing them, in the median step; None on the
     # CPU, and where it is not known
-    cpu_ms: float | None = None  # CPU time a step of the thread that trains; None where it is not known
+    thread_cpu_ms: float | None = None  # CPU time a step of the thread that trains; None where it is not known
 
     @property
-    def data_ms(self) -> float:
+    def data_wait_ms(self) -> float:
         """Its own wait for data."""
         return self.phases_ms["data"]
 
     @property
     def compute_ms(self) -> float:
         """Forward, backward and optimizer."""
-        return fsum(self.phases_ms[phase] for phase in COMPUTE)
+        return fsum(self.phases_ms[phase] for phase in COMPUTE_PHASES)
 
     @property
     def sync_ms(self) -> float:
         """What it waits for other ranks: buffer broadcast, and gradient sync that backward does not hide."""
-        return fsum(self.phases_ms[phase] for phase in WAITS_FOR_OTHERS)
+        return fsum(self.phases_ms[phase] for phase in COLLECTIVE_PHASES)
 
     @property
     def own_ms(self) -> float:
@@ -58,54 +58,54 @@ class RankRow:
         return self.step_ms - self.sync_ms
 
     @property
-    def other_ms(self) -> float:
+    def unexplained_ms(self) -> float:
         """The part of its own time that no phase holds."""
         return self.step_ms - fsum(self.phases_ms.values())
 
 
 def rank_rows(record: Record) -> list[RankRow]:
     """A row for every rank that the rounds of ``record`` hold, slowest own time first; empty without rounds."""
-    places = {place.rank: place for place in record.environment.places}
+    places = {place.rank: place for place in record.environment.placements}
     return sorted((_row(places[rank], seen) for rank, seen in record.traces_by_rank.items()), key=lambda row: -row.own_ms)
 
 
 def own_ms(trace: Trace) -> float:
     """A rank's own time of a step, the mean over one round."""
-    return (1000 * trace.wall_s - fsum(trace.total_ms(phase) for phase in WAITS_FOR_OTHERS)) / trace.steps
+    return (1000 * trace.wall_s - fsum(trace.total_ms(phase) for phase in COLLECTIVE_PHASES)) / trace.steps
 
 
-def _row(place: RankPlace, traces: list[Trace]) -> RankRow:
+def _row(place: RankPlacement, traces: list[Trace]) -> RankRow:
     steps = sum(trace.steps for trace in traces)
     memory = [trace.memory for trace in traces]
-    spent = known(trace.thread_cpu_s for trace in traces)
+    spent = drop_none(trace.thread_cpu_s for trace in traces)
     health = [trace.health or Health() for trace in traces]
-    issuing = [ms for trace in traces for ms in trace.issuing_ms]
+    issuing = [ms for trace in traces for ms in trace.host_issue_ms]
     return RankRow(
         rank=place.rank,
         host=place.host,
         device_index=place.local_rank,
         step_ms=1000 * fsum(trace.wall_s for trace in traces) / steps,
         phases_ms={phase: fsum(trace.total_ms(phase) for trace in traces) / steps for phase in PHASES},
-        peak_bytes=max(known(each.allocated_bytes for each in memory), default=None),
-        total_bytes=max(known(each.device_total_bytes for each in memory), default=place.device_total_bytes),
+        peak_allocated_bytes=max(drop_none(each.allocated_bytes for each in memory), default=None),
+        device_total_bytes=max(drop_none(each.device_total_bytes for each in memory), default=place.device_total_bytes),
         rss_bytes=max(
             (each.host_rss_bytes + (each.workers_rss_bytes or 0) for each in memory if each.host_rss_bytes is not None), default=None
         ),
-        sm_mhz=mean(each.sm_mhz for each in health),
-        watts=mean(each.watts for each in health),
-        celsius=max(known(each.celsius for each in health), default=None),
+        sm_mhz=mean_or_none(each.sm_mhz for each in health),
+        watts=mean_or_none(each.watts for each in health),
+        celsius=max(drop_none(each.celsius for each in health), default=None),
         throttle_reasons=frozenset(reason for each in health for reason in each.throttle_reasons),
-        issuing_ms=median(issuing) if issuing else None,
-        cpu_ms=1000 * fsum(spent) / steps if len(spent) == len(traces) else None,
+        host_issue_ms=median(issuing) if issuing else None,
+        thread_cpu_ms=1000 * fsum(spent) / steps if len(spent) == len(traces) else None,
     )
 
 
-def known(values: Iterable[Value | None]) -> list[Value]:
+def drop_none(values: Iterable[Value | None]) -> list[Value]:
     """The values that are there."""
     return [value for value in values if value is not None]
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean_or_none(values: Iterable[float | None]) -> float | None:
     """The mean of the values that are there; None without any."""
-    there = known(values)
+    there = drop_none(values)
     return fmean(there) if there else None

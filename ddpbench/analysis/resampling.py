@@ -17,10 +17,10 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from ddpbench.analysis.collective_wait import thinned, waits_of
-from ddpbench.analysis.stats import variation
-from ddpbench.record.diagnosis import Alone, Diagnosis
-from ddpbench.record.record import LaunchGap, Record, Round, Waits
+from ddpbench.analysis.collective_wait import collective_waits, subsample_round
+from ddpbench.analysis.stats import coefficient_of_variation
+from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
+from ddpbench.record.record import CollectiveWait, KernelActivity, Record, Round
 from ddpbench.record.trace import PHASES, Trace
 
 RESAMPLES = 100
@@ -29,17 +29,17 @@ SEED = 1
 STEPS_KEPT = 4
 """Steps per round whose distribution a resample keeps; sums are of all steps."""
 
-BLOCKS = 5
+BENCHMARK_BLOCKS = 5
 """Parts of the loader's benchmark whose rates show how uncertain it is: batches come in bursts, and are no independent samples."""
 
-Noise = dict[tuple[int, str], float]
+PhaseNoise = dict[tuple[int, str], float]
 """Standard normal deviates by rank and phase, shared by all records of a resample."""
 
 
 def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iterator[list[Record | None]]:
     """``number`` resamples of ``records``; None stays None. The same records give the same resamples."""
     random = Random(SEED)
-    arms = [_Rounds(record) if record and record.rounds else None for record in records]
+    arms = [_RoundSampler(record) if record and record.rounds else None for record in records]
     indices = sorted({index for arm in arms if arm for index in arm.by_index})
     typical = max((arm for arm in arms if arm), key=lambda arm: len(arm.by_index), default=None)
     apart = [arm.paired_deviation(typical) if arm else 0.0 for arm in arms]
@@ -61,26 +61,29 @@ def single_rounds(records: Sequence[Record | None]) -> Iterator[list[Record | No
     """
     first = records[0]
     for timed in first.rounds if first else []:
-        yield [record and _only(timed.index, record) for record in records]
+        yield [record and _single_round(timed.index, record) for record in records]
 
 
-def resampled_loader(diagnosis: Diagnosis | None, random: Random) -> Diagnosis | None:
+def resampled_loader(diagnosis: Diagnosis | None, rng: Random) -> Diagnosis | None:
     """The diagnosis with noise on the rates of the loader alone."""
-    if diagnosis is None or not diagnosis.alone:
+    if diagnosis is None or not diagnosis.loader_benchmarks:
         return diagnosis
-    alone = [msgspec.structs.replace(each, seconds=each.seconds * _factor(random.gauss(0, 1), _error(each))) for each in diagnosis.alone]
-    return msgspec.structs.replace(diagnosis, alone=alone)
+    alone = [
+        msgspec.structs.replace(each, elapsed_s=each.elapsed_s * _noise_factor(rng.gauss(0, 1), _rate_error(each)))
+        for each in diagnosis.loader_benchmarks
+    ]
+    return msgspec.structs.replace(diagnosis, loader_benchmarks=alone)
 
 
 @dataclass(frozen=True)
-class _Rounds:
+class _RoundSampler:
     """The rounds of one record, with few steps each."""
 
     record: Record
 
     @cached_property
     def by_index(self) -> dict[int, Round]:
-        return {timed.index: _condensed(timed) for timed in self.record.rounds}
+        return {timed.index: _subsampled(timed) for timed in self.record.rounds}
 
     @cached_property
     def deviation(self) -> dict[tuple[int, str], float]:
@@ -92,80 +95,88 @@ class _Rounds:
                 found[rank, phase] = min(1.0, stdev(means) / fmean(means)) if len(means) > 1 and fmean(means) > 0 else 0.0
         return found
 
-    def resample(self, drawn: Sequence[int], noise: Noise, typical: _Rounds | None, paired: float, random: Random) -> Record:
-        """The rounds of the indices ``drawn``, renumbered in their order. Rounds that this record lacks are skipped.
+    def resample(
+        self, indices: Sequence[int], noise: PhaseNoise, reference: _RoundSampler | None, paired_deviation: float, rng: Random
+    ) -> Record:
+        """The rounds of the indices ``indices``, renumbered in their order. Rounds that this record lacks are skipped.
 
-        ``paired`` is its ``paired_deviation`` to ``typical``, the record that has most rounds.
+        ``paired_deviation`` is its ``paired_deviation`` to ``reference``, the record that has most rounds.
 
-        A record of a single round borrows the deviation of ``typical``.
+        A record of a single round borrows the deviation of ``reference``.
         """
-        own = [(place, self.by_index[index]) for place, index in enumerate(drawn) if index in self.by_index]
-        own = own or [(0, random.choice(list(self.by_index.values())))]
+        own = [(place, self.by_index[index]) for place, index in enumerate(indices) if index in self.by_index]
+        own = own or [(0, rng.choice(list(self.by_index.values())))]
         rounds = len(self.by_index)
-        deviation = typical.deviation if rounds == 1 and typical else self.deviation
-        apart = _factor(random.gauss(0, 1), paired / rounds)
-        factors = {key: apart * _factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
+        deviation = reference.deviation if rounds == 1 and reference else self.deviation
+        apart = _noise_factor(rng.gauss(0, 1), paired_deviation / rounds)
+        factors = {key: apart * _noise_factor(value, deviation.get(key, 0.0) / rounds) for key, value in noise.items()}
         noisy = {index: _scaled(timed, factors) for index, timed in {timed.index: timed for _, timed in own}.items()}
         return msgspec.structs.replace(
             self.record,
             rounds=[msgspec.structs.replace(noisy[timed.index], index=place) for place, timed in own],
-            launch_gap=self._noisy_gap(random),
+            kernel_activity=self._noisy_kernel_activity(rng),
         )
 
-    def paired_deviation(self, typical: _Rounds | None) -> float:
-        """The standard deviation over shared rounds of the log ratio to ``typical``, whose noise they share; 0 for itself."""
-        if typical is None or typical is self:
+    def paired_deviation(self, reference: _RoundSampler | None) -> float:
+        """The standard deviation over shared rounds of the log ratio to ``reference``, whose noise they share; 0 for itself."""
+        if reference is None or reference is self:
             return 0.0
-        shared = self.by_index.keys() & typical.by_index.keys()
-        ratios = [log(self.by_index[index].images_per_s / typical.by_index[index].images_per_s) for index in sorted(shared)]
+        shared = self.by_index.keys() & reference.by_index.keys()
+        ratios = [log(self.by_index[index].images_per_s / reference.by_index[index].images_per_s) for index in sorted(shared)]
         return min(1.0, stdev(ratios)) if len(ratios) > 1 else 0.0
 
-    def _noisy_gap(self, random: Random) -> LaunchGap | None:
+    def _noisy_kernel_activity(self, rng: Random) -> KernelActivity | None:
         """The profiler's window, measured once, with the variation of a round."""
-        gap, speeds = self.record.launch_gap, [timed.images_per_s for timed in self.record.rounds]
+        gap, speeds = self.record.kernel_activity, [timed.images_per_s for timed in self.record.rounds]
         if gap is None or len(speeds) < 2:
             return gap
-        return msgspec.structs.replace(gap, kernel_ms=gap.kernel_ms * _factor(random.gauss(0, 1), variation(speeds)))
+        return msgspec.structs.replace(gap, kernel_ms=gap.kernel_ms * _noise_factor(rng.gauss(0, 1), coefficient_of_variation(speeds)))
 
 
-def _only(index: int, record: Record) -> Record | None:
+def _single_round(index: int, record: Record) -> Record | None:
     rounds = [timed for timed in record.rounds if timed.index == index]
-    return msgspec.structs.replace(record, rounds=rounds, launch_gap=None) if rounds else None  # the profiler's window is no round's
+    return msgspec.structs.replace(record, rounds=rounds, kernel_activity=None) if rounds else None  # the profiler's window is no round's
 
 
-def _condensed(timed: Round) -> Round:
+def _subsampled(timed: Round) -> Round:
     """The round with ``STEPS_KEPT`` steps, and with its waits, which are of all steps."""
-    return msgspec.structs.replace(thinned(timed, max(1, _kept(timed) // STEPS_KEPT)), waits=waits_of(timed))
+    return msgspec.structs.replace(
+        subsample_round(timed, max(1, _num_kept_steps(timed) // STEPS_KEPT)), collective_wait=collective_waits(timed)
+    )
 
 
-def _kept(timed: Round) -> int:
+def _num_kept_steps(timed: Round) -> int:
     return len(timed.traces[0].host_data_ms)
 
 
-def _factor(deviate: float, deviation: float) -> float:
+def _noise_factor(deviate: float, deviation: float) -> float:
     return max(0.1, 1 + deviate * deviation)
 
 
-def _error(alone: Alone) -> float:
+def _rate_error(benchmark: LoaderBenchmark) -> float:
     """The standard error of its rate, a fraction."""
-    size = len(alone.intervals_ms) // BLOCKS
+    size = len(benchmark.intervals_ms) // BENCHMARK_BLOCKS
     if not size:
         return 0.0
-    means = [fmean(alone.intervals_ms[block * size : (block + 1) * size]) for block in range(BLOCKS)]
-    return min(1.0, stdev(means) / fmean(means) / sqrt(BLOCKS)) if fmean(means) > 0 else 0.0
+    means = [fmean(benchmark.intervals_ms[block * size : (block + 1) * size]) for block in range(BENCHMARK_BLOCKS)]
+    return min(1.0, stdev(means) / fmean(means) / sqrt(BENCHMARK_BLOCKS)) if fmean(means) > 0 else 0.0
 
 
 def _scaled(timed: Round, factors: dict[tuple[int, str], float]) -> Round:
     """The round with each phase of each rank multiplied by its factor; what that adds to the ranks on average lengthens the round."""
     traces, ranks = [_scaled_trace(trace, factors) for trace in timed.traces], len(timed.traces)
     added_s = sum(_total_ms(new) - _total_ms(old) for new, old in zip(traces, timed.traces, strict=True)) / ranks / 1000
-    sync, waits = sum(factors[trace.rank, "sync"] for trace in timed.traces) / ranks, timed.waits
+    sync, waits = sum(factors[trace.rank, "sync"] for trace in timed.traces) / ranks, timed.collective_wait
     assert waits is not None, "condensed rounds have their waits"
     return msgspec.structs.replace(
         timed,
         traces=[msgspec.structs.replace(trace, wall_s=max(0.1 * trace.wall_s, trace.wall_s + added_s)) for trace in traces],
         wall_s=max(0.1 * timed.wall_s, timed.wall_s + added_s),
-        waits=Waits(late_data_ms=sync * waits.late_data_ms, least_ms=sync * waits.least_ms, least_sync_ms=sync * waits.least_sync_ms),
+        collective_wait=CollectiveWait(
+            peer_data_wait_ms=sync * waits.peer_data_wait_ms,
+            min_rank_ms=sync * waits.min_rank_ms,
+            min_rank_sync_ms=sync * waits.min_rank_sync_ms,
+        ),
     )
 
 

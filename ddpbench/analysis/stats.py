@@ -8,10 +8,10 @@ from functools import cache
 from math import cosh, exp, fsum, lgamma, log, pi, pow, sinh, sqrt
 from statistics import NormalDist, fmean, stdev
 
-SLICES = 200
+SIMPSON_SLICES = 200
 """Of Simpson's rule: six digits or more, far more than an interval is printed with."""
 
-NEARLY_NORMAL = 1e5
+NORMAL_FROM_DF = 1e5
 """From so many degrees of freedom on, t differs from the normal distribution in the fifth digit."""
 
 
@@ -23,67 +23,67 @@ class Interval:
     low: float
     high: float
 
-    def holding(self, figure: float) -> Interval:
-        """The same about ``figure``, such as the median of the values whose mean this is of, and wide enough to hold it."""
-        return Interval(figure, min(self.low, figure), max(self.high, figure))
+    def recentered(self, center: float) -> Interval:
+        """The same about ``center``, such as the median of the values whose mean this is of, and wide enough to hold it."""
+        return Interval(center, min(self.low, center), max(self.high, center))
 
 
 @cache  # many intervals are of as many values
-def t_quantile(probability: float, freedom: float) -> float:
-    """The ``probability`` quantile of Student's t with ``freedom`` >= 1 degrees; very large or infinite, the normal distribution.
+def t_quantile(probability: float, df: float) -> float:
+    """The ``probability`` quantile of Student's t with ``df`` >= 1 degrees; very large or infinite, the normal distribution.
 
     With t = sqrt(freedom) sinh(u) the density becomes cosh(u) ** -freedom, smooth for any freedom; its area is Simpson's, and
     Newton's steps climb to u from below, since the area is concave in it.
     """
-    if not (0 < probability < 1 and freedom >= 1):
-        raise ValueError(f"no t quantile for probability {probability} and {freedom} degrees of freedom")
-    if freedom > NEARLY_NORMAL:
+    if not (0 < probability < 1 and df >= 1):
+        raise ValueError(f"no t quantile for probability {probability} and {df} degrees of freedom")
+    if df > NORMAL_FROM_DF:
         return NormalDist().inv_cdf(probability)
     if probability < 0.5:
-        return -t_quantile(1 - probability, freedom)
+        return -t_quantile(1 - probability, df)
 
     def density(u: float) -> float:
-        return pow(cosh(u), -freedom)
+        return pow(cosh(u), -df)
 
-    area = (probability - 0.5) * sqrt(pi) * exp(lgamma(freedom / 2) - lgamma((freedom + 1) / 2))
+    area = (probability - 0.5) * sqrt(pi) * exp(lgamma(df / 2) - lgamma((df + 1) / 2))
     u, step = 0.0, area
     while step > 1e-12 * u:
         u += step
         step = (area - _simpson(density, u)) / density(u)
-    return sqrt(freedom) * sinh(u)
+    return sqrt(df) * sinh(u)
 
 
 def log_t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The geometric mean of positive ``values`` with its t-interval, taken on their logs. Needs two values or more."""
-    return _of_logs(t_interval([log(value) for value in values], confidence))
+    return _exp_interval(t_interval([log(value) for value in values], confidence))
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The mean of ``values`` with its t-interval. Needs two values or more."""
-    return _trimmed_interval(values, 0, confidence)
+    return _trimmed_ci(values, 0, confidence)
 
 
-def steady_mean(values: Sequence[float]) -> float:
+def trimmed_mean(values: Sequence[float]) -> float:
     """The mean without the least and the greatest fifth of ``values``: one disturbed round in five hardly moves it."""
-    ordered, cut = sorted(values), _fifth(values)
+    ordered, cut = sorted(values), _trim_count(values)
     return fmean(ordered[cut : len(ordered) - cut])
 
 
-def steady_interval(values: Sequence[float]) -> Interval:
+def trimmed_ci(values: Sequence[float]) -> Interval:
     """``steady_mean`` with its 95% interval (Tukey and McLaughlin 1963; Yuen 1974), of fewer than five values ``t_interval``."""
-    return _trimmed_interval(values, _fifth(values), 0.95)
+    return _trimmed_ci(values, _trim_count(values), 0.95)
 
 
-def log_steady_interval(values: Sequence[float]) -> Interval:
+def log_trimmed_ci(values: Sequence[float]) -> Interval:
     """The ``steady_interval`` of positive ``values``, taken on their logs."""
-    return _of_logs(steady_interval([log(value) for value in values]))
+    return _exp_interval(trimmed_ci([log(value) for value in values]))
 
 
-def _fifth(values: Sequence[float]) -> int:
+def _trim_count(values: Sequence[float]) -> int:
     return len(values) // 5
 
 
-def _trimmed_interval(values: Sequence[float], cut: int, confidence: float) -> Interval:
+def _trimmed_ci(values: Sequence[float], cut: int, confidence: float) -> Interval:
     """Of the mean without ``cut`` values at each end, in whose spread those count as far as the next ones are."""
     ordered = sorted(values)
     kept = ordered[cut : len(ordered) - cut]
@@ -93,17 +93,17 @@ def _trimmed_interval(values: Sequence[float], cut: int, confidence: float) -> I
     return Interval(center, center - reach, center + reach)
 
 
-def _of_logs(found: Interval) -> Interval:
-    return Interval(exp(found.center), exp(found.low), exp(found.high))
+def _exp_interval(interval: Interval) -> Interval:
+    return Interval(exp(interval.center), exp(interval.low), exp(interval.high))
 
 
-def variation(values: Sequence[float]) -> float:
+def coefficient_of_variation(values: Sequence[float]) -> float:
     """The coefficient of variation: sample standard deviation over mean, a fraction. Needs two values or more."""
     return stdev(values) / fmean(values)
 
 
 def _simpson(function: Callable[[float], float], end: float) -> float:
     """The integral of ``function`` from 0 to ``end``."""
-    width = end / SLICES
-    inner = fsum((4 if place % 2 else 2) * function(place * width) for place in range(1, SLICES))
+    width = end / SIMPSON_SLICES
+    inner = fsum((4 if place % 2 else 2) * function(place * width) for place in range(1, SIMPSON_SLICES))
     return width / 3 * (function(0.0) + inner + function(end))

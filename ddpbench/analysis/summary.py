@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import fsum
 from statistics import fmean
 
-from ddpbench.analysis.collective_wait import late_data_ms
-from ddpbench.analysis.ranks import RankRow, known, mean, rank_rows
-from ddpbench.analysis.straggler import StragglerNote, find_straggler
-from ddpbench.record.record import Attestation, Record, Round
-from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
+from ddpbench.analysis.collective_wait import peer_data_wait_ms
+from ddpbench.analysis.ranks import RankRow, drop_none, mean_or_none, rank_rows
+from ddpbench.analysis.straggler import Straggler, find_straggler
+from ddpbench.record.record import ObservedPrecision, Record, Round
+from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
 
 
 @dataclass(frozen=True)
@@ -23,70 +23,70 @@ class Summary:
     step_ms: float | None  # wall, of the slowest rank
     phases_ms: Mapping[str, float]  # every name of PHASES, then "unexplained": they sum to step_ms; empty without rounds
     sync_ms: float | None  # waits for other ranks: the phases broadcast and sync
-    late_data_ms: float | None  # the part of sync_ms that waits for another rank's data
-    data_wait_share: float | None  # own data wait and late_data_ms, as a fraction of the step
-    lead_ms: float | None  # how far the host was ahead of the device; None on the CPU
+    peer_data_wait_ms: float | None  # the part of sync_ms that waits for another rank's data
+    data_wait_fraction: float | None  # own data wait and late_data_ms, as a fraction of the step
+    host_lead_ms: float | None  # how far the host was ahead of the device; None on the CPU
     ranks: Sequence[RankRow]  # slowest own time first
-    slow: StragglerNote | None
+    straggler: Straggler | None
     first_loss: float | None  # mean over ranks; None where it was not finite on one
     last_loss: float | None
-    peak_bytes: int | None  # allocated on a device, the most of any rank
-    total_bytes: int | None  # of that device
+    peak_allocated_bytes: int | None  # allocated on a device, the most of any rank
+    device_total_bytes: int | None  # of that device
     rss_bytes: int | None  # on the host, a rank with its loader workers, the most of any rank
     joules_per_image: float | None
     mfu: float | None  # model FLOPs over the measured ceiling of the attested dtype, a fraction
 
 
-def summarise(record: Record) -> Summary:
+def summarize(record: Record) -> Summary:
     """The Summary of the rounds that ``record`` holds, whatever its status."""
     rows = rank_rows(record)
     steps = sum(_steps(timed) for timed in record.rounds)
     step_ms = 1000 * fsum(timed.wall_s for timed in record.rounds) / steps if steps else None
     phases_ms = _phases_ms(rows, step_ms)
-    late_ms = late_data_ms(record.rounds)
-    hungriest = max(rows, key=lambda row: row.peak_bytes or 0, default=None)
+    late_ms = peer_data_wait_ms(record.rounds)
+    hungriest = max(rows, key=lambda row: row.peak_allocated_bytes or 0, default=None)
     return Summary(
         rounds=len(record.rounds),
         steps=steps,
         step_ms=step_ms,
         phases_ms=phases_ms,
-        sync_ms=fsum(phases_ms[phase] for phase in WAITS_FOR_OTHERS) if phases_ms else None,
-        late_data_ms=late_ms,
-        data_wait_share=(phases_ms["data"] + late_ms) / step_ms if step_ms and late_ms is not None else None,
-        lead_ms=mean(lead for trace in record.traces for lead in trace.lead_ms),
+        sync_ms=fsum(phases_ms[phase] for phase in COLLECTIVE_PHASES) if phases_ms else None,
+        peer_data_wait_ms=late_ms,
+        data_wait_fraction=(phases_ms["data"] + late_ms) / step_ms if step_ms and late_ms is not None else None,
+        host_lead_ms=mean_or_none(lead for trace in record.traces for lead in trace.host_lead_ms),
         ranks=rows,
-        slow=find_straggler(record, rows),
-        first_loss=_loss([trace.numerics.first_loss for trace in record.rounds[0].traces]) if record.rounds else None,
-        last_loss=_loss([trace.numerics.last_loss for trace in record.rounds[-1].traces]) if record.rounds else None,
-        peak_bytes=hungriest.peak_bytes if hungriest else None,
-        total_bytes=hungriest.total_bytes if hungriest else None,
+        straggler=find_straggler(record, rows),
+        first_loss=_mean_loss([trace.numerics.first_loss for trace in record.rounds[0].traces]) if record.rounds else None,
+        last_loss=_mean_loss([trace.numerics.last_loss for trace in record.rounds[-1].traces]) if record.rounds else None,
+        peak_allocated_bytes=hungriest.peak_allocated_bytes if hungriest else None,
+        device_total_bytes=hungriest.device_total_bytes if hungriest else None,
         rss_bytes=max((row.rss_bytes for row in rows if row.rss_bytes is not None), default=None),
         joules_per_image=_joules_per_image(record),
-        mfu=flops_utilisation(record),
+        mfu=compute_mfu(record),
     )
 
 
-def flops_utilisation(record: Record) -> float | None:
+def compute_mfu(record: Record) -> float | None:
     """Model FLOP/s a device over the matrix-product ceiling measured on it, a fraction; None where either is not known.
 
     The model's FLOPs are those of forward and backward, 2 a multiply-add, recomputation not counted (PaLM's definition of
     MFU, Chowdhery et al. 2022, appendix B, with a measured ceiling in place of the data sheet's).
     """
-    if not (record.rounds and record.flops_per_image and record.ceilings and record.attestation):
+    if not (record.rounds and record.flops_per_image and record.peak_throughput and record.observed_precision):
         return None
-    ceiling = record.ceilings.matmul_tflops.get(compute_dtype(record.attestation))
+    ceiling = record.peak_throughput.matmul_tflops.get(compute_dtype(record.observed_precision))
     if not ceiling:
         return None
     images_per_s = sum(timed.images for timed in record.rounds) / fsum(timed.wall_s for timed in record.rounds)
     return record.flops_per_image * images_per_s / record.world_size / (ceiling * 1e12)
 
 
-def compute_dtype(attestation: Attestation) -> str:
+def compute_dtype(attestation: ObservedPrecision) -> str:
     """The dtype that convolutions and matrix products ran in, as a key of ``Ceilings.matmul_tflops``.
 
     Where TF32 is on for one of cuDNN and matmul it is "tf32": the fastest that the run was free to use.
     """
-    dtype = attestation.first_layer
+    dtype = attestation.first_layer_dtype
     return "tf32" if dtype == "float32" and (attestation.tf32_cudnn or attestation.tf32_matmul) else dtype
 
 
@@ -101,14 +101,14 @@ def _phases_ms(rows: Sequence[RankRow], step_ms: float | None) -> dict[str, floa
     return {**phases_ms, "unexplained": step_ms - fsum(phases_ms.values())}
 
 
-def _loss(losses: Sequence[float | None]) -> float | None:
-    finite = known(losses)
+def _mean_loss(losses: Sequence[float | None]) -> float | None:
+    finite = drop_none(losses)
     return fmean(finite) if len(finite) == len(losses) else None
 
 
 def _joules_per_image(record: Record) -> float | None:
     """Energy of the GPUs over the images of their ranks; ranks that share a GPU share its energy."""
-    devices = {place.rank: place.device_id for place in record.environment.places}
+    devices = {place.rank: place.device_id for place in record.environment.placements}
     joules, images = 0.0, 0
     for timed in record.rounds:
         energy_j: dict[str, float] = {}

@@ -11,49 +11,51 @@ import msgspec
 from ddpbench.analysis.latest_only import superseded
 from ddpbench.record.record import Job
 
-PART = re.compile(r"-part-\d+-of-(?=\d+\.json$)")
+SHARD_SUFFIX = re.compile(r"-part-\d+-of-(?=\d+\.json$)")
 """How the file of a part ends."""
 
-ANY = "-part-*-of-"
+SHARD_GLOB = "-part-*-of-"
 
-Found = tuple[Path, Job]
+JobFile = tuple[Path, Job]
 """A job and where it lies."""
 
 
-def together(found: Iterable[Found]) -> list[Found]:
+def merge_shards(jobs: Iterable[JobFile]) -> list[JobFile]:
     """Every job, those of one sweep on the same devices and software as one, which lies at what a shell takes for all their files."""
-    sweeps: dict[object, list[Found]] = {}
-    for each in found:
-        sweeps.setdefault(_sweep(each[1]), []).append(each)
-    return [_whole(parts) for parts in sweeps.values()]
+    sweeps: dict[object, list[JobFile]] = {}
+    for each in jobs:
+        sweeps.setdefault(_sweep_key(each[1]), []).append(each)
+    return [_merge_sweep(parts) for parts in sweeps.values()]
 
 
-def outdated(found: Sequence[Found]) -> list[Found]:
+def outdated_shards(jobs: Sequence[JobFile]) -> list[JobFile]:
     """The parts that were measured again, in whose place is the later one where they are put together."""
-    parts = sorted((each for each in found if each[1].share), key=lambda part: part[1].started)
-    return superseded(parts, key=lambda part: _part(part[1]))
+    parts = sorted((each for each in jobs if each[1].sweep_shard), key=lambda part: part[1].started)
+    return superseded(parts, key=lambda part: _shard_key(part[1]))
 
 
-def _part(job: Job) -> Hashable:
+def _shard_key(job: Job) -> Hashable:
     """Equal for jobs that are the same part of one sweep."""
-    return job.share and tuple(job.share.numbers), _sweep(job)
+    return job.sweep_shard and tuple(job.sweep_shard.parts), _sweep_key(job)
 
 
-def _sweep(job: Job) -> object:
+def _sweep_key(job: Job) -> object:
     """Equal for jobs that are parts of one sweep, and for no others."""
-    if job.share is None:
+    if job.sweep_shard is None:
         return object()
     place = job.records[0].environment
-    return job.share.sweep, job.share.of, place.software, tuple(each.device for each in place.places)
+    return job.sweep_shard.sweep_id, job.sweep_shard.num_parts, place.software, tuple(each.device_name for each in place.placements)
 
 
-def _whole(parts: Sequence[Found]) -> Found:
+def _merge_sweep(parts: Sequence[JobFile]) -> JobFile:
     """Of a part that was measured twice the later one."""
     (path, first), *others = parts
-    if first.share is None or not others:
+    if first.sweep_shard is None or not others:
         return path, first
-    shared = [(job, job.share) for _, job in sorted(parts, key=lambda part: part[1].started) if job.share]
-    cells = {place: record for job, share in shared for place, record in zip(share.places, job.records, strict=True)}
-    share = msgspec.structs.replace(first.share, numbers=sorted({number for _, share in shared for number in share.numbers}))
-    job = msgspec.structs.replace(first, started=shared[-1][0].started, share=share, records=[cells[place] for place in sorted(cells)])
-    return path.with_name(PART.sub(ANY, path.name)), job
+    shared = [(job, job.sweep_shard) for _, job in sorted(parts, key=lambda part: part[1].started) if job.sweep_shard]
+    cells = {place: record for job, share in shared for place, record in zip(share.indices, job.records, strict=True)}
+    share = msgspec.structs.replace(first.sweep_shard, parts=sorted({number for _, share in shared for number in share.parts}))
+    job = msgspec.structs.replace(
+        first, started=shared[-1][0].started, sweep_shard=share, records=[cells[place] for place in sorted(cells)]
+    )
+    return path.with_name(SHARD_SUFFIX.sub(SHARD_GLOB, path.name)), job

@@ -12,80 +12,84 @@ import msgspec
 import torch
 from torch import nn
 
-from ddpbench.bench.together import on_every_rank
+from ddpbench.bench.together import run_on_all_ranks
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.distributed.room import with_room
+from ddpbench.distributed.room import guard_oom
 from ddpbench.distributed.world import World
-from ddpbench.machine.backends import set_for_training
-from ddpbench.record.errors import ArmOver
+from ddpbench.machine.backends import configure_backends
+from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
-from ddpbench.training.prepare_model import compiled, on_device
-from ddpbench.workloads.clone import copied
+from ddpbench.training.prepare_model import compile_model, prepare_model
+from ddpbench.workloads.clone import clone
 from ddpbench.workloads.spec import WorkloadSpec
 
-TRIAL = "trying a step alone"
+DRY_RUN = "trying a step alone"
 """The phase of a run in which this happens."""
 
-UNTIL_REPLAYED = 3
+COMPILED_DRY_RUN_STEPS = 3
 """Steps of a compiled model: the first compiles it and warms it up, the second records its kernels as graphs, the third replays those."""
 
 
-def agree_that_it_fits(config: Settled, spec: WorkloadSpec, model: nn.Module, loss_of: nn.Module, world: World) -> None:
+def dry_run_memory(config: ResolvedConfig, spec: WorkloadSpec, model: nn.Module, loss_fn: nn.Module, world: World) -> None:
     """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried, as it is uncompiled."""
     alone = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
 
     def step() -> None:
-        loader = open_loader(alone, Shard.of(spec.dataset, spec.classes, world))
-        _steps_alone(alone, model, loss_of, loader, world)
+        loader = open_loader(alone, Shard.from_world(spec.dataset, spec.classes, world))
+        _run_steps(alone, model, loss_fn, loader, world)
 
-    with_room(world, f"at batch {config.batch_size}", step)
-    _clear_up(world)
+    guard_oom(world, f"at batch {config.batch_size}", step)
+    _free_memory(world)
 
 
-def agree_that_it_works(config: Settled, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
+def dry_run_training(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loader: Loader, world: World) -> None:
     """Raises ArmOver on every rank where one of them could not train on a batch of ``loader``, for whatever reason.
 
     The loader is closed then. A copy of ``model`` is tried, compiled where it is to be.
     """
     try:
-        on_every_rank(world, partial(_steps_alone, config, model, loss_of, loader, world))
-    except ArmOver:
+        run_on_all_ranks(world, partial(_run_steps, config, model, loss_fn, loader, world))
+    except ConfigFailed:
         loader.close()
         raise
     finally:
         if config.compile != "off":
             torch._dynamo.reset()  # or the shapes of the next arm count as changes of these
-        _clear_up(world)
+        _free_memory(world)
 
 
-def _steps_alone(config: Settled, model: nn.Module, loss_of: nn.Module, loader: Loader, world: World) -> None:
+def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loader: Loader, world: World) -> None:
     """Forward and backward beside all that a step with others needs.
 
     That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
     which a loader copies while the first is trained on.
     """
     device, spec = world.device, PRECISIONS[config.precision]
-    set_for_training(spec.tf32)
-    model = on_device(copied(model, device.torch), config, device)
-    runnable = compiled(model, config)
+    configure_backends(spec.tf32)
+    model = prepare_model(clone(model, device.torch_device), config, device)
+    runnable = compile_model(model, config)
     images, labels = loader.next_batch(lambda: None)
-    beside = [_after_an_update(model, config), torch.empty_like(images), *(torch.empty_like(parameter) for parameter in model.parameters())]
-    for _ in range(1 if config.compile == "off" else UNTIL_REPLAYED):
+    beside = [
+        _optimizer_with_state(model, config),
+        torch.empty_like(images),
+        *(torch.empty_like(parameter) for parameter in model.parameters()),
+    ]
+    for _ in range(1 if config.compile == "off" else COMPILED_DRY_RUN_STEPS):
         model.zero_grad()
         with autocast(spec, device):
-            loss = loss_of(runnable(images), labels)
+            loss = loss_fn(runnable(images), labels)
         loss.backward()
     device.synchronize()
     del beside
 
 
-def _after_an_update(model: nn.Module, config: Settled) -> torch.optim.Optimizer:
+def _optimizer_with_state(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:
     """The optimizer with all that it keeps: Adam makes its averages in its first update."""
     optimizer = make_optimizer(model, config)
     for group in optimizer.param_groups:
@@ -96,6 +100,6 @@ def _after_an_update(model: nn.Module, config: Settled) -> torch.optim.Optimizer
     return optimizer
 
 
-def _clear_up(world: World) -> None:
+def _free_memory(world: World) -> None:
     gc.collect()
-    world.device.release()
+    world.device.empty_cache()

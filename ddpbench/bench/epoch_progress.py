@@ -6,30 +6,30 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 
 POLL_S = 1.0
 """Seconds between two looks at the step. A round that is over sooner reports no epoch."""
 
-EVERY_S = 20.0
+MIN_REPORT_INTERVAL_S = 20.0
 """Least seconds between two reports: short epochs must not fill a log."""
 
 
 @contextmanager
-def epoch_progress(pulse: Pulse, steps_per_epoch: int, epochs: int, report: Callable[[str], None]) -> Iterator[None]:
+def epoch_progress(marker: ProgressMarker, steps_per_epoch: int, epochs: int, report: Callable[[str], None]) -> Iterator[None]:
     """Calls ``report("epoch 3 of 25")`` from a thread while the steps of a round run, which begins with the next step.
 
-    The thread reads the step that the loop has marked in ``pulse``: the loop itself neither reports nor waits for the device.
+    The thread reads the step that the loop has marked in ``marker``: the loop itself neither reports nor waits for the device.
     """
-    first_step, finished = pulse.step, threading.Event()
+    first_step, finished = marker.step, threading.Event()
 
     def watch() -> None:
         last, wait_s = 0, POLL_S
         while not finished.wait(wait_s):
-            epoch, wait_s = min(epochs, (pulse.step - first_step) // steps_per_epoch + 1), POLL_S
+            epoch, wait_s = min(epochs, (marker.step - first_step) // steps_per_epoch + 1), POLL_S
             if epoch != last:
                 report(f"epoch {epoch} of {epochs}")
-                last, wait_s = epoch, EVERY_S
+                last, wait_s = epoch, MIN_REPORT_INTERVAL_S
 
     thread = threading.Thread(target=watch, name="ddpbench-epochs", daemon=True)
     thread.start()

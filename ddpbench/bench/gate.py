@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.text import device_word
-from ddpbench.record.errors import BenchError, UsageError, WaitsForData
+from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.text import device_noun
+from ddpbench.record.errors import BenchError, DataWaitExceeded, UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.report.pages.arms import arm_name
 
 
-def refuse_idle_gate(arms: Sequence[Settled]) -> None:
+def check_gate_applies(arms: Sequence[ResolvedConfig]) -> None:
     """Raises UsageError where no arm could ever be stopped by the gate: none of them waits for data."""
     if arms[0].fail_if_data_wait is not None and all(arm.loader == SYNTHETIC for arm in arms):
         raise UsageError(
@@ -22,7 +22,7 @@ def refuse_idle_gate(arms: Sequence[Settled]) -> None:
         )
 
 
-def past_the_gate(records: Sequence[Record], job: Job) -> BenchError | None:
+def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
     """What is said of the record that waited longest, where that is longer than ``--fail-if-data-wait`` allows.
 
     Else of one that might have waited, and was not measured: what nobody saw has not passed.
@@ -30,12 +30,12 @@ def past_the_gate(records: Sequence[Record], job: Job) -> BenchError | None:
     limit = records[0].config.fail_if_data_wait
     if limit is None:
         return None
-    waits = {index: share for index, record in enumerate(records) if (share := summarise(record).data_wait_share) is not None}
+    waits = {index: share for index, record in enumerate(records) if (share := summarize(record).data_wait_fraction) is not None}
     longest = max(waits, key=lambda index: waits[index], default=None)
     if longest is not None and 100 * waits[longest] > limit:
         record = records[longest]
-        return WaitsForData(
-            f"{_which(record, job)}the {device_word(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
+        return DataWaitExceeded(
+            f"{_arm_prefix(record, job)}the {device_noun(record.environment)}s wait {100 * waits[longest]:.3g}% of every step for data, "
             f"and --fail-if-data-wait allows {limit:g}%",
             "the report tells why" if job.kind == "diagnose" else "'ddpbench diagnose' with the same flags tells why",
         )
@@ -43,8 +43,8 @@ def past_the_gate(records: Sequence[Record], job: Job) -> BenchError | None:
     if not unseen:
         return None
     hint = "" if unseen[0].fault else "a longer --time-limit"
-    return BenchError(f"{_which(unseen[0], job)}not measured, and --fail-if-data-wait cannot tell how long it waits", hint)
+    return BenchError(f"{_arm_prefix(unseen[0], job)}not measured, and --fail-if-data-wait cannot tell how long it waits", hint)
 
 
-def _which(record: Record, job: Job) -> str:
+def _arm_prefix(record: Record, job: Job) -> str:
     return f"{arm_name(record.config, job.swept)}: " if job.swept else ""

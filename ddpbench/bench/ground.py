@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.world import World
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.progress import Progress
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 
 @dataclass(frozen=True)
-class Ground:
+class JobContext:
     """One rank of a job. ``journal`` is rank 0's, who alone has one."""
 
-    configs: Sequence[Settled]  # of all arms
+    configs: Sequence[ResolvedConfig]  # of all arms
     world: World
-    pulse: Pulse
+    marker: ProgressMarker
     journal: Journal | None
     progress: Progress
-    began: float  # by perf_counter, when the command did; later by what it took to make a data set
+    start: float  # by perf_counter, when the command did; later by what it took to make a data set
 
-    def begin(self, doing: str, text: str) -> None:
-        """Something begins that is no round: ``doing`` to the watchdog, ``text`` to who listens."""
-        self.pulse.enter(doing)
+    def enter_phase(self, phase: str, text: str) -> None:
+        """Something begins that is no round: ``phase`` to the watchdog, ``text`` to who listens."""
+        self.marker.enter(phase)
         self.progress.stage(text)

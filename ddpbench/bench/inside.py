@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.scheduler import enter_alone
-from ddpbench.record.record import LaunchGap
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.scheduler import load_exclusively
+from ddpbench.record.record import KernelActivity
 
 
-def look_inside(ground: Ground, arms: Sequence[Arm], index: int) -> None:
+def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
     """Runs the profiler's window of one arm, where it has something to tell, and takes down what it saw."""
-    arm, journal = arms[index], ground.journal
-    if not arm.can_look_inside:
+    arm, journal = arms[index], context.journal
+    if not arm.can_profile:
         return
-    ground.progress.stage("looking inside a step")
-    enter_alone(arm, arms)
-    kernels = arm.look_inside()
+    context.progress.stage("looking inside a step")
+    load_exclusively(arm, arms)
+    kernels = arm.profile_step()
     if journal and kernels and (rounds := journal.job.records[index].rounds):
         last = rounds[-1]
-        gap = LaunchGap(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
-        journal.learn_of_arm(index, launch_gap=gap)
+        gap = KernelActivity(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
+        journal.update_arm(index, kernel_activity=gap)

@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Unpack
 
-from ddpbench.analysis.history import repeated
+from ddpbench.analysis.history import previous_figures
 from ddpbench.analysis.judge import judge_all
-from ddpbench.bench.learned import OfArm, OfDiagnosis, OfScaling
+from ddpbench.bench.learned import ArmUpdate, DiagnosisUpdate, ScalingUpdate
 from ddpbench.machine.stderr import print_error, print_note
-from ddpbench.machine.stdout import for_the_record
+from ddpbench.machine.stdout import record_stdout
 from ddpbench.record.diagnosis import Diagnosis
-from ddpbench.record.errors import BenchError, DoesNotFit, Status
-from ddpbench.record.files import write_whole
-from ddpbench.record.folder import earlier_runs
-from ddpbench.record.record import Fault, Job, Record, Round, load, reserve, save, slug
-from ddpbench.record.request import Output, Request
+from ddpbench.record.errors import BenchError, OutOfMemory, Status
+from ddpbench.record.files import atomic_write
+from ddpbench.record.folder import previous_runs
+from ddpbench.record.record import Fault, Job, Record, Round, load, reserve_path, save, slug
+from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.scaling import Scaling
 from ddpbench.report.console import make_console
-from ddpbench.report.export import to_json
-from ddpbench.report.pages.registry import Render
+from ddpbench.report.export import jobs_to_json
+from ddpbench.report.pages.registry import PageRenderer
 
 
 class Journal:
@@ -31,74 +31,74 @@ class Journal:
 
     def __init__(self, job: Job, path: Path) -> None:
         self.job, self.path = job, path
-        self.unsaved = ""  # why the file is behind, once the disk refused
-        self._sealed = False
+        self.save_error = ""  # why the file is behind, once the disk refused
+        self._frozen = False
         self._lock = threading.Lock()
         self.save()
 
     def save(self) -> None:
         """Writes what is known. A full disk must not end the run: it is said once, and at the end, and the old file stays whole."""
         with self._lock:
-            before, self.unsaved = self.unsaved, ""
+            before, self.save_error = self.save_error, ""
             try:
                 save(self.job, self.path)
             except OSError as problem:
-                self.unsaved = not_saved(self.path, problem)
-        if self.unsaved and not before:
-            print_note(f"{self.unsaved}; it is tried again after every round")
+                self.save_error = save_error_text(self.path, problem)
+        if self.save_error and not before:
+            print_note(f"{self.save_error}; it is tried again after every round")
 
-    def add(self, index: int, measured: Round, **learned: Unpack[OfArm]) -> None:
+    def add_round(self, index: int, measured: Round, **update: Unpack[ArmUpdate]) -> None:
         """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
-        if not self._sealed:
+        if not self._frozen:
             self.job.records[index].rounds.append(measured)
-        self._learn(self.job.records[index], learned)
+        self._set_fields(self.job.records[index], update)
 
-    def learn_of_arm(self, index: int, **learned: Unpack[OfArm]) -> None:
+    def update_arm(self, index: int, **update: Unpack[ArmUpdate]) -> None:
         """What is known by now of arm ``index``, on disk at once."""
-        self._learn(self.job.records[index], learned)
+        self._set_fields(self.job.records[index], update)
 
-    def learn_of_diagnosis(self, **learned: Unpack[OfDiagnosis]) -> None:
+    def update_diagnosis(self, **update: Unpack[DiagnosisUpdate]) -> None:
         """What is known by now beside the arms of a diagnosis, on disk at once."""
-        self._learn(self.job.diagnosis, learned)
+        self._set_fields(self.job.diagnosis, update)
 
-    def learn_of_scaling(self, **learned: Unpack[OfScaling]) -> None:
+    def update_scaling(self, **update: Unpack[ScalingUpdate]) -> None:
         """What is known by now beside the arms of a ladder, on disk at once."""
-        self._learn(self.job.scaling, learned)
+        self._set_fields(self.job.scaling, update)
 
-    def _learn(self, what: Record | Diagnosis | Scaling | None, learned: Mapping[str, object]) -> None:
-        if self._sealed:
+    def _set_fields(self, target: Record | Diagnosis | Scaling | None, update: Mapping[str, object]) -> None:
+        if self._frozen:
             return
-        for name, value in learned.items():
+        for name, value in update.items():
             if value is not None:
-                setattr(what, name, value)
+                setattr(target, name, value)
         self.save()
 
-    def enter(self, records: Sequence[Record]) -> int:
+    def add_arms(self, records: Sequence[Record]) -> int:
         """Further arms, on disk before their turns; returns the place of the first."""
         first = len(self.job.records)
-        if not self._sealed:
+        if not self._frozen:
             self.job.records += records
             self.save()
         return first
 
-    def drop(self, index: int, error: BenchError) -> None:
+    def fail_arm(self, index: int, error: BenchError) -> None:
         """Arm ``index`` ends here, and the others go on."""
-        if self._sealed:
+        if self._frozen:
             return
         record = self.job.records[index]
-        too_large = isinstance(error, DoesNotFit)
-        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, arm=index, out_of_memory=too_large)
+        too_large = isinstance(error, OutOfMemory)
+        record.status, record.fault = error.status, Fault(message=error.message, hint=error.hint, arm_index=index, out_of_memory=too_large)
         self.save()
 
-    def seal(self) -> None:
+    def freeze(self) -> None:
         """Nothing more is taken down: somebody counts the rounds, to end the run."""
-        self._sealed = True
+        self._frozen = True
 
     def close(self, status: Status, fault: Fault | None = None) -> None:
         """Ends every arm that still runs, judges all, and saves."""
         close_records(self.job.records, status, fault)
-        earlier = earlier_runs(self.path.parent)
-        judge_all(self.job, lambda record: repeated(record, earlier))
+        earlier = previous_runs(self.path.parent)
+        judge_all(self.job, lambda record: previous_figures(record, earlier))
         self.save()
 
 
@@ -114,11 +114,11 @@ def close_records(records: Sequence[Record], status: Status, fault: Fault | None
             record.status = "ok"
         else:
             record.status, record.fault = status, fault
-            if fault and fault.arm not in (None, index):
+            if fault and fault.arm_index not in (None, index):
                 record.fault = Fault(message=f"ended with another arm: {fault.message}")
 
 
-def close_file(path: Path, status: Status, fault: Fault) -> None:
+def close_journal_file(path: Path, status: Status, fault: Fault) -> None:
     """Does what ``Journal.close`` does, from another process: rank 0 is gone."""
     job = load(path)
     close_records(job.records, status, fault)
@@ -128,28 +128,28 @@ def close_file(path: Path, status: Status, fault: Fault) -> None:
 
 def write_json(job: Job, target: str, force: bool) -> None:
     """The record once more where ``--json`` wants it, whole; ``-`` is stdout. Raises OSError, and then leaves what was there."""
-    text = to_json(job) + "\n"
+    text = jobs_to_json(job) + "\n"
     if target == "-":
-        for_the_record().write(text)
-        for_the_record().flush()
+        record_stdout().write(text)
+        record_stdout().flush()
     else:
-        write_whole(Path(target), text.encode(), overwrite=force)
+        atomic_write(Path(target), text.encode(), overwrite=force)
 
 
-def print_and_write(job: Job, path: Path | None, output: Output, render: Render, unsaved: str = "") -> str:
+def print_and_write_json(job: Job, path: Path | None, output: OutputOptions, render: PageRenderer, save_error: str = "") -> str:
     """The report, on stdout unless the record goes there, and the record where ``--json`` wants it.
 
-    Says once, below, what the disk did not take: ``unsaved``, and that record. Returns it; empty where all is written.
+    Says once, below, what the disk did not take: ``save_error``, and that record. Returns it; empty where all is written.
     """
     render(job, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
     try:
         if output.json:
             write_json(job, output.json, output.force)
     except OSError as problem:
-        unsaved = "; ".join(filter(None, [unsaved, not_saved(output.json, problem)]))
-    if unsaved:
-        print_error(BenchError(unsaved, "the figures above are whole: keep them, for what is not on disk would be measured anew"))
-    return unsaved
+        save_error = "; ".join(filter(None, [save_error, save_error_text(output.json, problem)]))
+    if save_error:
+        print_error(BenchError(save_error, "the figures above are whole: keep them, for what is not on disk would be measured anew"))
+    return save_error
 
 
 def new_job(request: Request, records: list[Record]) -> Job:
@@ -159,26 +159,26 @@ def new_job(request: Request, records: list[Record]) -> Job:
         command=request.command,
         swept=request.swept,
         records=records,
-        share=request.share,
+        sweep_shard=request.sweep_shard,
     )
 
 
 def new_journal(request: Request, records: list[Record]) -> Journal:
     """A file of its own for every run, named by its time. Raises UsageError where it cannot be made."""
-    return Journal(new_job(request, records), reserve_now(request, _stem(request)))
+    return Journal(new_job(request, records), reserve_timestamped_path(request, _file_stem(request)))
 
 
-def reserve_now(request: Request, stem: str) -> Path:
+def reserve_timestamped_path(request: Request, stem: str) -> Path:
     """A file whose name begins with the time, by which the latest is found. Raises UsageError where it cannot be made."""
-    return reserve(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{stem}")
+    return reserve_path(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{stem}")
 
 
-def not_saved(target: object, problem: OSError) -> str:
+def save_error_text(target: object, problem: OSError) -> str:
     """What is said of a file that the disk did not take."""
     return f"cannot save {target}: {problem.strerror}"
 
 
-def _stem(request: Request) -> str:
+def _file_stem(request: Request) -> str:
     first = request.arms[0]
     if request.swept:
         return slug(f"{first.workload} {' '.join(request.swept)}")

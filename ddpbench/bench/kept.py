@@ -10,12 +10,12 @@ import psutil
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.bench.journal import close_records
-from ddpbench.record.environment import RankPlace
+from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Fault, Job, load
 
 
-def read(path: Path) -> Job:
+def load_job(path: Path) -> Job:
     """The job in ``path`` as it stands now: one that nobody closed is judged by the rounds it has, and ended where nobody runs it.
 
     Raises UsageError for a file that is no record.
@@ -26,25 +26,25 @@ def read(path: Path) -> Job:
     unclosed = [record for record in job.records if record.status == "running"]
     if not unclosed:
         return job
-    place = unclosed[0].environment.places[0]
-    if not _runs(place, path):
-        elsewhere = "" if _is_here(place.host) and "#" not in place.host else f", or it still runs on {place.host}"
+    place = unclosed[0].environment.placements[0]
+    if not _is_running(place, path):
+        elsewhere = "" if _is_this_host(place.host) and "#" not in place.host else f", or it still runs on {place.host}"
         close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
     judge_all(job)
     return job
 
 
-def _runs(place: RankPlace, path: Path) -> bool:
-    """Whether the rank at ``place`` still writes the record ``path``: a process that is younger than the file is another one."""
-    if not _is_here(place.host):
+def _is_running(placement: RankPlacement, path: Path) -> bool:
+    """Whether the rank at ``placement`` still writes the record ``path``: a process that is younger than the file is another one."""
+    if not _is_this_host(placement.host):
         return False
     try:
-        process = psutil.Process(place.pid)
+        process = psutil.Process(placement.pid)
         return process.status() != psutil.STATUS_ZOMBIE and bool(process.create_time() <= path.stat().st_mtime)
     except psutil.Error:
         return False
 
 
-def _is_here(host: str) -> bool:
+def _is_this_host(host: str) -> bool:
     """By its name, which nodes may share: then a number follows it, and it may be another of them."""
     return host.partition("#")[0] in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))

@@ -7,45 +7,53 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from ddpbench.record.diagnosis import Alone, Candidate, Copies, Storage, Surroundings
+from ddpbench.record.diagnosis import AlternativeLoader, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.prediction import Prediction
-from ddpbench.record.record import Attestation, Ceilings, Data, LaunchGap, Preparation
+from ddpbench.record.record import DatasetInfo, KernelActivity, ObservedPrecision, PeakThroughput, Warmup
 from ddpbench.record.scaling import Overlap
 
-Finding = Literal["surroundings", "alone", "alone_single", "stages", "storage", "copies", "candidates"]
+DiagnosisField = Literal[
+    "node_states",
+    "loader_benchmarks",
+    "single_rank_loader_benchmark",
+    "stage_cpu_s",
+    "storage",
+    "h2d_bandwidth",
+    "alternative_loaders",
+]
 """The fields of a Diagnosis that an experiment fills in."""
 
 
-class OfArm(TypedDict, total=False):
+class ArmUpdate(TypedDict, total=False):
     """Of a Record."""
 
-    data: Data | None
-    attestation: Attestation | None
-    preparation: Preparation | None
-    ceilings: Ceilings | None
-    alone: list[Alone]
-    launch_gap: LaunchGap
+    data: DatasetInfo | None
+    observed_precision: ObservedPrecision | None
+    warmup: Warmup | None
+    peak_throughput: PeakThroughput | None
+    loader_benchmarks: list[LoaderBenchmark]
+    kernel_activity: KernelActivity
 
 
-class OfDiagnosis(TypedDict, total=False):
+class DiagnosisUpdate(TypedDict, total=False):
     """Of a Diagnosis."""
 
-    surroundings: list[Surroundings]
-    alone: list[Alone]
-    alone_single: Alone | None
-    stages: dict[str, float] | None
+    node_states: list[NodeState]
+    loader_benchmarks: list[LoaderBenchmark]
+    single_rank_loader_benchmark: LoaderBenchmark | None
+    stage_cpu_s: dict[str, float] | None
     storage: Storage | None
-    copies: Copies | None
-    candidates: list[Candidate]
+    h2d_bandwidth: H2DBandwidth | None
+    alternative_loaders: list[AlternativeLoader]
     predictions: list[Prediction]
-    left_out: dict[str, str]
+    skip_reasons: dict[str, str]
 
 
-class OfScaling(TypedDict, total=False):
+class ScalingUpdate(TypedDict, total=False):
     """Of a Scaling."""
 
     bucket_bytes: list[int]
-    bus: dict[int, float]
-    waiting_cores: float | None
+    allreduce_busbw: dict[int, float]
+    busy_wait_cores: float | None
     overlap: Overlap | None
-    left_out: dict[str, str]
+    skip_reasons: dict[str, str]

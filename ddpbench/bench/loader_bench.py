@@ -11,72 +11,74 @@ import torch
 
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
-from ddpbench.data.registry import find
+from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.distributed.world import World
-from ddpbench.machine.affinity import keep_to
-from ddpbench.machine.backends import set_threads
-from ddpbench.machine.cpu_usage import CoreWatch
-from ddpbench.machine.host import cpu_seconds, resident_bytes
-from ddpbench.record.diagnosis import Alone
-from ddpbench.record.resolved import Settled
+from ddpbench.machine.affinity import set_affinity
+from ddpbench.machine.backends import set_num_threads
+from ddpbench.machine.cpu_usage import CpuMonitor
+from ddpbench.machine.host import cpu_seconds, rss_bytes
+from ddpbench.record.diagnosis import LoaderBenchmark
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.workloads import registry as workloads
 
 WINDOW_S = 2.0
-LONGEST = 3
+MAX_WINDOWS = 3
 """A slow loader is waited for up to so many windows, first until it runs evenly and then for a batch of every worker."""
 
-MOST_BATCHES = 2000
+MAX_BATCHES = 2000
 """A fast one has told all by then."""
 
 
-def loader_alone(config: Settled, world: World, window_s: float, then: Callable[[Loader, Alone], None] | None = None) -> Alone:
+def benchmark_loader(
+    config: ResolvedConfig, world: World, window_s: float, on_result: Callable[[Loader, LoaderBenchmark], None] | None = None
+) -> LoaderBenchmark:
     """This rank's loader for about ``window_s`` seconds, after its first prefetch window, in which its workers all begin at once.
 
-    Nothing is done with a batch. Whole turns of the workers are counted, whose batches come in bursts. ``then`` is called with the
+    Nothing is done with a batch. Whole turns of the workers are counted, whose batches come in bursts. ``on_result`` is called with the
     loader while it still runs, and with what was found.
     """
-    set_threads(config.threads)
-    keep_to(config.cores, world.seat.local_rank)
-    spec = workloads.find(config.workload)
+    set_num_threads(config.threads)
+    set_affinity(config.cores, world.rank_env.local_rank)
+    spec = workloads.find_workload(config.workload)
     began = perf_counter()
-    loader = open_loader(config, Shard.of(spec.dataset, spec.classes, world))
+    loader = open_loader(config, Shard.from_world(spec.dataset, spec.classes, world))
     try:
-        on_gpu = world.device.cuda and find(config.loader).on_device
-        taken = Taken(loader, torch.cuda.current_stream(world.device.torch) if on_gpu else None)
-        taken.next()
+        on_gpu = world.device.is_cuda and find_loader(config.loader).on_device
+        taken = BatchDrain(loader, torch.cuda.current_stream(world.device.torch_device) if on_gpu else None)
+        taken.drop_next()
         first_batch_s = perf_counter() - began
-        workers = loader.data.workers_where(config.workers)
+        workers = loader.data.effective_workers(config.workers)
         turn = max(1, workers)
-        makers = max(1, find(config.loader).makers(workers))
-        _pass_by(taken, most=loader.in_flight - 1, least=makers - 1, window_s=window_s)
-        loader.loading()  # tells from here on
-        watch, before = CoreWatch(), Spent.of(loader)
+        makers = max(1, find_loader(config.loader).num_producers(workers))
+        _skip_prefetched(taken, max_batches=loader.max_prefetched - 1, min_batches=makers - 1, window_s=window_s)
+        loader.pop_stats()  # tells from here on
+        watch, before = CpuMonitor(), CpuTimes.read(loader)
         watch.start()
-        intervals_s = _window(taken, turn, window_s)
-        cores, spent = watch.finish(), Spent.of(loader).since(before)
-        resident = [held for pid in loader.worker_pids() if (held := resident_bytes(pid)) is not None]
-        alone = Alone(
+        intervals_s = _measure_intervals(taken, turn, window_s)
+        cores, spent = watch.finish(), CpuTimes.read(loader).since(before)
+        resident = [held for pid in loader.worker_pids() if (held := rss_bytes(pid)) is not None]
+        alone = LoaderBenchmark(
             rank=world.rank,
-            seconds=sum(intervals_s),
+            elapsed_s=sum(intervals_s),
             images=len(intervals_s) * config.batch_size,
             intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
             first_batch_s=first_batch_s,
-            cpu_s=spent.loading_s,
-            main_cpu_s=spent.main_s,
-            memory_bytes=sum(resident) if resident else None,
-            loading=loader.loading(),
-            cores=cores,
+            loader_cpu_s=spent.loader_s,
+            main_process_cpu_s=spent.main_s,
+            workers_rss_bytes=sum(resident) if resident else None,
+            loader_stats=loader.pop_stats(),
+            cpu_usage=cores,
         )
-        if then:
-            then(loader, alone)
+        if on_result:
+            on_result(loader, alone)
         return alone
     finally:
         loader.close()
         world.device.synchronize()
 
 
-class Taken:
+class BatchDrain:
     """Batches that are taken and dropped. For one that is made on a GPU its ``stream`` is waited for: the host only asks for it.
 
     Not the whole GPU, on which a loader may be busy with the batches after it.
@@ -85,29 +87,29 @@ class Taken:
     def __init__(self, loader: Loader, stream: torch.cuda.Stream | None) -> None:
         self._loader, self._stream = loader, stream
 
-    def next(self) -> None:
+    def drop_next(self) -> None:
         self._loader.next_batch(lambda: None)
         if self._stream:
             self._stream.synchronize()
 
 
-def _pass_by(taken: Taken, most: int, least: int, window_s: float) -> None:
-    """Takes ``most`` batches, or at least ``least`` while that lasts too long."""
-    end = perf_counter() + LONGEST * window_s
-    for number in range(most):
-        if number >= least and perf_counter() > end:
+def _skip_prefetched(drain: BatchDrain, max_batches: int, min_batches: int, window_s: float) -> None:
+    """Takes ``max_batches`` batches, or at least ``min_batches`` while that lasts too long."""
+    end = perf_counter() + MAX_WINDOWS * window_s
+    for number in range(max_batches):
+        if number >= min_batches and perf_counter() > end:
             break
-        taken.next()
+        drain.drop_next()
 
 
-def _window(taken: Taken, turn: int, window_s: float) -> list[float]:
+def _measure_intervals(drain: BatchDrain, burst_size: int, window_s: float) -> list[float]:
     """Seconds between one batch and the next: of whole turns, unless even one of those lasts too long. There is one at least."""
     intervals_s: list[float] = []
     last = began = perf_counter()
-    while not intervals_s or (len(intervals_s) < MOST_BATCHES and last - began < LONGEST * window_s):
-        if intervals_s and len(intervals_s) % turn == 0 and last - began >= window_s:
+    while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < MAX_WINDOWS * window_s):
+        if intervals_s and len(intervals_s) % burst_size == 0 and last - began >= window_s:
             break
-        taken.next()
+        drain.drop_next()
         now = perf_counter()
         intervals_s.append(now - last)
         last = now
@@ -115,7 +117,7 @@ def _window(taken: Taken, turn: int, window_s: float) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Spent:
+class CpuTimes:
     """CPU seconds so far, of this process and of the workers of its loader."""
 
     workers_s: float
@@ -124,17 +126,17 @@ class Spent:
     has_workers: bool
 
     @classmethod
-    def of(cls, loader: Loader) -> Spent:
+    def read(cls, loader: Loader) -> CpuTimes:
         pids = loader.worker_pids()
         return cls(cpu_seconds(pids), time.process_time(), time.thread_time(), bool(pids))
 
-    def since(self, before: Spent) -> Spent:
-        return Spent(
+    def since(self, before: CpuTimes) -> CpuTimes:
+        return CpuTimes(
             self.workers_s - before.workers_s, self.process_s - before.process_s, self.thread_s - before.thread_s, self.has_workers
         )
 
     @property
-    def loading_s(self) -> float:
+    def loader_s(self) -> float:
         """Of the workers; of a loader without any, of this process's other threads."""
         return self.workers_s if self.has_workers else max(0.0, self.process_s - self.thread_s)
 

@@ -7,12 +7,12 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from ddpbench.distributed.exit_status import interrupted
-from ddpbench.machine.signals import WATCHED
+from ddpbench.distributed.exit_status import interrupted_error
+from ddpbench.machine.signals import HANDLED_SIGNALS
 from ddpbench.machine.stderr import print_error
 
 
-class Relay:
+class SignalForwarder:
     """Hears what ends a run, for all its launches: the first signal is passed on to the one that runs.
 
     Ranks that do not listen yet get a SIGTERM for any: at a Ctrl-C an interpreter that is importing torch prints a traceback, or
@@ -21,21 +21,21 @@ class Relay:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._pass_on: Callable[[signal.Signals], None] | None = None
-        for watched in WATCHED:
+        self._forward: Callable[[signal.Signals], None] | None = None
+        for watched in HANDLED_SIGNALS:
             signal.signal(watched, self._on_signal)
 
-    def wait(self, child: subprocess.Popen[bytes], listening: Callable[[], bool]) -> int:
+    def wait(self, child: subprocess.Popen[bytes], is_listening: Callable[[], bool]) -> int:
         """The exit code of ``child``, which hears what comes meanwhile."""
-        self._pass_on = lambda received: child.send_signal(received if listening() else signal.SIGTERM)
+        self._forward = lambda received: child.send_signal(received if is_listening() else signal.SIGTERM)
         code = child.wait()
-        self._pass_on = None
+        self._forward = None
         return code
 
-    def say(self) -> int:
+    def report_interrupted(self) -> int:
         """Says what was received, where no rank has; returns the exit code."""
         assert self.received is not None
-        error = interrupted(self.received, " before the ranks were at work")
+        error = interrupted_error(self.received, " before the ranks were at work")
         print_error(error)
         return error.exit_code
 
@@ -43,7 +43,7 @@ class Relay:
         if self.received:
             return
         self.received = signal.Signals(number)
-        if self._pass_on:
-            self._pass_on(self.received)
+        if self._forward:
+            self._forward(self.received)
         else:
-            os._exit(self.say())
+            os._exit(self.report_interrupted())

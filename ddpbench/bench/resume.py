@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from ddpbench.analysis.cpu_demand import given_threads
-from ddpbench.bench.earlier import ELSEWHERE, Earlier
+from ddpbench.analysis.cpu_demand import configured_threads
+from ddpbench.bench.earlier import MOVE_JOURNAL_HINT, ResumeState
 from ddpbench.bench.journal import Journal, new_job
-from ddpbench.record.config import measured
-from ddpbench.record.environment import RankPlace
+from ddpbench.record.config import measurement_config
+from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, Move, Record, load, slug
+from ddpbench.record.record import Job, Record, Relocation, load, slug
 from ddpbench.record.request import Request
 
 VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
@@ -26,74 +26,79 @@ def device_slug(record: Record) -> str:
     """The GPU's name as a folder is called, such as ``h200``; ``cpu`` for any processor."""
     if record.environment.device_type == "cpu":
         return "cpu"
-    words = slug(record.environment.places[0].device).split("-")
+    words = slug(record.environment.placements[0].device_name).split("-")
     return "-".join(word for word in words if word not in VENDOR_WORDS)
 
 
-def continued_journal(request: Request, records: list[Record], stem: str) -> Journal:
+def open_resumable_journal(request: Request, records: list[Record], stem: str) -> Journal:
     """The journal ``stem`` in the folder of this GPU: a new one, or that of an earlier call of the same command.
 
     Raises UsageError where it is of another command or version, cannot be read, or is being written by another process.
     """
     largest = next((record for record in records if record.environment.device_type == "cuda"), records[0])
     path = Path(request.output.output_dir) / device_slug(largest) / f"{stem}.json"
-    _hold(path)
+    _lock_journal(path)
     new = new_job(request, records)
     if not path.exists():
         return Journal(new, path)
     try:
         job = load(path)
     except UsageError as problem:
-        raise UsageError(problem.message, ELSEWHERE) from problem
-    refuse_another(job, new, path)
+        raise UsageError(problem.message, MOVE_JOURNAL_HINT) from problem
+    check_same_job(job, new, path)
     job.command = new.command
     for record, anew in zip(job.records, records, strict=True):
-        if not (Earlier.of(record).over or len(record.rounds) == anew.config.rounds):
-            go_on(record, anew)
+        if not (ResumeState.from_record(record).is_finished or len(record.rounds) == anew.config.rounds):
+            reopen_record(record, anew)
     return Journal(job, path)
 
 
-def go_on(record: Record, anew: Record) -> None:
-    """Opens ``record`` for more rounds, as ``anew`` asks for them; where they are measured elsewhere than the last ones, it says so."""
+def reopen_record(record: Record, new: Record) -> None:
+    """Opens ``record`` for more rounds, as ``new`` asks for them; where they are measured elsewhere than the last ones, it says so."""
     record.status, record.fault = "running", None
-    record.config, record.asked = anew.config, anew.asked
-    here = anew.environment.places
+    record.config, record.requested = new.config, new.requested
+    here = new.environment.placements
     if not record.rounds:
-        record.environment = anew.environment
-    elif _devices(record.moves[-1].places if record.moves else record.environment.places) != _devices(here):
-        record.moves.append(Move(round=len(record.rounds), places=here))
+        record.environment = new.environment
+    elif _device_ids(record.relocations[-1].placements if record.relocations else record.environment.placements) != _device_ids(here):
+        record.relocations.append(Relocation(first_round=len(record.rounds), placements=here))
 
 
-def _goes_on(record: Record, anew: Record) -> bool:
-    more = anew.config.rounds if record.config.fresh and anew.config.rounds > record.config.rounds else record.config.rounds
-    return measured(msgspec.structs.replace(record.config, rounds=more)) == measured(anew.config)
+def _is_continuation(record: Record, new: Record) -> bool:
+    more = new.config.rounds if record.config.fresh and new.config.rounds > record.config.rounds else record.config.rounds
+    return measurement_config(msgspec.structs.replace(record.config, rounds=more)) == measurement_config(new.config)
 
 
-def refuse_another(job: Job, new: Job, path: Path) -> None:
+def check_same_job(job: Job, new: Job, path: Path) -> None:
     """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``new`` will.
 
     More rounds than it was asked for are no other thing, where each is a training of its own.
     """
-    if job.share != new.share or len(job.records) != len(new.records) or not all(map(_goes_on, job.records, new.records)):
-        raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", ELSEWHERE)
+    if (
+        job.sweep_shard != new.sweep_shard
+        or len(job.records) != len(new.records)
+        or not all(map(_is_continuation, job.records, new.records))
+    ):
+        raise UsageError(f"'{path}' is the journal of another command: {shlex.join(job.command)}", MOVE_JOURNAL_HINT)
     theirs, ours = job.records[0].environment, new.records[0].environment
     for name in ours.software.__struct_fields__:
         if getattr(theirs.software, name) != getattr(ours.software, name):
             raise UsageError(
-                f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}", ELSEWHERE
+                f"'{path}' was measured with {name} {getattr(theirs.software, name)}, and here is {getattr(ours.software, name)}",
+                MOVE_JOURNAL_HINT,
             )
-    before, now = (given_threads(each.records[0]) for each in (job, new))
+    before, now = (configured_threads(each.records[0]) for each in (job, new))
     if ours.device_type == "cpu" and before != now:
-        raise UsageError(f"'{path}' was measured with OMP_NUM_THREADS={before or ''}, and here it is {now or 'not set'}", ELSEWHERE)
-    if [place.device for place in theirs.places] != [place.device for place in ours.places]:
-        raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.places[0].device}", ELSEWHERE)
+        raise UsageError(f"'{path}' was measured with OMP_NUM_THREADS={before or ''}, and here it is {now or 'not set'}", MOVE_JOURNAL_HINT)
+    if [place.device_name for place in theirs.placements] != [place.device_name for place in ours.placements]:
+        raise UsageError(f"'{path}' was measured on {theirs.world_size} x {theirs.placements[0].device_name}", MOVE_JOURNAL_HINT)
 
 
-def _devices(places: Sequence[RankPlace]) -> list[tuple[str, str]]:
+def _device_ids(places: Sequence[RankPlacement]) -> list[tuple[str, str]]:
     return [(place.host, place.device_id) for place in places]
 
 
-def _hold(path: Path) -> None:
+def _lock_journal(path: Path) -> None:
     """Locks the journal for as long as this process lives. Raises UsageError where another one has it, or it cannot be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

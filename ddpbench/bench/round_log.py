@@ -6,32 +6,32 @@ from collections.abc import Sequence
 
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.journal import Journal
-from ddpbench.record.errors import ArmOver
-from ddpbench.record.record import Ceilings, Round
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.record import PeakThroughput, Round
 from ddpbench.record.request import Request
-from ddpbench.record.resolved import Settled
-from ddpbench.report.format import about
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.report.format import format_rounded
 from ddpbench.report.pages.arms import arm_name
-from ddpbench.report.pages.header import rate
+from ddpbench.report.pages.header import throughput_unit
 
 
-def labels_of(request: Request) -> Sequence[str]:
+def arm_labels(request: Request) -> Sequence[str]:
     """A label an arm, empty where arms have none."""
     return request.labels or [""] * len(request.arms)
 
 
-def named(request: Request, configs: Sequence[Settled], index: int, text: str) -> str:
+def with_arm_name(request: Request, configs: Sequence[ResolvedConfig], index: int, text: str) -> str:
     """``text`` after the name of the arm that it is of, where there are several."""
     if len(configs) == 1:
         return text
-    label = labels_of(request)[index]
+    label = arm_labels(request)[index]
     return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
 
 
-def note(journal: Journal, index: int, arm: Arm, measured: Round | ArmOver, ceilings: Ceilings | None) -> str:
+def log_round(journal: Journal, index: int, arm: Arm, measured: Round | ConfigFailed, peaks: PeakThroughput | None) -> str:
     """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
-    if isinstance(measured, ArmOver):
-        journal.drop(index, measured)
+    if isinstance(measured, ConfigFailed):
+        journal.fail_arm(index, measured)
         return measured.message
-    journal.add(index, measured, data=arm.data, attestation=arm.attestation, preparation=arm.preparation, ceilings=ceilings)
-    return f"{about(measured.images_per_s, 4)} {rate(journal.job.records[index])}"
+    journal.add_round(index, measured, data=arm.data, observed_precision=arm.observed_precision, warmup=arm.warmup, peak_throughput=peaks)
+    return f"{format_rounded(measured.images_per_s, 4)} {throughput_unit(journal.job.records[index])}"

@@ -6,51 +6,51 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.inside import look_inside
-from ddpbench.bench.job_spec import OpenJournal, Recipe
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.inside import profile_arm
+from ddpbench.bench.job_spec import JobSpec, JournalFactory
 from ddpbench.bench.journal import new_journal
-from ddpbench.bench.loader_bench import WINDOW_S, loader_alone
-from ddpbench.bench.runner import carry_out
+from ddpbench.bench.loader_bench import WINDOW_S, benchmark_loader
+from ddpbench.bench.runner import run_job
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import Request
-from ddpbench.report.pages.registry import Render
+from ddpbench.report.pages.registry import PageRenderer
 from ddpbench.report.pages.run import render_run
 
 
-def run(request: Request) -> NoReturn:
+def run_training(request: Request) -> NoReturn:
     """Trains every arm of the request on this rank, and ends the process with the exit code."""
-    carry_out(request, Running(new_journal, render_run, "loader" in request.swept))
+    run_job(request, RunJobSpec(new_journal, render_run, "loader" in request.swept))
 
 
-class Running(Recipe):
+class RunJobSpec(JobSpec):
     """Each loader alone where loaders are compared, and a look inside a step."""
 
-    def __init__(self, open_journal: OpenJournal, render: Render, compares_loaders: bool) -> None:
+    def __init__(self, open_journal: JournalFactory, render: PageRenderer, compares_loaders: bool) -> None:
         super().__init__(open_journal, render)
         self._compares_loaders = compares_loaders
 
-    def before_rounds(self, ground: Ground) -> None:
+    def before_rounds(self, context: JobContext) -> None:
         if self._compares_loaders:
-            loaders_alone(ground)
+            benchmark_loaders(context)
 
-    def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:
-        look_inside_each(ground, arms)
+    def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
+        profile_arms(context, arms)
 
 
-def loaders_alone(ground: Ground) -> None:
+def benchmark_loaders(context: JobContext) -> None:
     """What each loader gives with nobody training, and what it costs, beside which the trainings are read."""
-    for index, config in enumerate(ground.configs):
+    for index, config in enumerate(context.configs):
         if config.loader == SYNTHETIC:
             continue
-        ground.begin("measuring a loader alone", f"measuring the loader {config.loader} alone")
-        told = ground.world.gather(loader_alone(config, ground.world, WINDOW_S))
-        if ground.journal:
-            ground.journal.learn_of_arm(index, alone=told)
+        context.enter_phase("measuring a loader alone", f"measuring the loader {config.loader} alone")
+        told = context.world.gather(benchmark_loader(config, context.world, WINDOW_S))
+        if context.journal:
+            context.journal.update_arm(index, loader_benchmarks=told)
 
 
-def look_inside_each(ground: Ground, arms: Sequence[Arm]) -> None:
+def profile_arms(context: JobContext, arms: Sequence[Arm]) -> None:
     """The profiler's window of each arm, one arm on the device at a time; of several only where its trace is wanted."""
     if len(arms) == 1 or arms[0].config.profile:
         for index in range(len(arms)):
-            look_inside(ground, arms, index)
+            profile_arm(context, arms, index)

@@ -8,173 +8,175 @@ from typing import NoReturn
 
 import msgspec
 
-from ddpbench.bench.allowance import Allowance
-from ddpbench.bench.earlier import Earlier
-from ddpbench.bench.early import early_words
-from ddpbench.bench.failure import Ending
-from ddpbench.bench.gate import past_the_gate
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.job_spec import Recipe
-from ddpbench.bench.journal import Journal, print_and_write
-from ddpbench.bench.lineup import line_up
-from ddpbench.bench.pace import Pace
-from ddpbench.bench.preflight import MEETING_PATIENCE, new_record, prepare
-from ddpbench.bench.round_log import labels_of, named, note
+from ddpbench.bench.allowance import RoundDeadline
+from ddpbench.bench.earlier import ResumeState
+from ddpbench.bench.early import startup_warnings
+from ddpbench.bench.failure import FailureMonitor
+from ddpbench.bench.gate import gate_error
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.job_spec import JobSpec
+from ddpbench.bench.journal import Journal, print_and_write_json
+from ddpbench.bench.lineup import build_arms
+from ddpbench.bench.pace import RoundTimer
+from ddpbench.bench.preflight import RENDEZVOUS_TIMEOUT_FACTOR, new_record, prepare_job
+from ddpbench.bench.round_log import arm_labels, log_round, with_arm_name
 from ddpbench.bench.scheduler import interleave
-from ddpbench.bench.since import began
-from ddpbench.bench.to_do import ToDo
-from ddpbench.bench.transport import Travel
-from ddpbench.distributed.exit_status import leave_outcome, refuse
-from ddpbench.distributed.rank_store import Blame
+from ddpbench.bench.since import command_start
+from ddpbench.bench.to_do import RoundQueue
+from ddpbench.bench.transport import TransportProbe
+from ddpbench.distributed.exit_status import exit_with_error, write_exit_status
+from ddpbench.distributed.rank_store import FailureReport
 from ddpbench.distributed.world import World
-from ddpbench.machine.gc_control import spare_the_collector_all_modules
-from ddpbench.machine.peaks import matmul_tflops
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.gc_control import gc_freeze
+from ddpbench.machine.peaks import measure_matmul_tflops
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.stderr import print_error, print_note
-from ddpbench.record.errors import BenchError, DoesNotFit, Exit
-from ddpbench.record.progress import Progress, Silent
-from ddpbench.record.record import Ceilings, Fault, Job, Record
+from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
+from ddpbench.record.progress import NullProgress, Progress
+from ddpbench.record.record import Fault, Job, PeakThroughput, Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
 from ddpbench.report.pages.arms import arm_name
-from ddpbench.report.progress import listener
+from ddpbench.report.progress import make_progress
 
 
-def carry_out(request: Request, recipe: Recipe) -> NoReturn:
+def run_job(request: Request, spec: JobSpec) -> NoReturn:
     """Carries the request out on this rank, and ends the process with the exit code."""
     try:
-        arms, world, made_s = prepare(request)
+        arms, world, made_s = prepare_job(request)
         records = [
-            new_record(asked, config, recipe.among(label, world.on(config.device)), label)
-            for asked, config, label in zip(request.arms, arms, labels_of(request), strict=True)
+            new_record(asked, config, spec.ranks_for(label, world.for_device(config.device)), label)
+            for asked, config, label in zip(request.arms, arms, arm_labels(request), strict=True)
         ]
-        journal = journal_of(request, recipe, world, records)
+        journal = open_job_journal(request, spec, world, records)
     except BenchError as error:
-        refuse(error)
-    for words in early_words(world, records[0]) if journal else ():
+        exit_with_error(error)
+    for words in startup_warnings(world, records[0]) if journal else ():
         print_note(words)
-    progress = listener(sys.stderr) if journal and not request.output.quiet else Silent()
-    pulse = Pulse(MEETING_PATIENCE * request.arms[0].hang_timeout)
-    goes_on = recipe.continued and len(arms) > 1
-    ending = Ending(world, pulse, journal, show=lambda: show(request, recipe, journal, progress), goes_on=goes_on)
-    ending.watch()
+    progress = make_progress(sys.stderr) if journal and not request.output.quiet else NullProgress()
+    pulse = ProgressMarker(RENDEZVOUS_TIMEOUT_FACTOR * request.arms[0].hang_timeout)
+    goes_on = spec.resumable and len(arms) > 1
+    ending = FailureMonitor(world, pulse, journal, show=lambda: print_report(request, spec, journal, progress), resumable=goes_on)
+    ending.start()
     try:
-        measure(request, recipe, Ground(arms, world, pulse, journal, progress, began() + made_s))
+        run_rounds(request, spec, JobContext(arms, world, pulse, journal, progress, command_start() + made_s))
         pulse.enter("saying goodbye")
         world.barrier()
     except BaseException as problem:
         progress.close()
         ending.on_exception(problem)
     if journal is None:
-        ending.leave(Exit.OK)
+        ending.exit(ExitCode.OK)
     journal.close("ok")
-    show(request, recipe, journal, progress)
-    code, short = verdict_on(recipe.answers(journal.job.records), journal)
+    print_report(request, spec, journal, progress)
+    code, short = decide_exit_code(spec.graded_records(journal.job.records), journal)
     if short:
         print_error(short)
-    leave_outcome(world.seat, short, code, journal.path)
-    ending.leave(code)
+    write_exit_status(world.rank_env, short, code, journal.path)
+    ending.exit(code)
 
 
-def journal_of(request: Request, recipe: Recipe, world: World, records: list[Record]) -> Journal | None:
+def open_job_journal(request: Request, spec: JobSpec, world: World, records: list[Record]) -> Journal | None:
     """On rank 0 the journal; every rank returns when it is open. Raises why it cannot be, which rank 0 tells, and the others need not."""
-    if not world.seat.speaks:
-        world.board.wait_for("record", request.arms[0].hang_timeout)  # rank 0 pins it when it has one, and is watched over
+    if not world.rank_env.is_rank0:
+        world.store.wait_for_key("record", request.arms[0].hang_timeout)  # rank 0 pins it when it has one, and is watched over
         return None
     try:
-        return recipe.open_journal(request, records)
+        return spec.open_journal(request, records)
     except BenchError as error:
-        world.board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint)))
+        world.store.report_failure(FailureReport(error.status, Fault(message=error.message, hint=error.hint)))
         raise
 
 
-def measure(request: Request, recipe: Recipe, ground: Ground) -> None:
+def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     """Every round of every arm, interleaved; the record is on disk after each."""
-    travel, earlier = meet(ground)
-    to_do = ToDo(ground.configs, earlier)
-    if not to_do.arms:
+    travel, earlier = join_process_group(context)
+    to_do = RoundQueue(context.configs, earlier)
+    if not to_do.pending_arms:
         return
-    pace = Pace()
-    spare_the_collector_all_modules()
-    recipe.before_rounds(ground)
-    end_s = recipe.rounds_end_s(request.arms[0].time_limit, pace.spent_s)
-    ceilings = measure_ceilings(ground)
-    ground.progress.stage("warming up")
-    briefs = [recipe.brief(label) for label in labels_of(request)]
-    allowance = Allowance(end_s, pace, ground.world, briefs)
-    arms = line_up(request, recipe, ground, earlier, briefs)
+    pace = RoundTimer()
+    gc_freeze()
+    spec.before_rounds(context)
+    end_s = spec.rounds_end_s(request.arms[0].time_limit, pace.elapsed_s)
+    ceilings = measure_peaks(context)
+    context.progress.stage("warming up")
+    briefs = [spec.round_plan(label) for label in arm_labels(request)]
+    allowance = RoundDeadline(end_s, pace, context.world, briefs)
+    arms = build_arms(request, spec, context, earlier, briefs)
     if len(arms) > 1:
-        pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
-    at_once = {index: brief.at_once for index, brief in enumerate(briefs) if brief}
-    for index, measured in interleave(arms, allowance.has_time_for, at_once, recipe.even):
+        pace.start_rounds({index: brief.first_round_s for index, brief in enumerate(briefs) if brief})
+    at_once = {index: brief.first_turn_rounds for index, brief in enumerate(briefs) if brief}
+    for index, measured in interleave(arms, allowance.has_time_for, at_once, spec.equal_rounds):
         pace.round_ended(index)
-        travel.learn(index)
-        to_do.round_ended(index, arms[index].over)
-        if ground.journal and measured is not None:
-            text = named(request, ground.configs, index, note(ground.journal, index, arms[index], measured, ceilings))
-            left_s = pace.seconds_left_until(end_s, to_do.arms)
-            ground.progress.round_done(to_do.done, to_do.total, text, None if left_s is None else left_s + recipe.after_rounds_s())
-    recipe.after_rounds(ground, arms)
+        travel.probe(index)
+        to_do.round_ended(index, arms[index].is_finished)
+        if context.journal and measured is not None:
+            text = with_arm_name(request, context.configs, index, log_round(context.journal, index, arms[index], measured, ceilings))
+            left_s = pace.remaining_s(end_s, to_do.pending_arms)
+            context.progress.round_done(
+                to_do.num_finished, to_do.num_total, text, None if left_s is None else left_s + spec.after_rounds_s()
+            )
+    spec.after_rounds(context, arms)
     for arm in arms:
-        arm.leave()
+        arm.park()
 
 
-def meet(ground: Ground) -> tuple[Travel, list[Earlier]]:
+def join_process_group(context: JobContext) -> tuple[TransportProbe, list[ResumeState]]:
     """Joins the process group; returns what is heard of its transport, and what rank 0 knows of each arm from before."""
-    world, pulse, journal = ground.world, ground.pulse, ground.journal
+    world, pulse, journal = context.world, context.marker, context.journal
     if journal:
-        world.board.pin("earlier", msgspec.json.encode([Earlier.of(record) for record in journal.job.records]).decode())
-    travel = Travel(world, pulse, journal)
+        world.store.set("earlier", msgspec.json.encode([ResumeState.from_record(record) for record in journal.job.records]).decode())
+    travel = TransportProbe(world, pulse, journal)
     pulse.enter("joining the process group")
-    with travel.listening():
-        world.join()
+    with travel.capture_nccl_log():
+        world.init_process_group()
     world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
-    return travel, msgspec.json.decode(world.board.read("earlier") or "[]", type=list[Earlier])
+    return travel, msgspec.json.decode(world.store.try_get("earlier") or "[]", type=list[ResumeState])
 
 
-def measure_ceilings(ground: Ground) -> Ceilings:
+def measure_peaks(context: JobContext) -> PeakThroughput:
     """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
-    world = ground.world
-    if not world.device.cuda:
-        return Ceilings()
-    ground.begin("measuring ceilings", "measuring the ceilings of this GPU")
-    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in ground.configs})
-    reached = {dtype: world.least(matmul_tflops(world.device, dtype)) for dtype in dtypes}
-    world.device.release()
-    return Ceilings(matmul_tflops=reached)
+    world = context.world
+    if not world.device.is_cuda:
+        return PeakThroughput()
+    context.enter_phase("measuring ceilings", "measuring the ceilings of this GPU")
+    dtypes = sorted({PRECISIONS[config.precision].compute_dtype for config in context.configs})
+    reached = {dtype: world.all_min(measure_matmul_tflops(world.device, dtype)) for dtype in dtypes}
+    world.device.empty_cache()
+    return PeakThroughput(matmul_tflops=reached)
 
 
-def show(request: Request, recipe: Recipe, journal: Journal | None, progress: Progress) -> None:
+def print_report(request: Request, spec: JobSpec, journal: Journal | None, progress: Progress) -> None:
     """The report, where this rank has a journal."""
     if journal is None:
         return
     progress.close()
-    journal.unsaved = print_and_write(journal.job, journal.path, request.output, recipe.render, journal.unsaved)
+    journal.save_error = print_and_write_json(journal.job, journal.path, request.output, spec.render, journal.save_error)
 
 
-def verdict_on(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:
+def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:
     """The exit code, and what is still to be said of it.
 
     0; 1 where the only record is invalid or the file is not on disk; 2 where none fits into memory;
     3 where ``--strict`` meets a check that warns or blocks;
     4 where ``--fail-if-data-wait`` meets one that waited longer.
     """
-    if journal.unsaved:
-        return Exit.FAILED, None
+    if journal.save_error:
+        return ExitCode.FAILED, None
     if all(record.out_of_memory and not record.rounds for record in records):
-        too_large = nothing_fits(records, journal.job)
+        too_large = nothing_fits_error(records, journal.job)
         return too_large.exit_code, too_large
-    if records[0].config.strict and any(check.effect in ("blocks", "warns") for record in records for check in record.checks):
-        return Exit.NOT_TRUSTWORTHY, None
-    if short := past_the_gate(records, journal.job):
+    if records[0].config.strict and any(check.severity in ("blocks", "warns") for record in records for check in record.checks):
+        return ExitCode.NOT_TRUSTWORTHY, None
+    if short := gate_error(records, journal.job):
         return short.exit_code, short
-    alone = len(records) == 1 and journal.job.share is None
-    return Exit.FAILED if alone and records[0].status != "ok" else Exit.OK, None
+    alone = len(records) == 1 and journal.job.sweep_shard is None
+    return ExitCode.FAILED if alone and records[0].status != "ok" else ExitCode.OK, None
 
 
-def nothing_fits(records: Sequence[Record], job: Job) -> DoesNotFit:
+def nothing_fits_error(records: Sequence[Record], job: Job) -> OutOfMemory:
     """Says so of the smallest batch."""
     smallest = min(records, key=lambda record: record.config.batch_size)
     assert smallest.fault is not None, "out of memory"
     which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
-    return DoesNotFit(f"{which}{smallest.fault.message}", smallest.fault.hint)
+    return OutOfMemory(f"{which}{smallest.fault.message}", smallest.fault.hint)

@@ -12,128 +12,130 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ddpbench.analysis.text import rounds_of
-from ddpbench.bench.journal import Journal, close_file
-from ddpbench.distributed.exit_status import leave_outcome
-from ddpbench.distributed.rank_store import Blame, alive
+from ddpbench.analysis.text import format_rounds
+from ddpbench.bench.journal import Journal, close_journal_file
+from ddpbench.distributed.exit_status import write_exit_status
+from ddpbench.distributed.rank_store import FailureReport, is_process_alive
 from ddpbench.distributed.world import World
-from ddpbench.machine.progress_marker import Mark, Watchdog
+from ddpbench.machine.progress_marker import Position, Watchdog
 from ddpbench.machine.stderr import print_error
-from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault, Record, load
 
 GRACE_S = 1.0
 """How long the others have to leave their stack, their fault or the record."""
 
 
-class WayOut:
+class Terminator:
     """The end of one rank, which nothing comes after. ``record_path`` is known here too, for when rank 0 and the store are gone."""
 
     def __init__(self, world: World, journal: Journal | None) -> None:
-        self._world, self._board, self._journal = world, world.board, journal
+        self._world, self._store, self._journal = world, world.store, journal
         self.record_path: str | None = None
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
 
-    def end_interrupted(self, error: BenchError, show: Callable[[], None]) -> NoReturn:
+    def exit_interrupted(self, error: BenchError, show: Callable[[], None]) -> NoReturn:
         """Rank 0 closes the record as far as it goes, speaks, and shows what there is; every other rank just leaves."""
         if self._journal is None:
-            self.leave(error.exit_code)
+            self.exit(error.exit_code)
         with self._lock:
             try:
                 self._journal.close("interrupted", Fault(message=error.message))
                 print_error(error)
-                leave_outcome(self._world.seat, error, error.exit_code, self._journal.path)
+                write_exit_status(self._world.rank_env, error, error.exit_code, self._journal.path)
                 show()
             finally:
-                self.leave(error.exit_code)
+                self.exit(error.exit_code)
 
-    def look_for_another_fault(self) -> None:
+    def exit_if_peer_failed(self) -> None:
         """Ends this rank where another one has said why the run ends, or ended without a word."""
         try:
-            if self._board.blamed():
-                self.end_silently(Exit.FAILED)
-            if gone := self._board.gone(self._world.places):
-                self.end_gone(gone[0], "killed (SIGKILL?) on", f"up to {Watchdog.TICK_S:g} s before", "the kernel's OOM killer? see dmesg")
+            if self._store.get_failure_report():
+                self.exit_silently(ExitCode.FAILED)
+            if gone := self._store.dead_ranks(self._world.placements):
+                self.exit_lost_rank(
+                    gone[0], "killed (SIGKILL?) on", f"up to {Watchdog.TICK_S:g} s before", "the kernel's OOM killer? see dmesg"
+                )
         except RuntimeError:  # the store is gone
-            if self._beyond_head:
-                self.end_without_head()
+            if self._is_off_head_node:
+                self.exit_lost_store()
 
-    def end_gone(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
+    def exit_lost_rank(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
         """A rank ended without a word. Its process is not this one's child, so ``what`` became of it can only be guessed."""
-        place = self._world.places[rank]
-        _, mark = self._board.marks().get(rank, (0, Mark(0, 0, "starting")))
+        place = self._world.placements[rank]
+        _, mark = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
         error = BenchError(
-            f"{what} rank {rank} ({place.host}), last seen at step {mark.step} ({mark.doing}), {when}", f"{hint}{self.kept()}"
+            f"{what} rank {rank} ({place.host}), last seen at step {mark.step} ({mark.phase}), {when}", f"{hint}{self.kept_rounds_hint()}"
         )
-        self.end(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.doing))
+        self.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.phase))
 
-    def end_without_head(self) -> NoReturn:
+    def exit_lost_store(self) -> NoReturn:
         """The store went with its host. The first rank beyond that host speaks, unless the record shows that somebody has."""
-        if not self._beyond_head:
-            self.end(BenchError("the store that all ranks share is gone: its host ended"))
+        if not self._is_off_head_node:
+            self.exit_failed(BenchError("the store that all ranks share is gone: its host ended"))
         time.sleep(2 * GRACE_S)  # rank 0 may be closing the record
         with self._lock:
-            head, path = self._world.places[0].host, Path(self.record_path or "")
-            speaks = self._world.rank == min(place.rank for place in self._world.places if place.host != head)
-            there = _records_in(path)  # none where it is on the disk of the host that is gone
-            if speaks and (not there or _still_running(path)):
-                ranks = ", ".join(str(place.rank) for place in self._world.places if place.host == head)
+            head, path = self._world.placements[0].host, Path(self.record_path or "")
+            speaks = self._world.rank == min(place.rank for place in self._world.placements if place.host != head)
+            there = _load_records(path)  # none where it is on the disk of the host that is gone
+            if speaks and (not there or _is_unclosed(path)):
+                ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head)
                 what = "ended without a word" if there else "cannot be reached any more"
                 error = BenchError(
                     f"{head} {what}: rank {ranks} with it, and the store that all ranks share",
-                    f"the kernel's OOM killer? see dmesg there{self.kept()}",
+                    f"the kernel's OOM killer? see dmesg there{self.kept_rounds_hint()}",
                 )
                 print_error(error)
                 if there:
-                    close_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
-            self.leave(Exit.FAILED)
+                    close_journal_file(path, error.status, Fault(message=error.message, hint=error.hint, rank=0))
+            self.exit(ExitCode.FAILED)
 
     @property
-    def _beyond_head(self) -> bool:
+    def _is_off_head_node(self) -> bool:
         """Whether this rank is on another host than rank 0 and the store."""
-        return self._world.place.host != self._world.places[0].host
+        return self._world.placement.host != self._world.placements[0].host
 
-    def end(self, error: BenchError, fault: Fault | None = None) -> NoReturn:
+    def exit_failed(self, error: BenchError, fault: Fault | None = None) -> NoReturn:
         """Blames, speaks if nobody has, and closes the record."""
         with self._lock:
             fault = fault or Fault(message=error.message, hint=error.hint)
             try:
-                self._board.leave()
-                self._board.blame(Blame(error.status, fault))
-                speaks = self._board.claim()
+                self._store.deregister()
+                self._store.report_failure(FailureReport(error.status, fault))
+                speaks = self._store.claim_reporter()
             except RuntimeError:  # the store is gone with the launcher: nobody can agree, so rank 0 speaks, or the first that is left
-                speaks = self._journal is not None or self._is_first_left()
+                speaks = self._journal is not None or self._is_first_survivor()
             if speaks:
                 print_error(error)
-                leave_outcome(self._world.seat, error, error.exit_code)
-            self._close_record(Blame(error.status, fault), speaks)
-            self.leave(error.exit_code)
+                write_exit_status(self._world.rank_env, error, error.exit_code)
+            self._close_record(FailureReport(error.status, fault), speaks)
+            self.exit(error.exit_code)
 
-    def _is_first_left(self) -> bool:
+    def _is_first_survivor(self) -> bool:
         """Whether the ranks before this one on its host ended without a word: a record that is closed tells that one has spoken."""
-        before, here = self._world.places[: self._world.rank], self._world.place.host
-        if any(alive(place.pid) for place in before if place.host == here):
+        before, here = self._world.placements[: self._world.rank], self._world.placement.host
+        if any(is_process_alive(place.pid) for place in before if place.host == here):
             return False
-        return _still_running(Path(self.record_path or ""))
+        return _is_unclosed(Path(self.record_path or ""))
 
-    def end_silently(self, code: int) -> NoReturn:
+    def exit_silently(self, code: int) -> NoReturn:
         """Another rank has spoken; rank 0 still has the record to close."""
         with self._lock:
-            if self._journal and (blame := self._board.blamed()):
+            if self._journal and (blame := self._store.get_failure_report()):
                 self._journal.close(blame.status, blame.fault)
-            self.leave(code)
+            self.exit(code)
 
-    def _close_record(self, blame: Blame, speaks: bool) -> None:
+    def _close_record(self, report: FailureReport, is_reporter: bool) -> None:
         if self._journal:
-            self._journal.close(blame.status, blame.fault)
-        elif speaks:
+            self._journal.close(report.status, report.fault)
+        elif is_reporter:
             time.sleep(GRACE_S)  # rank 0 closes it, if there still is a rank 0
             path = Path(self.record_path or "")
             with suppress(BenchError, OSError):
-                if _still_running(path):
-                    close_file(path, blame.status, blame.fault)
+                if _is_unclosed(path):
+                    close_journal_file(path, report.status, report.fault)
 
-    def leave(self, code: int) -> NoReturn:
+    def exit(self, code: int) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
@@ -141,16 +143,16 @@ class WayOut:
             child.kill()
         os._exit(int(code))
 
-    def rounds(self) -> str:
-        return f", {rounds_of(self._journal.job.records)}" if self._journal else ""
+    def rounds_text(self) -> str:
+        return f", {format_rounds(self._journal.job.records)}" if self._journal else ""
 
-    def kept(self) -> str:
+    def kept_rounds_hint(self) -> str:
         """Where finished rounds are, if there are any yet."""
         path = Path(self.record_path or "")
-        return f"; finished rounds are in {os.path.relpath(path)}" if any(record.rounds for record in _records_in(path)) else ""
+        return f"; finished rounds are in {os.path.relpath(path)}" if any(record.rounds for record in _load_records(path)) else ""
 
 
-def _records_in(path: Path) -> list[Record]:
+def _load_records(path: Path) -> list[Record]:
     """What is on disk by now."""
     try:
         return load(path).records
@@ -158,6 +160,6 @@ def _records_in(path: Path) -> list[Record]:
         return []
 
 
-def _still_running(path: Path) -> bool:
+def _is_unclosed(path: Path) -> bool:
     """Whether nobody has closed the record at ``path``."""
-    return any(record.status == "running" for record in _records_in(path))
+    return any(record.status == "running" for record in _load_records(path))

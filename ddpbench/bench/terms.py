@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpbench.bench.earlier import NOTHING, Earlier
-from ddpbench.bench.round_plan import Brief
-from ddpbench.data.loader import Opener
+from ddpbench.bench.earlier import NOTHING_MEASURED, ResumeState
+from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.data.loader import LoaderFactory
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.machine.device import Device
 
 
 @dataclass(frozen=True)
-class Terms:
+class ArmOptions:
     """On what terms an arm takes its turns.
 
     ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
@@ -22,14 +22,14 @@ class Terms:
     on rank 0.
     """
 
-    arms: int = 1  # of the job
+    num_arms: int = 1  # of the job
     index: int | None = None  # its place among the records of the job
-    earlier: Earlier = NOTHING
-    opener: Opener = open_loader
-    brief: Brief | None = None
-    beside: Callable[[Device], object] | None = None
+    resume_state: ResumeState = NOTHING_MEASURED
+    loader_factory: LoaderFactory = open_loader
+    round_plan: RoundPlan | None = None
+    leftover_factory: Callable[[Device], object] | None = None
     report: Callable[[str], None] | None = None
     trace_file: Path | None = None
 
 
-ALONE = Terms()
+SINGLE_ARM = ArmOptions()

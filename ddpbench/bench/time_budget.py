@@ -16,30 +16,30 @@ from time import perf_counter
 
 from ddpbench.distributed.world import World
 
-MOST_TO_START = 0.5
+MAX_STARTUP_FRACTION = 0.5
 """Starting takes no more than this share of the limit, by this count: a machine that starts slowly is still measured."""
 
-ENDING_S = 4.0
+WRAP_UP_S = 4.0
 """Set aside to judge, to print and to end; less where the limit is shorter than usual."""
 
-NO_TIME = "no time was left for it"
+NO_TIME_LEFT = "no time was left for it"
 """The reason on record for an experiment or an arm that was left out."""
 
 
-class Budget:
+class TimeBudget:
     """``limit_s`` seconds from ``began`` on, a reading of ``perf_counter``, less ``ending_s``.
 
     Asking is a collective: all ranks ask at the same places.
     """
 
-    def __init__(self, limit_s: float, began: float, world: World, ending_s: float = ENDING_S) -> None:
-        self._end = max(began, perf_counter() - MOST_TO_START * limit_s) + limit_s - ending_s
+    def __init__(self, limit_s: float, start: float, world: World, wrap_up_s: float = WRAP_UP_S) -> None:
+        self._end = max(start, perf_counter() - MAX_STARTUP_FRACTION * limit_s) + limit_s - wrap_up_s
         self._world = world
 
     def extend(self, seconds: float) -> None:
         """Moves the end by ``seconds``."""
         self._end += seconds
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds left on the rank that has least; below 0 once the time is over."""
-        return self._world.least(self._end - perf_counter())
+        return self._world.all_min(self._end - perf_counter())

@@ -11,20 +11,20 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main
 
-from ddpbench.distributed.exit_status import OUTCOME_VARIABLE, outcome_in
+from ddpbench.distributed.exit_status import EXIT_STATUS_VARIABLE, read_exit_status
 
-ITS_LOGGERS = ("torch.distributed", "torch")
+TORCHRUN_LOGGERS = ("torch.distributed", "torch")
 
 
-def speak_where_no_rank_has() -> None:
+def mute_torchrun_if_rank_reported() -> None:
     """torchrun's lines are all there is where a rank was killed and nobody could say so."""
-    left = Path(os.environ[OUTCOME_VARIABLE])
-    for handler in (handler for name in ITS_LOGGERS for handler in logging.getLogger(name).handlers):
-        handler.addFilter(lambda line: outcome_in(left) is None)
+    left = Path(os.environ[EXIT_STATUS_VARIABLE])
+    for handler in (handler for name in TORCHRUN_LOGGERS for handler in logging.getLogger(name).handlers):
+        handler.addFilter(lambda line: read_exit_status(left) is None)
 
 
 if __name__ == "__main__":
-    speak_where_no_rank_has()
+    mute_torchrun_if_rank_reported()
     try:
         main()
     except SignalException as ended:

@@ -9,55 +9,57 @@ import msgspec
 
 from ddpbench.analysis.checks.cluster import no_infiniband
 from ddpbench.bench.journal import Journal
-from ddpbench.distributed.interconnect import Fabric, ask, in_order
-from ddpbench.distributed.nccl_log import nccl_log
+from ddpbench.distributed.interconnect import Interconnect, gather_interconnect, sort_transports
+from ddpbench.distributed.nccl_log import capture_nccl_log
 from ddpbench.distributed.world import World
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.stderr import print_note
 from ddpbench.record.environment import Environment
 
 
-class Travel:
+class TransportProbe:
     """What NCCL logs from the meeting of its ranks on, read off the clock. Gloo's ways are known without asking."""
 
-    def __init__(self, world: World, pulse: Pulse, journal: Journal | None) -> None:
-        self._world, self._pulse, self._journal = world, pulse, journal
+    def __init__(self, world: World, marker: ProgressMarker, journal: Journal | None) -> None:
+        self._world, self._marker, self._journal = world, marker, journal
         self._log: Callable[[], str] = str
-        self._asked: set[int] = set()  # arms
+        self._probed_arms: set[int] = set()  # arms
 
     @property
-    def _unknown(self) -> bool:
+    def _needs_probe(self) -> bool:
         return self._world.backend == "nccl" and self._world.size > 1
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def capture_nccl_log(self) -> Iterator[None]:
         """While the process group is made."""
-        if not self._unknown:
+        if not self._needs_probe:
             yield
             return
-        with nccl_log() as self._log:
+        with capture_nccl_log() as self._log:
             yield
 
-    def learn(self, arm: int) -> None:
+    def probe(self, arm: int) -> None:
         """Asks all ranks after the first round of ``arm``, which has connected all that it needs. Every rank calls this."""
-        if not self._unknown or arm in self._asked:
+        if not self._needs_probe or arm in self._probed_arms:
             return
-        self._asked.add(arm)
-        self._pulse.enter("asking how gradients travel")
-        fabric = ask(self._world, self._log())
+        self._probed_arms.add(arm)
+        self._marker.enter("asking how gradients travel")
+        fabric = gather_interconnect(self._world, self._log())
         for record in self._journal.job.records if self._journal else []:
-            record.environment = with_ways(record.environment, fabric)
-        self._say_what_is_slow()
+            record.environment = with_transport(record.environment, fabric)
+        self._note_slow_transport()
 
-    def _say_what_is_slow(self) -> None:
+    def _note_slow_transport(self) -> None:
         """At once, and not with the report only."""
-        if self._journal and len(self._asked) == 1 and (slow := no_infiniband(self._journal.job.records[0])):
+        if self._journal and len(self._probed_arms) == 1 and (slow := no_infiniband(self._journal.job.records[0])):
             print_note(f"{slow.sentence}; {slow.hint}")
 
 
-def with_ways(environment: Environment, fabric: Fabric) -> Environment:
-    """``environment`` with the ways of ``fabric`` that its ranks can take."""
+def with_transport(environment: Environment, interconnect: Interconnect) -> Environment:
+    """``environment`` with the ways of ``interconnect`` that its ranks can take."""
     if environment.device_type != "cuda" or environment.world_size == 1:
         return environment
-    ways = {way for way in fabric.ways if environment.nodes > 1 or not way.across}
-    return msgspec.structs.replace(environment, transport=in_order(ways | {*environment.transport}), infiniband=fabric.infiniband)
+    ways = {way for way in interconnect.transports if environment.nodes > 1 or not way.inter_node}
+    return msgspec.structs.replace(
+        environment, transport=sort_transports(ways | {*environment.transport}), infiniband_devices=interconnect.infiniband_devices
+    )

@@ -13,15 +13,17 @@ from ddpbench.record.config import MEASURING, RANKS, TRAINING, Positive
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.names import did_you_mean
-from ddpbench.record.request import Racing
+from ddpbench.record.request import CrossoverOptions
 from ddpbench.workloads.families import FAMILIES
 
-BY_LAYERS = "-{layers}"
-CROSSED = {family.name.removesuffix(BY_LAYERS): family.ranges["layers"] for family in FAMILIES if family.name.endswith(BY_LAYERS)}
+LAYERS_SUFFIX = "-{layers}"
+CROSSOVER_FAMILIES = {
+    family.name.removesuffix(LAYERS_SUFFIX): family.ranges["layers"] for family in FAMILIES if family.name.endswith(LAYERS_SUFFIX)
+}
 """The families whose models differ in their layers alone, and how many these may be."""
 
 
-class Sides(msgspec.Struct, frozen=True, kw_only=True):
+class CrossoverFlags(msgspec.Struct, frozen=True, kw_only=True):
     """The flags that a run does not have, or that mean something else there."""
 
     layers: Annotated[str | None, Flag(TRAINING, "models of A to B layers", metavar="A-B", automatic="every model", sweep=False)] = None
@@ -38,27 +40,29 @@ class Sides(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def racing(family: str, given: Mapping[str, Any]) -> Racing:
+def parse_crossover(family: str, given: Mapping[str, Any]) -> CrossoverOptions:
     """What the words ask for; ``given`` holds the text of every flag of Sides that was given.
 
     Raises UsageError for an unknown family, a value out of range, and models that the family does not have.
     """
-    if family not in CROSSED:
-        known = " or ".join(f"'{name}'" for name in CROSSED)
-        raise UsageError(f"unknown family '{family}'", did_you_mean(family, CROSSED) or f"it is {known}: models that differ in size alone")
-    asked = {option.field.name: option.values(text) for option, text in given_options(Sides, given)}
+    if family not in CROSSOVER_FAMILIES:
+        known = " or ".join(f"'{name}'" for name in CROSSOVER_FAMILIES)
+        raise UsageError(
+            f"unknown family '{family}'", did_you_mean(family, CROSSOVER_FAMILIES) or f"it is {known}: models that differ in size alone"
+        )
+    asked = {option.field.name: option.parse_values(text) for option, text in given_options(CrossoverFlags, given)}
     [layers] = asked.get("layers", [None])
-    return Racing(
+    return CrossoverOptions(
         family=family,
-        layers=_between(layers, CROSSED[family]) if layers else CROSSED[family],
+        layers=_parse_layers(layers, CROSSOVER_FAMILIES[family]) if layers else CROSSOVER_FAMILIES[family],
         devices=asked.get("device", []),
         threads=asked.get("threads", []),
     )
 
 
-def _between(given: str, allowed: range) -> range:
-    ends = re.fullmatch(r"(\d+)-(\d+)", given)
+def _parse_layers(text: str, allowed: range) -> range:
+    ends = re.fullmatch(r"(\d+)-(\d+)", text)
     first, last = map(int, ends.groups()) if ends else (0, 0)
     if first not in allowed or last not in allowed or first >= last:
-        raise UsageError(f"--layers cannot be '{given}'", f"it takes A-B, from {allowed[0]} to {allowed[-1]} layers, A below B")
+        raise UsageError(f"--layers cannot be '{text}'", f"it takes A-B, from {allowed[0]} to {allowed[-1]} layers, A below B")
     return range(first, last + 1)

@@ -8,7 +8,7 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 
-from ddpbench.published.publications import load, names
+from ddpbench.published.publications import load_publication, published_names
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.registry import ENGINES, PRECISIONS
@@ -20,21 +20,21 @@ from ddpbench.workloads.spec import WorkloadSpec
 
 def print_choices(console: Console) -> None:
     """Workloads with their size, precisions, loaders, engines and published experiments, a line each."""
-    sized = [spec for spec in WORKLOADS.values() if spec.parameters is not None and spec.gflops is not None]
+    sized = [spec for spec in WORKLOADS.values() if spec.parameters is not None and spec.gflop_per_sample is not None]
     others = sorted(WORKLOADS.keys() - {spec.name for spec in sized})
     table = _table("workload", "", "parameters", "one sample", "GFLOPs")
     for spec in sized:
-        table.add_row(spec.name, spec.help, f"{spec.parameters:,}", _sample(spec), f"{spec.gflops:.3g}")
+        table.add_row(spec.name, spec.help, f"{spec.parameters:,}", _sample(spec), f"{spec.gflop_per_sample:.3g}")
     console.print(table)
     console.print("GFLOPs: forward and backward of one sample, 2 a multiply-add", style="dim")
-    _print_names(console, "family", ((family.name, f"{family.help}; {family.limits()}") for family in FAMILIES))
+    _print_names(console, "family", ((family.name, f"{family.help}; {family.range_hint()}") for family in FAMILIES))
     console.print()
     console.print("and torchvision's other classification models, on ImageNet:")
     console.print(Columns(others, padding=(0, 2), column_first=True))
     _print_names(console, "precision", ((spec.name, spec.help) for spec in PRECISIONS.values()))
     _print_names(console, "loader", ((spec.name, f"{spec.help}; for {_datasets(spec)}") for spec in LOADERS.values()))
     _print_names(console, "engine", ENGINES.items())
-    _print_names(console, "published experiment", ((each.id, each.title) for each in map(load, names())))
+    _print_names(console, "published experiment", ((each.id, each.title) for each in map(load_publication, published_names())))
 
 
 def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) -> None:
@@ -47,7 +47,7 @@ def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) ->
 
 def _sample(spec: WorkloadSpec) -> str:
     """What one sample is, and its size: ``image 3x224x224``."""
-    return f"{spec.item} {'x'.join(map(str, spec.input_shape(None)))}"
+    return f"{spec.sample_unit} {'x'.join(map(str, spec.input_shape(None)))}"
 
 
 def _datasets(spec: LoaderSpec) -> str:

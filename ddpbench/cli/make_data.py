@@ -10,20 +10,20 @@ from typing import Annotated, Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import takes
-from ddpbench.cli.help_flags import helped
-from ddpbench.cli.options import options, values_given
+from ddpbench.cli.flags import add_flags
+from ddpbench.cli.help_flags import help_flag
+from ddpbench.cli.options import flag_options, parse_given
 from ddpbench.record.config import DATA, Positive
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.names import did_you_mean
 from ddpbench.record.request import OUTPUT
 
-TRAINED_BY = {"imagenet": "resnet50", "cifar10": "vgg16-cifar10", "mnist": "mnist-cnn"}
+EXAMPLE_WORKLOADS = {"imagenet": "resnet50", "cifar10": "vgg16-cifar10", "mnist": "mnist-cnn"}
 """The data sets that can be made, and a workload that trains on each."""
 
 
-class Making(msgspec.Struct, frozen=True, kw_only=True):
+class MakeDataOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How large a set is made."""
 
     images: Annotated[
@@ -36,11 +36,11 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
     quiet: Annotated[bool, Flag(OUTPUT, "print only the folder", "-q", sweep=False)] = False
 
 
-@takes(options(Making))
+@add_flags(flag_options(MakeDataOptions))
 @click.command("make-data", options_metavar="[FLAGS]")
 @click.argument("dataset", metavar="imagenet|cifar10|mnist")
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path(path_type=Path))
-@helped
+@help_flag
 def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     """Make images to train on, where the real ones are not at hand.
 
@@ -48,24 +48,28 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
     learn them. Without DIR they lie in the cache folder, XDG_CACHE_HOME/ddpbench or ~/.cache/ddpbench, which is where loaders
     that read images look when no --data-dir is given. What is there already is not made again.
     """
-    if dataset not in TRAINED_BY:
-        raise UsageError(f"unknown data set '{dataset}'", did_you_mean(dataset, TRAINED_BY) or f"it is {' or '.join(TRAINED_BY)}")
-    asked = Making(**values_given(Making, given))
-    from ddpbench.data.generated.cache import cache_folder
-    from ddpbench.data.generated.folder import make
-    from ddpbench.data.generated.registry import made_set
-    from ddpbench.report.console import make_console, printed, say
-    from ddpbench.report.progress import counting
+    if dataset not in EXAMPLE_WORKLOADS:
+        raise UsageError(
+            f"unknown data set '{dataset}'", did_you_mean(dataset, EXAMPLE_WORKLOADS) or f"it is {' or '.join(EXAMPLE_WORKLOADS)}"
+        )
+    asked = MakeDataOptions(**parse_given(MakeDataOptions, given))
+    from ddpbench.data.generated.cache import cache_dir
+    from ddpbench.data.generated.folder import generate
+    from ddpbench.data.generated.registry import generated_dataset
+    from ddpbench.report.console import finish_output, make_console, print_line
+    from ddpbench.report.progress import count_progress
 
-    made = made_set(dataset, asked.images, asked.classes)
-    folder = folder.absolute() if folder else cache_folder() / made.name
-    with counting(None if asked.quiet else sys.stderr, f"making {made.title}", made.images + made.held_out, "images") as tell:
-        make(folder, made, tell)
+    made = generated_dataset(dataset, asked.images, asked.classes)
+    folder = folder.absolute() if folder else cache_dir() / made.name
+    with count_progress(
+        None if asked.quiet else sys.stderr, f"making {made.title}", made.train_images + made.held_out_images, "images"
+    ) as tell:
+        generate(folder, made, tell)
     console = make_console(sys.stdout)
     if asked.quiet:
-        say(console, str(folder))
-        return printed(console)
-    say(console, f"{made.title}, and {made.held_out:,} held out")
-    say(console, str(folder))
-    say(console, f"use   ddpbench {TRAINED_BY[dataset]} --data-dir {shlex.quote(str(folder))}")
-    return printed(console)
+        print_line(console, str(folder))
+        return finish_output(console)
+    print_line(console, f"{made.title}, and {made.held_out_images:,} held out")
+    print_line(console, str(folder))
+    print_line(console, f"use   ddpbench {EXAMPLE_WORKLOADS[dataset]} --data-dir {shlex.quote(str(folder))}")
+    return finish_output(console)

@@ -11,13 +11,13 @@ from typing import Any
 
 import psutil
 
-from ddpbench.cli.options import given_options, values_given
+from ddpbench.cli.options import given_options, parse_given
 from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
-from ddpbench.record.registry import ENGINES, precision
-from ddpbench.record.request import OUR_TORCHRUN, Output, Request
+from ddpbench.record.registry import ENGINES, find_precision
+from ddpbench.record.request import TORCHRUN_MODULE, OutputOptions, Request
 from ddpbench.workloads import registry as workloads
 
 LAUNCHERS = {
@@ -27,17 +27,17 @@ LAUNCHERS = {
 }
 
 
-def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Request:
+def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) -> Request:
     """What the words ask for; ``given`` holds the text of every flag that was given, by the name of its field.
 
     Raises UsageError for an unknown name, a value out of range, a list where there is one value, and a contradiction.
     """
-    workloads.find(workload)
-    axes = {option.field.name: option.values(text) for option, text in given_options(Config, given)}
+    workloads.find_workload(workload)
+    axes = {option.field.name: option.parse_values(text) for option, text in given_options(Config, given)}
     if "precision" in axes:
-        axes["precision"] = _precisions(axes["precision"])
-    sources = [loaders.find(name) for name in axes.get("loader", ())]
-    if sources and "data_dir" in axes and not any(source.reads_files for source in sources):
+        axes["precision"] = _resolve_precisions(axes["precision"])
+    sources = [loaders.find_loader(name) for name in axes.get("loader", ())]
+    if sources and "data_dir" in axes and not any(source.reads_dataset for source in sources):
         named = ",".join(axes["loader"])
         raise UsageError(f"--data-dir and --loader {named} contradict each other: {named} reads no files", "give one of them")
     if "epochs" in axes and "steps" in axes:
@@ -45,70 +45,70 @@ def request(workload: str, given: Mapping[str, Any], words: Sequence[str]) -> Re
     for name in axes.get("engine", ()):
         lookup("engine", name, ENGINES)
     if given.get("amp"):
-        axes["precision"] = [_amp(axes, starts_gpus=bool(given.get("gpus")))]
+        axes["precision"] = [_amp_precision(axes, starts_gpus=bool(given.get("gpus")))]
     return Request(
         arms=[Config(workload=workload, **dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())],
-        output=output(given),
-        command=as_typed(words),
+        output=parse_output(given),
+        command=typed_command(argv),
         swept=[name for name, values in axes.items() if len(values) > 1],
     )
 
 
-def lone(asked: Request) -> Request:
-    """``asked``, which has one arm; raises UsageError where it has several."""
-    if len(asked.arms) > 1:
-        several = " and ".join(f"--{name.replace('_', '-')}" for name in asked.swept)
-        asks = "asks" if len(asked.swept) == 1 else "ask"
-        raise UsageError(f"one training is looked at, and {several} {asks} for {len(asked.arms)}", "one value for each flag")
-    return asked
+def require_single_arm(request: Request) -> Request:
+    """``request``, which has one arm; raises UsageError where it has several."""
+    if len(request.arms) > 1:
+        several = " and ".join(f"--{name.replace('_', '-')}" for name in request.swept)
+        asks = "asks" if len(request.swept) == 1 else "ask"
+        raise UsageError(f"one training is looked at, and {several} {asks} for {len(request.arms)}", "one value for each flag")
+    return request
 
 
-def output(given: Mapping[str, Any]) -> Output:
+def parse_output(given: Mapping[str, Any]) -> OutputOptions:
     """Where results go; raises UsageError for a value out of range, and for a contradiction."""
-    flags = values_given(Output, given)
+    flags = parse_given(OutputOptions, given)
     if flags.get("quiet") and flags.get("verbose"):
         raise UsageError("--quiet and --verbose contradict each other", "give one of them")
-    return Output(**flags)
+    return OutputOptions(**flags)
 
 
-def as_typed(words: Sequence[str]) -> list[str]:
+def typed_command(argv: Sequence[str]) -> list[str]:
     """The command that a person typed to get here: the launcher's, where one started this process."""
     try:
         parent = psutil.Process(os.getppid()).cmdline()
     except psutil.Error:
         parent = []
-    if OUR_TORCHRUN in parent[:3]:  # which --gpus started
+    if TORCHRUN_MODULE in parent[:3]:  # which --gpus started
         ranks = next(word.partition("=")[2] for word in parent if word.startswith("--nproc_per_node="))
-        return ["ddpbench", *words, "--gpus", ranks]
+        return ["ddpbench", *argv, "--gpus", ranks]
     for place, word in enumerate(parent[:3]):
         if launcher := LAUNCHERS.get(Path(word).name):
             return [launcher, *parent[place + 1 :]]
     program = ["python", "-m", "ddpbench"] if Path(sys.argv[0]).name == "__main__.py" else ["ddpbench"]
-    return [*program, *words]
+    return [*program, *argv]
 
 
-def _precisions(asked: Sequence[str]) -> list[str]:
+def _resolve_precisions(asked: Sequence[str]) -> list[str]:
     """What the precisions are called here; raises UsageError where there is no such one, or two of the words mean the same."""
-    meant = [precision(name).name for name in asked]
+    meant = [find_precision(name).name for name in asked]
     if len(set(meant)) < len(meant):
         twice = " and ".join(f"'{word}'" for word, name in zip(asked, meant, strict=True) if meant.count(name) > 1)
         raise UsageError(f"--precision has {twice}, which are the same", "every arm has a value of its own")
     return meant
 
 
-def _amp(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
+def _amp_precision(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
     """The mixed precision that ``--amp`` means on the device asked for; raises UsageError where ``--precision`` says otherwise.
 
     ``--gpus`` asks for GPUs where ``--device`` does not say otherwise.
     """
     asked = axes.get("device", ["auto"])[0]
-    precision = "amp-fp16" if asked == "cuda" or (asked == "auto" and (starts_gpus or _cuda())) else "amp-bf16"
+    precision = "amp-fp16" if asked == "cuda" or (asked == "auto" and (starts_gpus or _cuda_available())) else "amp-bf16"
     if (named := list(axes.get("precision", [precision]))) != [precision]:
         raise UsageError(f"--amp means {precision} here, and --precision says {','.join(named)}", "give one of them")
     return precision
 
 
-def _cuda() -> bool:
+def _cuda_available() -> bool:
     import torch  # seconds of import, which only a run on an automatic device needs
 
     return torch.cuda.is_available()

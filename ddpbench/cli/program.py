@@ -7,17 +7,17 @@ import sys
 import rich_click as click
 from rich.text import Text
 
-from ddpbench.cli.help_flags import helped, versioned
+from ddpbench.cli.help_flags import help_flag, version_flag
 from ddpbench.cli.make_data import make_data
-from ddpbench.cli.options import COLUMNS
+from ddpbench.cli.options import HELP_COLUMNS
 from ddpbench.cli.report import env, list_, plot, report
 from ddpbench.cli.train import crossover, diagnose, reproduce, run, scale, sweep
 from ddpbench.cli.whatif import whatif
-from ddpbench.distributed.exit_status import refuse
-from ddpbench.record.errors import BenchError, Exit, UsageError
+from ddpbench.distributed.exit_status import exit_with_error
+from ddpbench.record.errors import BenchError, ExitCode, UsageError
 from ddpbench.record.names import did_you_mean
 
-SETTINGS = {
+CONTEXT_SETTINGS = {
     "token_normalize_func": lambda word: word.replace("_", "-"),
     "rich_help_config": {
         "theme": "default-slim",
@@ -25,11 +25,11 @@ SETTINGS = {
         "text_markup": "rich",
         "text_paragraph_linebreaks": "\n\n",
         "padding_helptext_first_line": (0, 0, 1, 0),
-        "options_table_column_types": COLUMNS,
+        "options_table_column_types": HELP_COLUMNS,
         "max_width": 100,
     },
 }
-SPOKEN = ("help", "version")
+WORDS_FOR_FLAGS = ("help", "version")
 """First words that stand for ``--help`` and ``--version``; 'help run' is 'run --help'."""
 
 EXAMPLES = """\
@@ -45,7 +45,7 @@ Examples:
 """
 
 
-class Program(click.RichGroup):
+class CommandGroup(click.RichGroup):
     """The commands in the order of the table below, what people come for first, and examples under them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -56,14 +56,14 @@ class Program(click.RichGroup):
 
 
 @click.group(
-    cls=Program,
+    cls=CommandGroup,
     commands=[run, diagnose, whatif, scale, sweep, reproduce, crossover, make_data, report, plot, list_, env],
-    context_settings=SETTINGS,
+    context_settings=CONTEXT_SETTINGS,
     options_metavar="COMMAND|WORKLOAD",
     subcommand_metavar="[FLAGS]",
 )
-@versioned()
-@helped
+@version_flag()
+@help_flag
 def program() -> None:
     """How fast your GPUs train, whether to believe it, and what holds them back.
 
@@ -71,38 +71,38 @@ def program() -> None:
     """
 
 
-def carry_out(words: list[str]) -> int:
+def run_command(argv: list[str]) -> int:
     """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
     if not sys.flags.safe_path and "" not in sys.path:
         sys.path.append("")  # as 'python -m' looks there: loaders and workloads of one's own lie where one works
     try:
-        command, *_ = full = _with_command(words)
-        return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=words) or Exit.OK)
+        command, *_ = full = _add_default_command(argv)
+        return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=argv) or ExitCode.OK)
     except BenchError as problem:
-        refuse(problem)
+        exit_with_error(problem)
     except click.UsageError as problem:
-        refuse(_as_usage_error(problem, command))
+        exit_with_error(_to_usage_error(problem, command))
 
 
-def _with_command(words: list[str]) -> list[str]:
+def _add_default_command(argv: list[str]) -> list[str]:
     """The words with a command or the program's own flag in front. Raises UsageError where the first word is nothing known."""
-    if not words:
+    if not argv:
         return ["--help"]
-    first, *rest = words
-    if first in SPOKEN:
-        return _with_command([*rest, f"--{first}"])
+    first, *rest = argv
+    if first in WORDS_FOR_FLAGS:
+        return _add_default_command([*rest, f"--{first}"])
     if first in program.commands or first in ("-h", "--help", "--version"):
-        return words
+        return argv
     from ddpbench.workloads.registry import WORKLOADS, is_workload
 
     if not first.startswith("-") and ":" not in first and not is_workload(first):
-        near = did_you_mean(first, [*program.commands, *SPOKEN, *WORKLOADS])
+        near = did_you_mean(first, [*program.commands, *WORDS_FOR_FLAGS, *WORKLOADS])
         hint = near or "'ddpbench list' shows the workloads, 'ddpbench --help' the commands"
         raise UsageError(f"unknown command or workload '{first}'", hint)
-    return ["run", *words]
+    return ["run", *argv]
 
 
-def _as_usage_error(problem: click.UsageError, first: str) -> UsageError:
+def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
     """What click found wrong behind the word ``first``, in the words of every other error."""
     command = program.commands.get(first, program)
     path = "ddpbench" if command is program else f"ddpbench {first}"

@@ -12,91 +12,94 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.flags import only, takes
-from ddpbench.cli.help_flags import helped
-from ddpbench.cli.options import options, values_given
+from ddpbench.cli.flags import add_flags, flags_named
+from ddpbench.cli.help_flags import help_flag
+from ddpbench.cli.options import flag_options, parse_given
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
-from ddpbench.record.request import OUTPUT, Output
+from ddpbench.record.request import OUTPUT, OutputOptions
 
-PICTURES = "plots"
+PLOTS_FOLDER = "plots"
 """The folder of pictures, beside the records that they show."""
 
 
-class Reporting(msgspec.Struct, frozen=True, kw_only=True):
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of a report that a run does not have, or that mean something else there."""
 
     format: Annotated[Literal["terminal", "json", "csv", "markdown"], Flag(OUTPUT, "printed as")] = "terminal"
-    output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is printed", "-o", metavar="DIR")] = Output().output_dir
+    output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is printed", "-o", metavar="DIR")] = OutputOptions().output_dir
 
 
-class Drawing(msgspec.Struct, frozen=True, kw_only=True):
+class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where pictures go."""
 
     output_dir: Annotated[
         str | None,
-        Flag(OUTPUT, "folder of the pictures", "-o", f"{PICTURES}, in the folder that holds what is named", "DIR"),
+        Flag(OUTPUT, "folder of the pictures", "-o", f"{PLOTS_FOLDER}, in the folder that holds what is named", "DIR"),
     ] = None
 
 
-@takes(options(Reporting), only(Output, "verbose"))
+@add_flags(flag_options(ReportOptions), flags_named(OutputOptions, "verbose"))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
-@helped
+@help_flag
 def report(files: Sequence[Path], **given: Any) -> int:
     """Print the report of every record FILE, or of the latest run.
 
     A folder in a FILE's place stands for the latest record below it. The parts of a sweep are printed as one.
     """
-    asked, verbose = Reporting(**values_given(Reporting, given)), parse.output(given).verbose
-    from ddpbench.analysis.sweep_shards import together
-    from ddpbench.bench.kept import read
-    from ddpbench.cli.files import latest, latest_below, measured_again, whole
+    asked, verbose = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given).verbose
+    from ddpbench.analysis.sweep_shards import merge_shards
+    from ddpbench.bench.kept import load_job
+    from ddpbench.cli.files import latest_record, latest_record_below, load_with_shards, outdated_shard_errors
     from ddpbench.published import views
     from ddpbench.report import export
-    from ddpbench.report.console import make_console, printed
+    from ddpbench.report.console import finish_output, make_console
     from ddpbench.report.markdown import to_markdown
     from ddpbench.report.pages.registry import view_of
 
     views.register()
     console = make_console(sys.stdout)
-    named = [whole(latest_below(file)) if isdir(file) else (file, read(file)) for file in files or [latest(Path(asked.output_dir))]]
-    _say_left_out(problem.message for problem in measured_again(named))
-    found = together(named)
+    named = [
+        load_with_shards(latest_record_below(file)) if isdir(file) else (file, load_job(file))
+        for file in files or [latest_record(Path(asked.output_dir))]
+    ]
+    _print_left_out(problem.message for problem in outdated_shard_errors(named))
+    found = merge_shards(named)
     jobs = [job for _, job in found]
     if asked.format == "json":
-        console.out(export.to_json(*jobs))
+        console.out(export.jobs_to_json(*jobs))
     elif asked.format == "csv":
-        console.out(export.to_csv(*jobs))
+        console.out(export.jobs_to_csv(*jobs))
     elif asked.format == "markdown":
         console.out("\n\n".join(map(to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
     else:
         for path, job in found:
             view_of(job).render(job, console, path, verbose=verbose, quiet=False)
-    return printed(console)
+    return finish_output(console)
 
 
-@takes(options(Drawing))
+@add_flags(flag_options(PlotOptions))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|FOLDER...")
-@helped
+@help_flag
 def plot(paths: Sequence[Path], **given: Any) -> int:
     """Draw records, as PNG and SVG.
 
     Time and memory over batch size, with and without their spread; speed-ups; where two devices cross. A FOLDER stands
     for every record below it. Several GPUs' records come into one picture.
     """
-    asked = Drawing(**values_given(Drawing, given))
-    from ddpbench.cli.files import around, jobs_in
+    asked = PlotOptions(**parse_given(PlotOptions, given))
+    from ddpbench.cli.files import common_folder, load_jobs
     from ddpbench.published import views
-    from ddpbench.report.console import make_console, printed, say
-    from ddpbench.report.plots import left_out
-    from ddpbench.report.plots import plot as draw
+    from ddpbench.report.console import finish_output, make_console, print_line
+    from ddpbench.report.plots import draw_plots as draw
+    from ddpbench.report.plots import left_out_reasons
 
     views.register()
-    jobs, unreadable = jobs_in(paths)
-    _say_left_out((*(each.message for each in unreadable), *left_out(jobs)))
-    folder = Path(asked.output_dir) if asked.output_dir else around(paths) / PICTURES
+    jobs, unreadable = load_jobs(paths)
+    _print_left_out((*(each.message for each in unreadable), *left_out_reasons(jobs)))
+    folder = Path(asked.output_dir) if asked.output_dir else common_folder(paths) / PLOTS_FOLDER
     try:
         pictures = draw(jobs, folder)
     except ModuleNotFoundError as problem:
@@ -108,37 +111,37 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
         raise UsageError(f"nothing to draw: a picture needs {needs}", "'ddpbench sweep' and 'ddpbench crossover' measure them")
     console = make_console(sys.stdout)
     for picture in pictures:
-        say(console, str(picture))
-    return printed(console)
+        print_line(console, str(picture))
+    return finish_output(console)
 
 
 @click.command("list")
-@helped
+@help_flag
 def list_() -> int:
     """Show workloads, precisions, loaders, engines and experiments."""
     from ddpbench.cli.listing import print_choices
-    from ddpbench.report.console import make_console, printed
+    from ddpbench.report.console import finish_output, make_console
 
     console = make_console(sys.stdout)
     print_choices(console)
-    return printed(console)
+    return finish_output(console)
 
 
 @click.command()
-@helped
+@help_flag
 def env() -> int:
     """Show machine and software, what is missing, and how to get it."""
     from ddpbench.cli.listing import print_fingerprint
-    from ddpbench.machine.fingerprint import describe
-    from ddpbench.report.console import make_console, printed
+    from ddpbench.machine.fingerprint import describe_environment
+    from ddpbench.report.console import finish_output, make_console
 
     console = make_console(sys.stdout)
-    print_fingerprint(console, describe())
-    return printed(console)
+    print_fingerprint(console, describe_environment())
+    return finish_output(console)
 
 
-def _say_left_out(problems: Iterable[str]) -> None:
-    from ddpbench.report.console import make_console, say
+def _print_left_out(problems: Iterable[str]) -> None:
+    from ddpbench.report.console import make_console, print_line
 
     for problem in problems:
-        say(make_console(sys.stderr), f"left out: {problem}")
+        print_line(make_console(sys.stderr), f"left out: {problem}")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ddpbench.distributed.exit_status import end_early
-from ddpbench.machine.signals import Stopped, heard_by
+from ddpbench.distributed.exit_status import exit_on_early_signal
+from ddpbench.machine.signals import SignalReceived, handle_signals
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
-    with heard_by(end_early):
-        from ddpbench.cli.program import carry_out
+    with handle_signals(exit_on_early_signal):
+        from ddpbench.cli.program import run_command
 
         try:
-            return carry_out(list(sys.argv[1:] if words is None else words))
-        except Stopped as stopped:
-            end_early(stopped.received)
+            return run_command(list(sys.argv[1:] if argv is None else argv))
+        except SignalReceived as stopped:
+            exit_on_early_signal(stopped.received)

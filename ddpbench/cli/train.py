@@ -9,41 +9,43 @@ from typing import Any
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.crossover import Sides, racing
-from ddpbench.cli.flags import all_but, only, takes
-from ddpbench.cli.help_flags import helped, versioned
-from ddpbench.cli.options import Option, options, values_given
-from ddpbench.cli.parts import part_of
-from ddpbench.published.publications import names
+from ddpbench.cli.crossover import CrossoverFlags, parse_crossover
+from ddpbench.cli.flags import add_flags, flags_except, flags_named
+from ddpbench.cli.help_flags import help_flag, version_flag
+from ddpbench.cli.options import FlagOption, flag_options, parse_given
+from ddpbench.cli.parts import select_shard
+from ddpbench.published.publications import published_names
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
-from ddpbench.record.request import Laddering, Output, Proving, Request
+from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request, ScaleOptions
 
-AMP = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
+AMP_FLAG = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
 """The one flag of a run that is no field: it stands for a precision."""
 
-QUICK = click.RichOption(["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works")
+QUICK_FLAG = click.RichOption(
+    ["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works"
+)
 
 
-PART = click.RichOption(
+PART_FLAG = click.RichOption(
     ["--part"], metavar="K/N", panel=MEASURING, help="the K-th combination and every N-th behind it, in a record of their own"
 )
 
 
-def of_a_training(*but: str) -> Iterator[Option | click.RichOption]:
+def training_flags(*excluded: str) -> Iterator[FlagOption | click.RichOption]:
     """The flags of a training, less some; ``--amp`` follows the precision that it names."""
-    for option in all_but(Config, *but):
+    for option in flags_except(Config, *excluded):
         yield option
         if option.field.name == "precision":
-            yield AMP
+            yield AMP_FLAG
 
 
-@takes(of_a_training(), options(Output))
+@add_flags(training_flags(), flag_options(OutputOptions))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
-@versioned(hidden=True)  # where 'run' is left out, it may stand behind a workload
-@helped
+@version_flag(hidden=True)  # where 'run' is left out, it may stand behind a workload
+@help_flag
 @click.pass_context
 def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Train WORKLOAD on every rank, measure, record and report.
@@ -53,18 +55,18 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     'ddpbench list' shows workloads, precisions, loaders and engines. Underscores work as hyphens.
     """
-    request = parse.request(workload, given, context.obj)
-    if request.starts_ranks:
-        return started(request)
-    from ddpbench.bench.run import run as carry_out
+    request = parse.parse_request(workload, given, context.obj)
+    if request.spawns_processes:
+        return launch_ranks(request)
+    from ddpbench.bench.run import run_training as carry_out
 
     return carry_out(request)
 
 
-@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate"), options(Proving), options(Output))
+@add_flags(training_flags("launches", "profile", "epochs", "fresh", "validate"), flag_options(DiagnoseOptions), flag_options(OutputOptions))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
-@helped
+@help_flag
 @click.pass_context
 def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Find what the training of WORKLOAD waits for, and what would help.
@@ -77,22 +79,26 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     Three minutes, or two with --no-verify, unless --time-limit says otherwise.
     """
-    request = parse.lone(parse.request(workload, given, context.obj))
-    proving = Proving(**values_given(Proving, given))
+    request = parse.require_single_arm(parse.parse_request(workload, given, context.obj))
+    proving = DiagnoseOptions(**parse_given(DiagnoseOptions, given))
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
-    if request.starts_ranks:
-        from ddpbench.bench.diagnose.started import diagnose as carry_out
+    if request.spawns_processes:
+        from ddpbench.bench.diagnose.started import launch_diagnosis as carry_out
     else:
-        from ddpbench.bench.diagnose.command import diagnose as carry_out
+        from ddpbench.bench.diagnose.command import run_diagnosis as carry_out
 
     return carry_out(request, proving)
 
 
-@takes(of_a_training("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"), options(Laddering), options(Output))
+@add_flags(
+    training_flags("launches", "profile", "epochs", "fresh", "validate", "fail_if_data_wait"),
+    flag_options(ScaleOptions),
+    flag_options(OutputOptions),
+)
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
-@helped
+@help_flag
 @click.pass_context
 def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     """Find how WORKLOAD scales from one rank to all, and what is lost on the way.
@@ -102,19 +108,19 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
 
     Three minutes, unless --time-limit says otherwise.
     """
-    request = parse.lone(parse.request(workload, given, context.obj))
-    if request.starts_ranks:
-        return started(request)
-    laddering = Laddering(**values_given(Laddering, given))
-    from ddpbench.bench.scaling.command import scale as carry_out
+    request = parse.require_single_arm(parse.parse_request(workload, given, context.obj))
+    if request.spawns_processes:
+        return launch_ranks(request)
+    laddering = ScaleOptions(**parse_given(ScaleOptions, given))
+    from ddpbench.bench.scaling.command import run_scaling as carry_out
 
     return carry_out(request, laddering.strong)
 
 
-@takes(of_a_training("launches", "profile", "fail_if_data_wait"), [PART], options(Output))
+@add_flags(training_flags("launches", "profile", "fail_if_data_wait"), [PART_FLAG], flag_options(OutputOptions))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
-@helped
+@help_flag
 @click.pass_context
 def sweep(context: click.RichContext, /, workload: str, part: str | None, **given: Any) -> int:
     """Train every combination of comma lists anew, round by round.
@@ -127,22 +133,25 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
     Several jobs share a sweep: with --part 1/4 to --part 4/4 each has a quarter of it, and 'ddpbench report FOLDER' puts
     together what there is.
     """
-    request = parse.request(workload, given, context.obj)
+    request = parse.parse_request(workload, given, context.obj)
     if part is not None:
-        request = part_of(request, part)
-    if request.starts_ranks:
-        return started(request)
-    from ddpbench.bench.sweep import sweep as carry_out
+        request = select_shard(request, part)
+    if request.spawns_processes:
+        return launch_ranks(request)
+    from ddpbench.bench.sweep import run_sweep as carry_out
 
     return carry_out(request)
 
 
-@takes(  # where it runs, on which data, for how long; the rest is its protocol
-    only(Config, "seed", "data_dir", "download", "device"), [QUICK], only(Config, "time_limit", "hang_timeout"), options(Output)
+@add_flags(  # where it runs, on which data, for how long; the rest is its protocol
+    flags_named(Config, "seed", "data_dir", "download", "device"),
+    [QUICK_FLAG],
+    flags_named(Config, "time_limit", "hang_timeout"),
+    flag_options(OutputOptions),
 )
 @click.command(options_metavar="[FLAGS]")
 @click.argument("name", required=False)
-@helped
+@help_flag
 @click.pass_context
 def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **given: Any) -> int:
     """Run a published experiment, and compare its figures.
@@ -153,22 +162,24 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
     """
     if name is None:
-        return _show_published(context.obj)
-    lookup("published experiment", name, dict.fromkeys(names()))
+        return _print_published(context.obj)
+    lookup("published experiment", name, dict.fromkeys(published_names()))
     from ddpbench.published import protocols
 
-    request = protocols.request(name, quick, values_given(Config, given), parse.output(given), parse.as_typed(context.obj))
-    if request.starts_ranks:
-        return started(request)
-    from ddpbench.published.reproduce import reproduce as carry_out
+    request = protocols.reproduction_request(
+        name, quick, parse_given(Config, given), parse.parse_output(given), parse.typed_command(context.obj)
+    )
+    if request.spawns_processes:
+        return launch_ranks(request)
+    from ddpbench.published.reproduce import run_reproduction as carry_out
 
     return carry_out(name, quick, request)
 
 
-@takes(options(Sides), only(Config, "time_limit", "hang_timeout"), all_but(Output, "gpus"))
+@add_flags(flag_options(CrossoverFlags), flags_named(Config, "time_limit", "hang_timeout"), flags_except(OutputOptions, "gpus"))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("family")
-@helped
+@help_flag
 @click.pass_context
 def crossover(context: click.RichContext, /, family: str, layers: str, device: str, threads: str, **given: Any) -> int:
     """Find the model from which on one device is faster than another.
@@ -178,27 +189,27 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
 
     The record lies in a folder of its GPU. The same command goes on with it, and trains again nothing that is whole.
     """
-    asked = racing(family, {"layers": layers, "device": device, "threads": threads})
-    settings, output, typed = values_given(Config, given), parse.output(given), parse.as_typed(context.obj)
-    from ddpbench.published.crossover import crossover as carry_out
+    asked = parse_crossover(family, {"layers": layers, "device": device, "threads": threads})
+    settings, output, typed = parse_given(Config, given), parse.parse_output(given), parse.typed_command(context.obj)
+    from ddpbench.published.crossover import run_crossover as carry_out
 
     return carry_out(asked, settings, output, typed)
 
 
-def started(request: Request) -> int:
+def launch_ranks(request: Request) -> int:
     """Carries the request out in processes that are started for it, which is done without torch: its import takes seconds."""
-    from ddpbench.bench.launch import start_launches
+    from ddpbench.bench.launch import run_launches
 
-    return start_launches(request)
+    return run_launches(request)
 
 
-def _show_published(typed: list[str]) -> int:
+def _print_published(argv: list[str]) -> int:
     """The published experiments; raises UsageError where flags stand without one to hold for."""
-    if flags := [word for word in typed if word.startswith("-")]:
+    if flags := [word for word in argv if word.startswith("-")]:
         raise UsageError(f"{flags[0]} without the NAME of an experiment", "'ddpbench reproduce' shows which there are")
     from ddpbench.published.reproduction_page import render_published
-    from ddpbench.report.console import make_console, printed
+    from ddpbench.report.console import finish_output, make_console
 
     console = make_console(sys.stdout)
     render_published(console)
-    return printed(console)
+    return finish_output(console)

@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import takes
-from ddpbench.cli.help_flags import helped
-from ddpbench.cli.options import options, values_given
+from ddpbench.cli.flags import add_flags
+from ddpbench.cli.help_flags import help_flag
+from ddpbench.cli.options import flag_options, parse_given
 from ddpbench.data import registry as loaders
 from ddpbench.record.errors import UsageError
-from ddpbench.record.prediction import Change
-from ddpbench.record.registry import precision
+from ddpbench.record.prediction import Scenario
+from ddpbench.record.registry import find_precision
 
 
-@takes(options(Change))
+@add_flags(flag_options(Scenario))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RECORD [MORE]...")
-@helped
+@help_flag
 def whatif(records: Sequence[Path], **given: Any) -> int:
     """Predict the training of a diagnosis with other settings.
 
@@ -33,26 +33,26 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     What was not measured is not guessed. MORE records of the same training on the same devices lend what is missing: steps of
     another precision or batch ('--loader synthetic'), or another loader's diagnosis.
     """
-    change = _change(given)
-    from ddpbench.analysis.whatif.query import ask
-    from ddpbench.bench.kept import read
-    from ddpbench.cli.files import one_below
-    from ddpbench.report.console import make_console, printed
-    from ddpbench.report.pages.whatif import render_answer
+    change = _parse_scenario(given)
+    from ddpbench.analysis.whatif.query import answer_whatif
+    from ddpbench.bench.kept import load_job
+    from ddpbench.cli.files import resolve_record
+    from ddpbench.report.console import finish_output, make_console
+    from ddpbench.report.pages.whatif import render_whatif
 
-    job, *others = map(read, map(one_below, records))
+    job, *others = map(load_job, map(resolve_record, records))
     console = make_console(sys.stdout)
-    render_answer(job, ask(job, change, others), console)
-    return printed(console)
+    render_whatif(job, answer_whatif(job, change, others), console)
+    return finish_output(console)
 
 
-def _change(given: dict[str, Any]) -> Change:
+def _parse_scenario(given: dict[str, Any]) -> Scenario:
     """What the words ask for; raises UsageError where that is nothing, an unknown name, or out of range."""
-    change = Change(**values_given(Change, given))
-    if change == Change():
+    change = Scenario(**parse_given(Scenario, given))
+    if change == Scenario():
         raise UsageError("nothing is asked: no setting is changed", "such as 'ddpbench whatif RECORD --workers 16'")
     if change.loader is not None:
-        loaders.find(change.loader)
+        loaders.find_loader(change.loader)
     if change.precision is not None:
-        change = msgspec.structs.replace(change, precision=precision(change.precision).name)
+        change = msgspec.structs.replace(change, precision=find_precision(change.precision).name)
     return change

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-FRAME = 4
+PADDING = 4
 """Black pixels around an image."""
 
 
@@ -15,20 +15,20 @@ class CropAndFlip:
 
     def __init__(self, images: Tensor, generator: torch.Generator) -> None:
         """``images`` are uint8 (N, S, S, C), on the generator's device."""
-        self._framed = pad(images, (0, 0, FRAME, FRAME, FRAME, FRAME)).flatten(1, 2)
-        self._views = views(images.shape[1]).to(images.device)
+        self._padded = pad(images, (0, 0, PADDING, PADDING, PADDING, PADDING)).flatten(1, 2)
+        self._crop_indices = crop_indices(images.shape[1]).to(images.device)
         self._side, self._generator = images.shape[1], generator
 
-    def __getitem__(self, numbers: Tensor) -> Tensor:
-        """The images of those ``numbers`` (B,), each seen in a way of its own: uint8 (B, S, S, C)."""
-        drawn = torch.randint(len(self._views), numbers.shape, generator=self._generator, device=numbers.device)
-        return self._framed[numbers[:, None], self._views[drawn]].view(len(numbers), self._side, self._side, -1)
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        """The images of those ``indices`` (B,), each seen in a way of its own: uint8 (B, S, S, C)."""
+        drawn = torch.randint(len(self._crop_indices), indices.shape, generator=self._generator, device=indices.device)
+        return self._padded[indices[:, None], self._crop_indices[drawn]].view(len(indices), self._side, self._side, -1)
 
 
-def views(side: int) -> Tensor:
+def crop_indices(side: int) -> Tensor:
     """(V, side * side): for every view, where its pixels lie in a framed image, row by row."""
-    framed = side + 2 * FRAME
+    framed = side + 2 * PADDING
     places = torch.arange(framed * framed).view(framed, framed)
-    offsets = range(2 * FRAME + 1)
+    offsets = range(2 * PADDING + 1)
     crops = torch.stack([places[top : top + side, left : left + side] for top in offsets for left in offsets])
     return torch.cat([crops, crops.flip(2)]).flatten(1)

@@ -9,79 +9,81 @@ from math import inf
 from statistics import fmean
 from time import perf_counter
 
-from ddpbench.data.loader import Sheet
-from ddpbench.record.loader_stats import Loading, by_stage
+from ddpbench.data.loader import WorkerTiming
+from ddpbench.record.loader_stats import LoaderStats, sum_by_stage
 
-STOOD_S = 1e-3
+MIN_WAIT_S = 1e-3
 """A trainer that was longer at the loader stood waiting; taking a batch that is ready out of a queue is a matter of 0.1 ms."""
 
 
 @dataclass(frozen=True)
-class Arrival:
+class BatchTiming:
     """One batch: when the trainer asked for it, when it had it, and what its worker tells."""
 
-    asked: float
-    arrived: float
+    requested_s: float
+    received_s: float
     images: int
-    sheet: Sheet
+    worker_timing: WorkerTiming
 
     @property
     def wait_s(self) -> float:
         """How long the trainer stood waiting; 0 where it took what was ready."""
-        stood_s = self.arrived - self.asked
-        return stood_s if stood_s > STOOD_S else 0.0
+        stood_s = self.received_s - self.requested_s
+        return stood_s if stood_s > MIN_WAIT_S else 0.0
 
     @property
-    def hand_over_s(self) -> float:
+    def handoff_s(self) -> float:
         """The part of the wait in which the batch was made already."""
-        return self.arrived - max(self.asked, self.sheet.ended)
+        return self.received_s - max(self.requested_s, self.worker_timing.end_s)
 
 
-class Arrivals:
+class BatchTimings:
     """The batches that came since somebody asked about them."""
 
     def __init__(self) -> None:
-        self._since: list[Arrival] = []
+        self._timings: list[BatchTiming] = []
 
-    def note(self, asked: float, images: int, sheet: Sheet) -> None:
+    def record(self, requested_s: float, images: int, worker_timing: WorkerTiming) -> None:
         """A batch of so many ``images`` is there now."""
-        self._since.append(Arrival(asked, perf_counter(), images, sheet))
+        self._timings.append(BatchTiming(requested_s, perf_counter(), images, worker_timing))
 
-    def told(self) -> Loading | None:
+    def pop_stats(self) -> LoaderStats | None:
         """What the workers did for them; None where none came. The next ones are told of by themselves."""
-        since, self._since = self._since, []
-        return told(since) if since else None
+        since, self._timings = self._timings, []
+        return to_stats(since) if since else None
 
 
-def told(arrivals: Sequence[Arrival]) -> Loading:
+def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
     """What the workers did for the batches that arrived, in this order."""
-    sheets = [arrival.sheet for arrival in arrivals]
-    stood_for = [arrival.hand_over_s for arrival in arrivals if arrival.wait_s]
-    return Loading(
-        images=sum(arrival.images for arrival in arrivals),
-        cpu_s=by_stage(sheet.cpu_s for sheet in sheets),
-        wall_s=by_stage(sheet.wall_s for sheet in sheets),
-        queued_s=None if any(sheet.queued_s is None for sheet in sheets) else sum(sheet.queued_s or 0.0 for sheet in sheets),
-        batch_ms=[1e3 * (sheet.ended - sheet.began) for sheet in sheets],
-        hand_over_ms=1e3 * fmean(stood_for) if stood_for else None,
-        head_of_line=head_of_line(arrivals),
-        left_out=[problem.message for sheet in sheets for problem in sheet.left_out],
+    sheets = [arrival.worker_timing for arrival in timings]
+    stood_for = [arrival.handoff_s for arrival in timings if arrival.wait_s]
+    return LoaderStats(
+        images=sum(arrival.images for arrival in timings),
+        cpu_s=sum_by_stage(sheet.cpu_s for sheet in sheets),
+        wall_s=sum_by_stage(sheet.wall_s for sheet in sheets),
+        runqueue_wait_s=None
+        if any(sheet.runqueue_wait_s is None for sheet in sheets)
+        else sum(sheet.runqueue_wait_s or 0.0 for sheet in sheets),
+        batch_ms=[1e3 * (sheet.end_s - sheet.start_s) for sheet in sheets],
+        handoff_ms=1e3 * fmean(stood_for) if stood_for else None,
+        head_of_line_fraction=head_of_line_fraction(timings),
+        skipped_files=[problem.message for sheet in sheets for problem in sheet.skipped_files],
     )
 
 
-def head_of_line(arrivals: Sequence[Arrival]) -> float | None:
+def head_of_line_fraction(timings: Sequence[BatchTiming]) -> float | None:
     """The share of all waiting in which the batch whose turn it was was not made yet, and a later one was; None without a wait.
 
     None too where nobody tells what was done to a batch: its end is then known only from its turn, and no later one comes before it.
     Of the last batches nobody knows yet which later ones were made: of a round of many the share is a little too small.
     """
-    waited_s = sum(arrival.wait_s for arrival in arrivals)
-    if not waited_s or not any(arrival.sheet.cpu_s for arrival in arrivals):
+    waited_s = sum(arrival.wait_s for arrival in timings)
+    if not waited_s or not any(arrival.worker_timing.cpu_s for arrival in timings):
         return None
-    first_of_later = list(accumulate((arrival.sheet.ended for arrival in reversed(arrivals)), min, initial=inf))[-2::-1]
+    first_of_later = list(accumulate((arrival.worker_timing.end_s for arrival in reversed(timings)), min, initial=inf))[-2::-1]
     blocked_s = (
-        max(0.0, min(arrival.arrived, arrival.sheet.ended) - max(arrival.asked, later))
-        for arrival, later in zip(arrivals, first_of_later, strict=True)
+        max(0.0, min(arrival.received_s, arrival.worker_timing.end_s) - max(arrival.requested_s, later))
+        for arrival, later in zip(timings, first_of_later, strict=True)
         if arrival.wait_s
     )
     return sum(blocked_s) / waited_s

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ddpbench.data.loader import Batch, Finish
+from ddpbench.data.loader import Batch, DeviceTransform
 
 
-def delivery(device: torch.device, finish: Finish) -> Callable[[Tensor, Tensor], Batch]:
-    """A function from host images and labels to device images and labels. On the CPU nothing is copied beyond ``finish``."""
+def make_device_copy(device: torch.device, device_transform: DeviceTransform) -> Callable[[Tensor, Tensor], Batch]:
+    """A function from host images and labels to device images and labels. On the CPU nothing is copied beyond ``device_transform``."""
     if device.type == "cuda":
-        return SideStreamCopy(device, finish)
-    return lambda images, labels: (finish(images), labels)
+        return SideStreamCopy(device, device_transform)
+    return lambda images, labels: (device_transform(images), labels)
 
 
 @dataclass
@@ -39,8 +39,8 @@ class SideStreamCopy:
     A batch may be used by all that is issued on the current stream until the next call.
     """
 
-    def __init__(self, device: torch.device, finish: Finish) -> None:
-        self._device, self._finish = device, finish
+    def __init__(self, device: torch.device, device_transform: DeviceTransform) -> None:
+        self._device, self._device_transform = device, device_transform
         self._side = torch.cuda.Stream(device)
         self._last: _Slot | None = None
         self._next: _Slot | None = None
@@ -56,7 +56,7 @@ class SideStreamCopy:
             slot.labels.copy_(labels, non_blocking=True)
         compute.wait_stream(self._side)
         self._last, self._next = slot, self._last
-        return self._finish(slot.images), slot.labels
+        return self._device_transform(slot.images), slot.labels
 
     def _new_slot(self, images: Tensor, labels: Tensor) -> _Slot:
         slot = _Slot(torch.empty_like(images, device=self._device), torch.empty_like(labels, device=self._device), torch.cuda.Event())

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ddpbench.record.record import Data
+from ddpbench.record.record import DatasetInfo
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Part = Literal["train", "held-out"]
-PARTS: tuple[Part, ...] = get_args(Part)
+Split = Literal["train", "held-out"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
-class Arrays:
+class InMemoryDataset:
     """Images, uint8 (N, S, S, C), or points, float32 (N, F), and the class of each, int64 (N,)."""
 
     samples: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
     description: str
-    made: bool = False
+    generated: bool = False
 
-    def data(self, loader: str) -> Data:
+    def describe(self, loader: str) -> DatasetInfo:
         """Which data a loader of that name reads here."""
-        return Data(loader=loader, description=self.description, files="", images=len(self.labels), made=self.made)
+        return DatasetInfo(loader=loader, description=self.description, file_kind="", images=len(self.labels), generated=self.generated)

@@ -14,16 +14,16 @@ from torch import Tensor
 Decoder = Callable[[bytes], Tensor]
 """From a JPEG to RGB, uint8 (3, H, W) with the channels last in memory. Raises RuntimeError where it is damaged."""
 
-MARKER, FRAMES = 0xFF, {0xC0, 0xC1, 0xC2}
+SEGMENT_MARKER, FRAME_MARKERS = 0xFF, {0xC0, 0xC1, 0xC2}
 """What every segment begins with, and the kinds that begin a frame: baseline, extended, progressive."""
 
 
 @cache
-def decoder() -> Decoder | None:
+def find_decoder() -> Decoder | None:
     """torchcodec's, or else torchvision's, whichever is found to work first; None where PIL is left."""
     tried = io.BytesIO()
     Image.new("RGB", (8, 8)).save(tried, "JPEG")
-    for open_decoder in (_of_torchcodec, _of_torchvision):
+    for open_decoder in (_torchcodec_decoder, _torchvision_decoder):
         try:
             found = open_decoder()
             found(tried.getvalue())
@@ -38,29 +38,29 @@ def is_jpeg(content: bytes) -> bool:
     return content[:3] == b"\xff\xd8\xff"
 
 
-def size_of(content: bytes) -> tuple[int, int] | None:
+def jpeg_size(content: bytes) -> tuple[int, int] | None:
     """Width and height of a JPEG, from the segment that begins its frame (ITU T.81, B.2.2); None of anything else.
 
     To open it as a picture takes ten times as long.
     """
     place = 2
-    while is_jpeg(content) and place + 9 <= len(content) and content[place] == MARKER:
+    while is_jpeg(content) and place + 9 <= len(content) and content[place] == SEGMENT_MARKER:
         kind, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4], "big")
-        if kind in FRAMES:
+        if kind in FRAME_MARKERS:
             height, width = (int.from_bytes(content[at : at + 2], "big") for at in (place + 5, place + 7))
             return (width, height) if width and height else None
-        place += 1 if kind == MARKER else 2 + length  # it may be repeated, to fill up
+        place += 1 if kind == SEGMENT_MARKER else 2 + length  # it may be repeated, to fill up
     return None
 
 
-def _of_torchcodec() -> Decoder:
+def _torchcodec_decoder() -> Decoder:
     from torchcodec.decoders import decode_jpeg
 
     decode: Any = decode_jpeg
     return lambda content: decode(_as_tensor(content), mode="RGB")
 
 
-def _of_torchvision() -> Decoder:
+def _torchvision_decoder() -> Decoder:
     from torchvision.io import ImageReadMode  # which loads the operator
 
     decode: Any = torch.ops.image.decode_jpeg  # the function around it warns at every image, since 0.29, to ask for torchcodec

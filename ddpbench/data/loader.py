@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ddpbench.data.shard import Shard
 from ddpbench.record.errors import BenchError
-from ddpbench.record.loader_stats import Loading
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
 Batch = tuple[Tensor, Tensor]
 """Images (B, C, S, S) or vectors (B, F), and labels, int64 (B,), or for a squared error targets, float32 (B, F).
@@ -20,22 +20,22 @@ Batch = tuple[Tensor, Tensor]
 Samples are float32; a loader that makes them on the device may give them in what the first layer computes in.
 """
 
-Finish = Callable[[Tensor], Tensor]
+DeviceTransform = Callable[[Tensor], Tensor]
 """What is still done to the samples where they are trained on: layout, and for some loaders dtype and normalisation."""
 
 
 @dataclass(frozen=True)
-class Sheet:
+class WorkerTiming:
     """What one batch cost where it was made. Clocks are ``time.perf_counter``, on Linux one for all processes of a host."""
 
-    began: float
-    ended: float
+    start_s: float
+    end_s: float
     cpu_s: Mapping[str, float] = field(default_factory=dict)  # by stage of record.loading.STAGES
     wall_s: Mapping[str, float] = field(default_factory=dict)
-    left_out: tuple[
+    skipped_files: tuple[
         BenchError, ...
     ] = ()  # files that could not be read, in whose place others are; as a loader hands it over, new ones alone
-    queued_s: float | None = None  # in which it could have worked, and no core was free; None where the kernel does not tell
+    runqueue_wait_s: float | None = None  # in which it could have worked, and no core was free; None where the kernel does not tell
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class HostBatch:
 
     samples: Tensor
     labels: Tensor
-    sheet: Sheet | None = None
+    worker_timing: WorkerTiming | None = None
 
     def pin_memory(self) -> HostBatch:
         """The same in page-locked memory. DataLoader's pin thread asks for it by this name."""
@@ -57,9 +57,9 @@ class HostLoader(Protocol):
     Batches flow over an epoch's end, so that nothing stalls there, nothing is lost and every rank gets as many as it asks for.
     """
 
-    data: Data
-    in_flight: int  # most batches that can be ready after a pause
-    finish: Finish
+    data: DatasetInfo
+    max_prefetched: int  # most batches that can be ready after a pause
+    device_transform: DeviceTransform
 
     def next_batch(self) -> HostBatch:
         """The next batch, valid until the next call.
@@ -77,17 +77,17 @@ class HostLoader(Protocol):
 class Loader(Protocol):
     """The same stream on the device."""
 
-    data: Data
-    in_flight: int  # most batches that can be ready after a pause
+    data: DatasetInfo
+    max_prefetched: int  # most batches that can be ready after a pause
 
-    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
+    def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
         """The next batch, on the device and in the memory layout asked for. Valid until the next call.
 
-        Calls ``in_hand`` once, when the host has the batch and the compute stream is not yet made to wait for its copy.
+        Calls ``on_host_ready`` once, when the host has the batch and the compute stream is not yet made to wait for its copy.
         Raises BenchError, naming the file or the process, where the batch cannot be had.
         """
 
-    def loading(self) -> Loading | None:
+    def pop_stats(self) -> LoaderStats | None:
         """What the workers did for the batches handed over since the last call; None where nobody tells."""
 
     def worker_pids(self) -> list[int]:
@@ -97,16 +97,16 @@ class Loader(Protocol):
         """Ends the loader and its processes."""
 
 
-Opener = Callable[[Settled, Shard], Loader]
+LoaderFactory = Callable[[ResolvedConfig, Shard], Loader]
 """What gives a training its batches, called as ``open_loader`` is."""
 
 
-class Workerless:
+class NoWorkersMixin:
     """What is the same in every loader whose samples lie on the device: nobody works ahead, and there is nothing to end."""
 
-    in_flight = 0
+    max_prefetched = 0
 
-    def loading(self) -> None:
+    def pop_stats(self) -> None:
         return None
 
     def worker_pids(self) -> list[int]:

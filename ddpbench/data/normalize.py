@@ -10,26 +10,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ddpbench.data.loader import Finish
+from ddpbench.data.loader import DeviceTransform
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """Mean and standard deviation of each channel, of pixels between 0 and 1."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
-NORMALISATION: Mapping[str, Normalisation] = {
-    "imagenet": Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "cifar10": Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "mnist": Normalisation((0.1307,), (0.3081,)),
+NORMALIZATION: Mapping[str, Normalization] = {
+    "imagenet": Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "mnist": Normalization((0.1307,), (0.3081,)),
 }
 """By data set, as their usual recipes have them. Vectors come as they are trained on."""
 
 
-def in_layout(samples: Tensor, channels_last: bool) -> Tensor:
+def to_memory_format(samples: Tensor, channels_last: bool) -> Tensor:
     """Images (B, C, S, S) with the channels last in memory, or with the columns last, and vectors as they are.
 
     The same tensor where it is so already.
@@ -37,14 +37,14 @@ def in_layout(samples: Tensor, channels_last: bool) -> Tensor:
     return samples.contiguous(memory_format=torch.channels_last if channels_last and samples.dim() == 4 else torch.contiguous_format)
 
 
-def finisher(dataset: str, image_size: int | None, channels_last: bool, device: torch.device) -> Finish:
+def make_normalize(dataset: str, image_size: int | None, channels_last: bool, device: torch.device) -> DeviceTransform:
     """A function from samples as they are stored to those that are trained on, both on ``device``.
 
     Images, uint8 (B, S, S, C), become normalised float32 (B, C, ``image_size``, ``image_size``); vectors stay as they are.
     """
-    if dataset not in NORMALISATION:
+    if dataset not in NORMALIZATION:
         return lambda points: points
-    known = NORMALISATION[dataset]
+    known = NORMALIZATION[dataset]
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (known.mean, known.std))
     scale, shift = ((1 / (255 * std)).float().to(device), (-mean / std).float().to(device))
 
@@ -54,15 +54,15 @@ def finisher(dataset: str, image_size: int | None, channels_last: bool, device: 
 
     def finish(images: Tensor) -> Tensor:
         scales, shifts = row(images.shape[2])  # a processor takes a third of the time for long rows that it takes for three channels
-        normalised = _linear(images.flatten(2), scales, shifts).view(images.shape).permute(0, 3, 1, 2)
+        normalised = _scale_and_shift(images.flatten(2), scales, shifts).view(images.shape).permute(0, 3, 1, 2)
         if image_size != normalised.shape[-1]:
             normalised = interpolate(normalised, image_size, mode="bilinear", antialias=True)
-        return in_layout(normalised, channels_last)
+        return to_memory_format(normalised, channels_last)
 
     return finish
 
 
-def _linear(pixels: Tensor, scales: Tensor, shifts: Tensor) -> Tensor:
+def _scale_and_shift(pixels: Tensor, scales: Tensor, shifts: Tensor) -> Tensor:
     """Scaled and shifted, in float32: by one kernel on a GPU; a processor would copy all pixels in that dtype for it, and need not."""
     if pixels.is_cuda:
         return torch.addcmul(shifts, pixels, scales)

@@ -9,38 +9,38 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ddpbench.data.datasets import files, image_folder
-from ddpbench.data.datasets.download import fetch
-from ddpbench.data.datasets.unreadable import readable
-from ddpbench.data.registry import find
-from ddpbench.data.shm_check import refuse_little
+from ddpbench.data.datasets.download import download_dataset
+from ddpbench.data.datasets.unreadable import os_error_as_usage_error
+from ddpbench.data.registry import find_loader
+from ddpbench.data.shm_check import check_shm
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
-HELD_OUT_BYTES = 4
+HELD_OUT_BYTES_PER_VALUE = 4
 """What a pixel's value takes where workers hand over held-out images: float32, whatever the loader."""
 
 
-def check(config: Settled, dataset: str, classes: int, world_size: int) -> None:
+def check_loader(config: ResolvedConfig, dataset: str, classes: int, world_size: int) -> None:
     """Raises UsageError where the loader of ``config`` could not feed ``world_size`` ranks.
 
     Imports no torch unless there is something to download. Images of a tree are counted only until there are enough for one
     batch of every rank; sets that fit in memory are read whole.
     """
-    spec = find(config.loader)
-    _check_loader(spec, dataset, config)
-    with readable():
-        if spec.own:
-            _check_own(config)
-        elif spec.reads_files:
+    spec = find_loader(config.loader)
+    _check_loader_spec(spec, dataset, config)
+    with os_error_as_usage_error():
+        if spec.user_defined:
+            _check_user_loader(config)
+        elif spec.reads_dataset:
             _check_data(config, dataset, classes, world_size)
-    held_out = HELD_OUT_BYTES if _decodes_held_out(spec, config, dataset) else 0
-    if spec.shared_bytes or held_out:
-        refuse_little(config, spec.shared_bytes, held_out, DATASETS[dataset].channels)
+    held_out = HELD_OUT_BYTES_PER_VALUE if _decodes_held_out(spec, config, dataset) else 0
+    if spec.shm_bytes_per_value or held_out:
+        check_shm(config, spec.shm_bytes_per_value, held_out, DATASETS[dataset].channels)
 
 
-def _check_own(config: Settled) -> None:
+def _check_user_loader(config: ResolvedConfig) -> None:
     """What somebody's own loader reads is its own affair, but not where."""
     if config.download:
         raise UsageError(f"--download fetches for the loaders of ddpbench, and not for '{config.loader}'", "leave it out")
@@ -48,9 +48,9 @@ def _check_own(config: Settled) -> None:
         raise UsageError(f"there is no folder '{config.data_dir}'", "check --data-dir")
 
 
-def _check_data(config: Settled, dataset: str, classes: int, world_size: int) -> None:
+def _check_data(config: ResolvedConfig, dataset: str, classes: int, world_size: int) -> None:
     if config.download:
-        fetch(dataset, config.data_dir)
+        download_dataset(dataset, config.data_dir)
     batch, needed = config.batch_size, config.batch_size * world_size
     found = _count(config.data_dir, dataset, classes, needed)
     if found < needed:
@@ -61,35 +61,36 @@ def _check_data(config: Settled, dataset: str, classes: int, world_size: int) ->
         )
 
 
-def _decodes_held_out(spec: LoaderSpec, config: Settled, dataset: str) -> bool:
+def _decodes_held_out(spec: LoaderSpec, config: ResolvedConfig, dataset: str) -> bool:
     """Whether workers read held-out images."""
-    if dataset != "imagenet" or not (config.validate and spec.reads_files):
+    if dataset != "imagenet" or not (config.validate and spec.reads_dataset):
         return False
-    return image_folder.has_held_out(config.data_dir) if config.data_dir else not spec.own  # the made set has some
+    return image_folder.has_held_out(config.data_dir) if config.data_dir else not spec.user_defined  # the made set has some
 
 
-def _check_loader(spec: LoaderSpec, dataset: str, config: Settled) -> None:
+def _check_loader_spec(spec: LoaderSpec, dataset: str, config: ResolvedConfig) -> None:
     if dataset not in spec.datasets:
-        if config.data_dir and not any(other.reads_files for other in LOADERS.values() if dataset in other.datasets):
+        if config.data_dir and not any(other.reads_dataset for other in LOADERS.values() if dataset in other.datasets):
             raise UsageError(f"the {DATASETS[dataset].title} are drawn here, and no folder is read", "leave out --data-dir")
         able = [f"--loader {other.name}" for other in LOADERS.values() if dataset in other.datasets]
         raise UsageError(f"loader '{spec.name}' does not read {dataset}", f"use {' or '.join(able)}")
-    if spec.gpu and config.device == "cpu":
+    if spec.needs_gpu and config.device == "cpu":
         raise UsageError(f"loader '{spec.name}' works on a GPU, and this run is on the CPU", "use --loader dali-cpu")
     if spec.module and not _importable(spec.module):
         raise UsageError(
             f"loader '{spec.name}' needs {spec.module}, which is not installed",
-            _brought_by(spec),
+            _install_hint(spec),
         )
     for version in _versions(spec.packages):
-        if int(version.partition(".")[0]) < spec.oldest:
+        if int(version.partition(".")[0]) < spec.min_major_version:
             raise UsageError(
-                f"loader '{spec.name}' needs {spec.module} {spec.oldest}.0 or newer, and {version} is installed", _brought_by(spec)
+                f"loader '{spec.name}' needs {spec.module} {spec.min_major_version}.0 or newer, and {version} is installed",
+                _install_hint(spec),
             )
 
 
-def _brought_by(spec: LoaderSpec) -> str:
-    return f"pip install 'ddpbench[{spec.needs}]' (dali-cuda12 where torch is built for CUDA 12), or use --loader torch"
+def _install_hint(spec: LoaderSpec) -> str:
+    return f"pip install 'ddpbench[{spec.pip_extra}]' (dali-cuda12 where torch is built for CUDA 12), or use --loader torch"
 
 
 def _versions(packages: Iterable[str]) -> Iterator[str]:
@@ -99,19 +100,19 @@ def _versions(packages: Iterable[str]) -> Iterator[str]:
             yield metadata.version(package)
 
 
-def fingerprint(config: Settled, dataset: str) -> str:
+def dataset_fingerprint(config: ResolvedConfig, dataset: str) -> str:
     """What every rank must find alike of the images that it reads by their numbers; empty where there is nothing of the kind."""
-    spec = find(config.loader)
-    reads_tree = dataset == "imagenet" and spec.reads_files and not spec.own
-    return image_folder.fingerprint(config.data_dir) if reads_tree and config.data_dir else ""
+    spec = find_loader(config.loader)
+    reads_tree = dataset == "imagenet" and spec.reads_dataset and not spec.user_defined
+    return image_folder.index_fingerprint(config.data_dir) if reads_tree and config.data_dir else ""
 
 
 def _count(directory: str | None, dataset: str, classes: int, enough: int) -> int:
     if dataset != "imagenet":
-        return files.check(dataset, directory, classes)
+        return files.check_dataset(dataset, directory, classes)
     if directory is None:
         return enough  # a set is made that has them
-    return image_folder.count(directory, classes, enough)
+    return image_folder.count_images(directory, classes, enough)
 
 
 def _importable(module: str) -> bool:

@@ -8,30 +8,30 @@ from typing import Any
 
 from ddpbench.record import names
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import LOADERS, LoaderSpec, of_ones_own
+from ddpbench.record.loaders import LOADERS, LoaderSpec, user_loader_spec
 
-OFFERED = ("config", "dataset", "classes", "rank", "world_size", "device")
+LOADER_KWARGS = ("config", "dataset", "classes", "rank", "world_size", "device")
 """What somebody's own function may ask for, by the names of its parameters."""
 
 
-def find(name: str) -> LoaderSpec:
+def find_loader(name: str) -> LoaderSpec:
     """The loader called ``name``, or the one that ``package.module:name`` points at: a LoaderSpec, or a function that makes one's own.
 
     Raises UsageError where there is none, and for a function that asks for what it cannot be given.
     """
     if ":" not in name:
         return names.lookup("loader", name, LOADERS)
-    found = names.resolve(name)
+    found = names.import_object(name)
     if isinstance(found, LoaderSpec):
         return found
     if not callable(found):
         raise UsageError(f"'{name}' is no loader", "it must be a function that returns batches of (samples, labels), as a DataLoader does")
-    if unknown := set(asked_for(found, required=True)) - set(OFFERED):
-        raise UsageError(f"'{name}' asks for {', '.join(sorted(unknown))}", f"it can be given {', '.join(OFFERED)}, by these names")
-    return of_ones_own(name)
+    if unknown := set(accepted_kwargs(found, required_only=True)) - set(LOADER_KWARGS):
+        raise UsageError(f"'{name}' asks for {', '.join(sorted(unknown))}", f"it can be given {', '.join(LOADER_KWARGS)}, by these names")
+    return user_loader_spec(name)
 
 
-def asked_for(function: Callable[..., Any], required: bool = False) -> list[str]:
+def accepted_kwargs(function: Callable[..., Any], required_only: bool = False) -> list[str]:
     """The names of a function's parameters, or of those alone that it cannot do without."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -39,4 +39,4 @@ def asked_for(function: Callable[..., Any], required: bool = False) -> list[str]
         return []
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [parameter for parameter in parameters if parameter.kind not in variable]
-    return [parameter.name for parameter in named if not required or parameter.default is inspect.Parameter.empty]
+    return [parameter.name for parameter in named if not required_only or parameter.default is inspect.Parameter.empty]

@@ -21,12 +21,12 @@ class Shard:
     device: torch.device
 
     @classmethod
-    def of(cls, dataset: str, classes: int, world: World) -> Shard:
+    def from_world(cls, dataset: str, classes: int, world: World) -> Shard:
         """This rank's."""
-        return cls(dataset, classes, world.rank, world.size, world.device.torch)
+        return cls(dataset, classes, world.rank, world.size, world.device.torch_device)
 
     @property
-    def places(self) -> slice:
+    def as_slice(self) -> slice:
         """Where its samples stand in a set of which every one is seen once."""
         return slice(self.rank, None, self.world_size)
 

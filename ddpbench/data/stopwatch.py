@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from time import perf_counter, thread_time
 
-from ddpbench.data.loader import Sheet
-from ddpbench.machine.cpu_usage import queued_s
+from ddpbench.data.loader import WorkerTiming
+from ddpbench.machine.cpu_usage import runqueue_wait_s
 from ddpbench.record.errors import BenchError
 
 
@@ -19,21 +19,21 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self.left_out: list[BenchError] = []
+        self.skipped_files: list[BenchError] = []
         self._readings: list[tuple[str, float, float]] = []  # the stage that ends, CPU and wall clock
-        self._queued_s: float | None = None  # when the batch began
+        self._runqueue_wait_s: float | None = None  # when the batch began
 
     def start(self) -> None:
         """A sample begins, or what is done with all of them. The first begins the batch, and any other goes on where it stands."""
         if not self._readings:
-            self._queued_s = queued_s()
+            self._runqueue_wait_s = runqueue_wait_s()
             self._readings.append(("", thread_time(), perf_counter()))
 
     def lap(self, stage: str) -> None:
         """What went by since the last lap, or the start of the batch, was ``stage``."""
         self._readings.append((stage, thread_time(), perf_counter()))
 
-    def sheet(self) -> Sheet:
+    def finish_batch(self) -> WorkerTiming:
         """The batch's, which ended with the last lap; the next batch begins with the next start."""
         cpu_s: dict[str, float] = {}
         wall_s: dict[str, float] = {}
@@ -41,8 +41,8 @@ class Stopwatch:
             cpu_s[stage] = cpu_s.get(stage, 0.0) + cpu - cpu_before
             wall_s[stage] = wall_s.get(stage, 0.0) + wall - wall_before
         began, ended = self._readings[0][2], self._readings[-1][2]
-        before, now = self._queued_s, queued_s()
+        before, now = self._runqueue_wait_s, runqueue_wait_s()
         queued = None if before is None or now is None else min(now - before, ended - began)  # it may wait once more after the last lap
-        sheet = Sheet(began, ended, cpu_s, wall_s, tuple(self.left_out), queued)
-        self._readings, self.left_out = [], []
+        sheet = WorkerTiming(began, ended, cpu_s, wall_s, tuple(self.skipped_files), queued)
+        self._readings, self.skipped_files = [], []
         return sheet

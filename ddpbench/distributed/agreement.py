@@ -7,37 +7,37 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ddpbench.distributed.world import World
-from ddpbench.record.errors import ArmOver
+from ddpbench.record.errors import ConfigFailed
 
 Found = TypeVar("Found")
 
 
-def all_or_none(
+def all_ranks_or_fail(
     world: World,
-    do: Callable[[], Found],
-    why_not: Callable[[Exception], str],
-    over: Callable[[str], ArmOver],
+    fn: Callable[[], Found],
+    describe_failure: Callable[[Exception], str],
+    make_error: Callable[[str], ConfigFailed],
     undo: Callable[[Found], object] = lambda found: None,
 ) -> Found:
-    """What ``do`` gives, which waits for no other rank.
+    """What ``fn`` gives, which waits for no other rank.
 
-    Where it fails on one, it is undone on the others, and every rank raises what ``over`` makes of the reason, or they would wait for
-    ever: of the first one on rank 0, of an empty one elsewhere. ``why_not`` words a failure as it stands before ``on rank 0 (host)``;
-    one that it has no words for is raised as it is, on this rank alone.
+    Where it fails on one, it is undone on the others, and every rank raises what ``make_error`` makes of the reason, or they would wait for
+    ever: of the first one on rank 0, of an empty one elsewhere. ``describe_failure`` words a failure as it stands before ``on rank 0
+    (host)``; one that it has no words for is raised as it is, on this rank alone.
     """
     done: list[Found] = []
     why = ""
     try:
-        done.append(do())
+        done.append(fn())
     except Exception as problem:
-        if not (why := why_not(problem)):
+        if not (why := describe_failure(problem)):
             raise
-        why = f"{why} on rank {world.place.rank} ({world.place.host})"
+        why = f"{why} on rank {world.placement.rank} ({world.placement.host})"
     if why:  # only now, for the exception held on to what its frames had on the device
         gc.collect()
-        world.device.release()
-    if not world.any(bool(why)):
+        world.device.empty_cache()
+    if not world.any_rank(bool(why)):
         return done[0]
     for found in done:
         undo(found)
-    raise over(next(filter(None, world.gather(why)), ""))
+    raise make_error(next(filter(None, world.gather(why)), ""))

@@ -13,20 +13,20 @@ from ddpbench.distributed.world import World
 from ddpbench.record.scaling import bus_bandwidth
 
 MB = 10**6
-SIZES = {"cuda": (MB, 25 * MB, 100 * MB, 1000 * MB), "cpu": (MB, 25 * MB)}
+SIZES_BYTES = {"cuda": (MB, 25 * MB, 100 * MB, 1000 * MB), "cpu": (MB, 25 * MB)}
 
-LEAST, LONG_ENOUGH_S = 3, 0.4
+MIN_REPEATS, MIN_DURATION_S = 3, 0.4
 """Times that a size is reduced, and for how long."""
 
 
-class Buffers:
+class AllReduceBench:
     """Flat gradients of given sizes on the device, which ``reduce`` sums over the ranks as DDP does: all are sent, then waited for."""
 
-    def __init__(self, sizes: Sequence[int], world: World, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, sizes_bytes: Sequence[int], world: World, dtype: torch.dtype = torch.float32) -> None:
         self._world = world
-        self._flat = [torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=world.device.torch) for size in sizes]
+        self._flat = [torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=world.device.torch_device) for size in sizes_bytes]
 
-    def reduce(self) -> float:
+    def time_all_reduce(self) -> float:
         """Sums every buffer over the ranks; returns the seconds until this rank has all of them."""
         begin = perf_counter()
         for sent in [dist.all_reduce(flat, group=self._world.group, async_op=True) for flat in self._flat]:
@@ -35,20 +35,20 @@ class Buffers:
         return perf_counter() - begin
 
 
-def bus_ceilings(world: World, limit_s: float) -> dict[int, float]:
+def measure_busbw(world: World, limit_s: float) -> dict[int, float]:
     """Bytes of one all-reduce -> bus bandwidth, the median of several. Larger ones are left out once ``limit_s`` is over.
 
     Each is timed on the rank that waits longest, so that every rank comes to the same figure.
     """
     reached: dict[int, float] = {}
     end = perf_counter() + limit_s
-    for size in SIZES[world.device.torch.type]:
-        buffers = Buffers([size], world)
-        first_s = world.most(buffers.reduce())
-        if world.most(perf_counter() + LEAST * first_s - end) > 0 and reached:
+    for size in SIZES_BYTES[world.device.torch_device.type]:
+        buffers = AllReduceBench([size], world)
+        first_s = world.all_max(buffers.time_all_reduce())
+        if world.all_max(perf_counter() + MIN_REPEATS * first_s - end) > 0 and reached:
             break
-        times = max(LEAST, min(50, round(LONG_ENOUGH_S / first_s)))
-        reached[size] = bus_bandwidth(size, median(world.most(buffers.reduce()) for _ in range(times)), world.size)
+        times = max(MIN_REPEATS, min(50, round(MIN_DURATION_S / first_s)))
+        reached[size] = bus_bandwidth(size, median(world.all_max(buffers.time_all_reduce()) for _ in range(times)), world.size)
         del buffers
-        world.device.release()
+        world.device.empty_cache()
     return reached

@@ -13,115 +13,119 @@ from typing import NoReturn
 
 import msgspec
 
-from ddpbench.machine.rank_env import Seat, take_seat
+from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.machine.stderr import print_error
-from ddpbench.record.encoded import encoded
-from ddpbench.record.errors import BenchError, Exit, Interrupted, UsageError
+from ddpbench.record.encoded import encode_json
+from ddpbench.record.errors import BenchError, ExitCode, Interrupted, UsageError
 from ddpbench.record.record import Fault
 
-OUTCOME_VARIABLE = "DDPBENCH_OUTCOME"
+EXIT_STATUS_VARIABLE = "DDPBENCH_OUTCOME"
 """Names the file in which a run that ddpbench itself started leaves its Outcome: torchrun turns every failure into 1."""
 
-LISTENING = ".listening-"
+SIGNAL_READY_INFIX = ".listening-"
 """Stands between the name of that file and a rank."""
 
-PATIENCE_S = 5.0
+LAUNCHER_TERMINATE_TIMEOUT_S = 5.0
 """How long a rank that has nothing to add waits for the launcher to end it."""
 
-LONGEST_START_S = 30.0
+MAX_RANK0_START_S = 30.0
 """After this it is alone with its error even where rank 0 is not seen yet, which may start later than the others."""
 
 
-def refuse(error: BenchError) -> NoReturn:
+def exit_with_error(error: BenchError) -> NoReturn:
     """Ends this process before the ranks have met. What every rank meets alike rank 0 prints.
 
     The others wait to be ended for it. One that is not was alone with its error, and tells it.
     """
     try:
-        seat = take_seat()
+        seat = from_env()
     except BenchError as problem:  # the variables themselves are the error
         task = os.environ.get("SLURM_PROCID", "0")
-        error, seat = problem, Seat(rank=int(task) if task.isdecimal() else 0)
-    speaks = error.known == "here" or (error.known == "everywhere" and seat.speaks)
-    if error.known == "everywhere" and not seat.speaks:
-        time.sleep(PATIENCE_S)
-        speaks = seat.launched and _is_first_to_tell(error, seat)
+        error, seat = problem, RankEnv(rank=int(task) if task.isdecimal() else 0)
+    speaks = error.scope == "here" or (error.scope == "everywhere" and seat.is_rank0)
+    if error.scope == "everywhere" and not seat.is_rank0:
+        time.sleep(LAUNCHER_TERMINATE_TIMEOUT_S)
+        speaks = seat.launched and _claim_and_report(error, seat)
         error = UsageError(f"rank {seat.rank} ({seat.host}) alone: {error.message}", error.hint)
     if speaks:
         print_error(error)
-        leave_outcome(seat, error, error.exit_code)
+        write_exit_status(seat, error, error.exit_code)
     sys.exit(int(error.exit_code))
 
 
-def _is_first_to_tell(error: BenchError, seat: Seat) -> bool:
+def _claim_and_report(error: BenchError, rank_env: RankEnv) -> bool:
     """Tells the other ranks, once rank 0 has come through where this one was refused; whether none had told before.
 
     A store that is gone went with a launch that another rank ended.
     """
-    from ddpbench.distributed.rank_store import Blame, Board, open_store  # torch, which a refusal that all ranks share never needs
+    from ddpbench.distributed.rank_store import (  # torch, which a refusal that all ranks share never needs
+        FailureReport,
+        RankStore,
+        open_store,
+    )
 
     try:
-        board = Board(open_store(seat, limit_s=1.0), seat)
-        board.wait_for("place/0", LONGEST_START_S)
-        board.blame(Blame(error.status, Fault(message=error.message, hint=error.hint, rank=seat.rank)))
-        return board.claim()
+        board = RankStore(open_store(rank_env, timeout_s=1.0), rank_env)
+        board.wait_for_key("place/0", MAX_RANK0_START_S)
+        board.report_failure(FailureReport(error.status, Fault(message=error.message, hint=error.hint, rank=rank_env.rank)))
+        return board.claim_reporter()
     except (BenchError, RuntimeError):
         return False
 
 
-def interrupted(received: signal.Signals, how_far: str) -> Interrupted:
+def interrupted_error(received: signal.Signals, progress_text: str) -> Interrupted:
     """The error of a run that ``received`` ended: 130 for a Ctrl-C, 143 for any other signal."""
-    code = Exit.INTERRUPTED if received == signal.SIGINT else Exit.TERMINATED
-    return Interrupted(f"interrupted by {received.name}{how_far}", code)
+    code = ExitCode.INTERRUPTED if received == signal.SIGINT else ExitCode.TERMINATED
+    return Interrupted(f"interrupted by {received.name}{progress_text}", code)
 
 
-def end_early(received: signal.Signals) -> NoReturn:
+def exit_on_early_signal(received: signal.Signals) -> NoReturn:
     """Ends this process where a signal comes before a run listens, and rank 0 says so, unless a parent of ours does.
 
     At once: an exception in the midst of torch's import may be swallowed there, and leave it half done.
     """
-    error = interrupted(received, "")
+    error = interrupted_error(received, "")
     with suppress(BenchError):  # an srun that started several without a rank speaks for itself
-        if OUTCOME_VARIABLE not in os.environ and take_seat().speaks:
+        if EXIT_STATUS_VARIABLE not in os.environ and from_env().is_rank0:
             print_error(error)
     os._exit(error.exit_code)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ExitStatus(msgspec.Struct, frozen=True):
     """How a run ended, for the process that started it."""
 
     exit_code: int
-    record: str = ""  # path of the record, where there is one
+    record_path: str = ""  # path of the record, where there is one
 
 
-def leave_outcome(seat: Seat, error: BenchError | None, exit_code: int, record: Path | None = None) -> None:
+def write_exit_status(rank_env: RankEnv, error: BenchError | None, exit_code: int, record_path: Path | None = None) -> None:
     """Leaves the text where torchrun looks for it, and the outcome where a parent of ours does."""
-    if error is not None and seat.error_file:
-        _write(seat.error_file, json.dumps({"message": error.text, "timestamp": str(int(time.time()))}))
-    if path := os.environ.get(OUTCOME_VARIABLE):
-        _write(path, encoded(Outcome(int(exit_code), str(record or ""))).decode())
+    if error is not None and rank_env.error_file:
+        _try_write(rank_env.error_file, json.dumps({"message": error.text, "timestamp": str(int(time.time()))}))
+    if path := os.environ.get(EXIT_STATUS_VARIABLE):
+        _try_write(path, encode_json(ExitStatus(int(exit_code), str(record_path or ""))).decode())
 
 
-def outcome_in(file: Path) -> Outcome | None:
+def read_exit_status(file: Path) -> ExitStatus | None:
     """What a rank has left there; None where none has."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Outcome)
+        return msgspec.json.decode(file.read_bytes(), type=ExitStatus)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def tell_listening(seat: Seat) -> None:
+def mark_signal_ready(rank_env: RankEnv) -> None:
     """Tells a parent of ours that from here on this rank ends well by a signal; before, one meets it halfway through an import."""
-    if path := os.environ.get(OUTCOME_VARIABLE):
-        _write(f"{path}{LISTENING}{seat.rank}", "")
+    if path := os.environ.get(EXIT_STATUS_VARIABLE):
+        _try_write(f"{path}{SIGNAL_READY_INFIX}{rank_env.rank}", "")
 
 
-def are_listening(ranks: int, outcome: Path) -> bool:
-    """Whether so many ranks have told that they listen; ``outcome`` is where they leave how they end."""
-    return len(list(outcome.parent.glob(f"{outcome.name}{LISTENING}*"))) == ranks
+def all_signal_ready(ranks: int, exit_status_file: Path) -> bool:
+    """Whether so many ranks have told that they listen; ``exit_status_file`` is where they leave how they end."""
+    return len(list(exit_status_file.parent.glob(f"{exit_status_file.name}{SIGNAL_READY_INFIX}*"))) == ranks
 
 
-def _write(path: str, text: str) -> None:
+def _try_write(path: str, text: str) -> None:
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

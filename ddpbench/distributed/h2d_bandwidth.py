@@ -8,34 +8,34 @@ import torch
 from torch import Tensor
 
 from ddpbench.distributed.world import World
-from ddpbench.record.diagnosis import Copies
+from ddpbench.record.diagnosis import H2DBandwidth
 
-LONG_ENOUGH_S = 0.3
-FEWEST = 9
+MIN_DURATION_S = 0.3
+MIN_COPIES = 9
 """Copies of each kind. The first of them wake the link up."""
 
 
-def copies(world: World, batch_bytes: int, images: int) -> Copies | None:
+def measure_h2d_bandwidth(world: World, batch_bytes: int, images: int) -> H2DBandwidth | None:
     """Bandwidth of a batch's copy to the device, all ranks at once, the least over ranks; None where a rank has no device of its own.
 
     Every rank calls it: ``batch_bytes`` on the wire for ``images`` of them.
     """
-    if not world.device.cuda:
+    if not world.device.is_cuda:
         return None
-    there = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch)
+    there = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch_device)
     bandwidths: list[float] = []
     for pinned in (True, False):
         here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page never written is no memory yet
         world.barrier()
-        bandwidths.append(world.least(_bytes_per_s(here, there)))
-    return Copies(pinned=bandwidths[0], pageable=bandwidths[1], bytes_per_image=batch_bytes / images)
+        bandwidths.append(world.all_min(_measure_bytes_per_s(here, there)))
+    return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_image=batch_bytes / images)
 
 
-def _bytes_per_s(here: Tensor, there: Tensor) -> float:
+def _measure_bytes_per_s(here: Tensor, there: Tensor) -> float:
     """The median of copies one after another, on the device's clock."""
     taken_s: list[float] = []
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    while sum(taken_s) < LONG_ENOUGH_S or len(taken_s) < FEWEST:
+    while sum(taken_s) < MIN_DURATION_S or len(taken_s) < MIN_COPIES:
         begin.record()
         there.copy_(here, non_blocking=True)
         end.record()

@@ -6,62 +6,70 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddpbench.distributed.infiniband import active_devices
-from ddpbench.distributed.nccl_log import Channel, cards, channels
+from ddpbench.distributed.infiniband import active_infiniband_devices
+from ddpbench.distributed.nccl_log import NcclChannel, nic_type, parse_channels
 from ddpbench.distributed.world import World
 from ddpbench.machine.gpu import Gpu
-from ddpbench.record.environment import RankPlace, Transport
+from ddpbench.record.environment import RankPlacement, Transport
 
 
-class Fabric(msgspec.Struct, frozen=True):
+class Interconnect(msgspec.Struct, frozen=True):
     """What connects the ranks, as one of them sees it, or all together."""
 
-    ways: list[Transport]
-    infiniband: list[str]  # devices
+    transports: list[Transport]
+    infiniband_devices: list[str]  # devices
 
 
-def gloo_ways(places: Sequence[RankPlace]) -> list[Transport]:
+def gloo_transports(placements: Sequence[RankPlacement]) -> list[Transport]:
     """Gloo's: sockets between any two ranks."""
-    hosts = {place.host for place in places}
-    inside = [Transport(via="TCP", across=False)] if len(places) > len(hosts) else []
-    return [*inside, *([Transport(via="TCP", across=True)] if len(hosts) > 1 else [])]
+    hosts = {place.host for place in placements}
+    inside = [Transport(via="TCP", inter_node=False)] if len(placements) > len(hosts) else []
+    return [*inside, *([Transport(via="TCP", inter_node=True)] if len(hosts) > 1 else [])]
 
 
-def nccl_ways(log: str, places: Sequence[RankPlace]) -> list[Transport]:
+def nccl_transports(log: str, placements: Sequence[RankPlacement]) -> list[Transport]:
     """Those that NCCL tells of in the log of one rank."""
-    spoken = cards(log)
-    return in_order({_way(channel, places, spoken) for channel in channels(log) if max(channel.source, channel.target) < len(places)})
+    spoken = nic_type(log)
+    return sort_transports(
+        {
+            _transport(channel, placements, spoken)
+            for channel in parse_channels(log)
+            if max(channel.source_rank, channel.target_rank) < len(placements)
+        }
+    )
 
 
-def ask(world: World, log: str) -> Fabric:
+def gather_interconnect(world: World, log: str) -> Interconnect:
     """What all ranks see, on rank 0; nothing on the others. ``log`` is NCCL's on this rank.
 
     InfiniBand is there where every node has it, and called by its name on the first.
     """
-    own = Fabric(nccl_ways(log, world.places), active_devices())
+    own = Interconnect(nccl_transports(log, world.placements), active_infiniband_devices())
     seen = world.gather(own)
-    everywhere = seen and all(each.infiniband for each in seen)
-    return Fabric(in_order({way for each in seen for way in each.ways}), seen[0].infiniband if everywhere else [])
+    everywhere = seen and all(each.infiniband_devices for each in seen)
+    return Interconnect(
+        sort_transports({way for each in seen for way in each.transports}), seen[0].infiniband_devices if everywhere else []
+    )
 
 
-def in_order(ways: set[Transport]) -> list[Transport]:
+def sort_transports(transports: set[Transport]) -> list[Transport]:
     """Those inside a host first."""
-    return sorted(ways, key=lambda way: (way.across, way.via, way.over))
+    return sorted(transports, key=lambda way: (way.inter_node, way.via, way.link_type))
 
 
-def _way(channel: Channel, places: Sequence[RankPlace], spoken: str) -> Transport:
-    one, other = places[channel.source], places[channel.target]
-    return Transport(via=channel.via, across=one.host != other.host, over=_over(channel, one, other, spoken))
+def _transport(channel: NcclChannel, placements: Sequence[RankPlacement], nic: str) -> Transport:
+    one, other = placements[channel.source_rank], placements[channel.target_rank]
+    return Transport(via=channel.via, inter_node=one.host != other.host, link_type=_link_type(channel, one, other, nic))
 
 
-def _over(channel: Channel, one: RankPlace, other: RankPlace, spoken: str) -> str:
+def _link_type(channel: NcclChannel, one: RankPlacement, other: RankPlacement, nic: str) -> str:
     """What a connection goes over, where somebody tells."""
     if channel.via.startswith("NET/IB"):
-        return spoken
+        return nic
     if not channel.via.startswith("P2P"):
         return ""
     if one.host != other.host:
         return "NVLink"  # between nodes it is the only one
     first, second = (Gpu.find(place.device_id)[0] for place in (one, other))
-    nvlink = first.reaches_by_nvlink(second) if first and second else None
+    nvlink = first.has_nvlink_to(second) if first and second else None
     return "" if nvlink is None else "NVLink" if nvlink else "PCIe"

@@ -14,28 +14,28 @@ import torch
 
 def set_tf32(tf32: bool | None) -> None:
     """TF32 on or off for matrix products and for cuDNN's convolutions; ``None`` is as torch ships them."""
-    matmul, cudnn = _SHIPPED_TF32 if tf32 is None else (tf32, tf32)
+    matmul, cudnn = _DEFAULT_TF32 if tf32 is None else (tf32, tf32)
     torch.backends.cuda.matmul.allow_tf32 = matmul
     torch.backends.cudnn.allow_tf32 = cudnn
 
 
-def tf32() -> tuple[bool, bool]:
+def get_tf32() -> tuple[bool, bool]:
     """(matrix products, cuDNN's convolutions) as kernels read them now, however they were set."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     return matmul.fp32_precision == "tf32", conv.fp32_precision == "tf32"
 
 
-_SHIPPED_THREADS = torch.get_num_threads()
-_SHIPPED_TF32 = tf32()
+_DEFAULT_THREADS = torch.get_num_threads()
+_DEFAULT_TF32 = get_tf32()
 
 
-def set_threads(threads: int | None) -> None:
+def set_num_threads(threads: int | None) -> None:
     """How many threads an operator on the processor uses; None is as torch found it."""
-    torch.set_num_threads(threads or _SHIPPED_THREADS)
+    torch.set_num_threads(threads or _DEFAULT_THREADS)
 
 
 @contextmanager
-def without_trying() -> Iterator[None]:
+def cudnn_benchmark_disabled() -> Iterator[None]:
     """cuDNN takes the algorithm that it expects most of: to try all for a shape that comes a few times takes longer than they do."""
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:
@@ -44,7 +44,7 @@ def without_trying() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def set_for_training(tf32: bool | None) -> None:
+def configure_backends(tf32: bool | None) -> None:
     """TF32 as ``set_tf32`` has it, and cuDNN tries its algorithms for each new shape. What it chose then it keeps.
 
     So this comes before the first step of a model, also of one that is only tried.

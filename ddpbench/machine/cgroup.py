@@ -6,37 +6,37 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ddpbench.machine.read_text import told
+from ddpbench.machine.read_text import read_text
 
-ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUP_ROOT, SELF_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[float]:
+def cpu_quotas(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Iterator[float]:
     """Every quota in cores that holds for this process: of its own group and of all above."""
-    for level in _levels("cpu", root, own):
+    for level in _ancestor_groups("cpu", root, self_cgroup):
         if quota := _cpu_quota(level):
             yield quota
 
 
-def memory_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[int]:
+def memory_limits(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Iterator[int]:
     """Every limit in bytes that holds for this process and for the page cache that it fills."""
-    for level in _levels("memory", root, own):
-        limit = told(level / "memory.max") or told(level / "memory.limit_in_bytes")
+    for level in _ancestor_groups("memory", root, self_cgroup):
+        limit = read_text(level / "memory.max") or read_text(level / "memory.limit_in_bytes")
         if limit.isdecimal():  # not "max"
             yield int(limit)
 
 
-def throttled_s(root: Path = ROOT, own: Path = OWN) -> float | None:
+def throttled_s(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> float | None:
     """Seconds, summed over cores, for which a quota stopped threads of this process's group so far; None without a quota.
 
     Of several quotas the one that stopped them longest: the stops of one may lie within those of another.
     """
-    return max((_throttled_s(level) for level in _levels("cpu", root, own) if _cpu_quota(level)), default=None)
+    return max((_throttled_s(level) for level in _ancestor_groups("cpu", root, self_cgroup) if _cpu_quota(level)), default=None)
 
 
-def _levels(controller: str, root: Path, own: Path) -> Iterator[Path]:
+def _ancestor_groups(controller: str, root: Path, self_cgroup: Path) -> Iterator[Path]:
     """The folders of this process's groups from its own up to the root: version 2's, and those of version 1's ``controller``."""
-    for line in told(own).splitlines():
+    for line in read_text(self_cgroup).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -50,8 +50,8 @@ def _levels(controller: str, root: Path, own: Path) -> Iterator[Path]:
 
 def _cpu_quota(level: Path) -> float:
     """Cores, by version 2's ``cpu.max`` or version 1's ``cpu.cfs_quota_us``; 0 for none."""
-    if not (text := told(level / "cpu.max")):
-        text = f"{told(level / 'cpu.cfs_quota_us')} {told(level / 'cpu.cfs_period_us')}"
+    if not (text := read_text(level / "cpu.max")):
+        text = f"{read_text(level / 'cpu.cfs_quota_us')} {read_text(level / 'cpu.cfs_period_us')}"
     with suppress(ValueError, ZeroDivisionError):  # "max 100000", or no files at all
         quota, period = map(float, text.split())
         return max(0.0, quota / period)  # -1 is version 1's "none"
@@ -60,5 +60,5 @@ def _cpu_quota(level: Path) -> float:
 
 def _throttled_s(level: Path) -> float:
     """From ``cpu.stat``: version 2 counts microseconds, version 1 nanoseconds."""
-    counts = dict(line.split(maxsplit=1) for line in told(level / "cpu.stat").splitlines())
+    counts = dict(line.split(maxsplit=1) for line in read_text(level / "cpu.stat").splitlines())
     return float(counts.get("throttled_usec", 0)) / 1e6 or float(counts.get("throttled_time", 0)) / 1e9

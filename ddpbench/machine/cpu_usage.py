@@ -9,64 +9,64 @@ from pathlib import Path
 from time import perf_counter
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.read_text import told
-from ddpbench.record.loader_stats import CoreUse
+from ddpbench.machine.read_text import read_text
+from ddpbench.record.loader_stats import CpuUsage
 
-STAT, PRESSURE, SCHEDULE = Path("/proc/stat"), Path("/proc/pressure/cpu"), Path("/proc/thread-self/schedstat")
-TICKS_A_S = os.sysconf("SC_CLK_TCK")
+PROC_STAT, PROC_PRESSURE_CPU, PROC_SCHEDSTAT = Path("/proc/stat"), Path("/proc/pressure/cpu"), Path("/proc/thread-self/schedstat")
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 IDLE, IOWAIT, STEAL = 3, 4, 7
 """Columns of ``/proc/stat``. The two behind STEAL, of guests, are counted in others already."""
 
 
-class CoreWatch:
+class CpuMonitor:
     """Looks at the cores when a round begins and when it ends. On a host of many cores a look takes some milliseconds."""
 
     def start(self) -> None:
         """The round begins, on the cores that this process may run on now."""
         self._cores = os.sched_getaffinity(0)
-        self._busy_s, self._throttled_s, self._waited_s = busy_s(self._cores), cgroup.throttled_s(), _waited_s()
+        self._busy_s, self._throttled_s, self._waited_s = cores_busy_s(self._cores), cgroup.throttled_s(), _cpu_pressure_wait_s()
         self._began = perf_counter()
 
-    def finish(self) -> CoreUse | None:
+    def finish(self) -> CpuUsage | None:
         """What the cores did since ``start``; None where the kernel does not tell of each of them."""
         wall_s = perf_counter() - self._began
-        busy = _since(self._busy_s, busy_s(self._cores))
+        busy = _delta(self._busy_s, cores_busy_s(self._cores))
         if busy is None:
             return None
-        waited = _since(self._waited_s, _waited_s())
-        return CoreUse(
-            cores=len(self._cores),
+        waited = _delta(self._waited_s, _cpu_pressure_wait_s())
+        return CpuUsage(
+            num_cores=len(self._cores),
             busy_s=busy,
             wall_s=wall_s,
-            throttled_s=_since(self._throttled_s, cgroup.throttled_s()),
-            pressure=None if waited is None else min(1.0, waited / wall_s),
+            throttled_s=_delta(self._throttled_s, cgroup.throttled_s()),
+            cpu_pressure_fraction=None if waited is None else min(1.0, waited / wall_s),
         )
 
 
-def busy_s(cores: Collection[int], stat: Path = STAT) -> float | None:
+def cores_busy_s(cores: Collection[int], stat: Path = PROC_STAT) -> float | None:
     """Seconds for which ``cores`` were busy since the host started, those that a hypervisor took for others among them.
 
     None where the kernel does not tell of each of them, as in containers that hide the host's cores, or that count nothing.
     """
-    lines = re.findall(r"^cpu(\d+) (.+)$", told(stat), re.MULTILINE)
+    lines = re.findall(r"^cpu(\d+) (.+)$", read_text(stat), re.MULTILINE)
     ticks = {int(core): [int(count) for count in counts.split()] for core, counts in lines}
     if not set(cores) <= ticks.keys() or not any(any(ticks[core]) for core in cores):
         return None
     busy = sum(count for core in cores for column, count in enumerate(ticks[core][: STEAL + 1]) if column not in (IDLE, IOWAIT))
-    return busy / TICKS_A_S
+    return busy / CLOCK_TICKS_PER_S
 
 
-def queued_s(schedule: Path = SCHEDULE) -> float | None:
+def runqueue_wait_s(schedstat: Path = PROC_SCHEDSTAT) -> float | None:
     """Seconds for which the calling thread could have run so far, and had no core; None where the kernel does not count them."""
-    counts = told(schedule).split()
+    counts = read_text(schedstat).split()
     return int(counts[1]) / 1e9 if len(counts) == 3 else None
 
 
-def _waited_s() -> float | None:
+def _cpu_pressure_wait_s() -> float | None:
     """Seconds for which some thread of the machine has waited for a core; None where the kernel does not count them."""
-    total = re.search(r"^some .*total=(\d+)", told(PRESSURE), re.MULTILINE)
+    total = re.search(r"^some .*total=(\d+)", read_text(PROC_PRESSURE_CPU), re.MULTILINE)
     return int(total[1]) / 1e6 if total else None
 
 
-def _since(before: float | None, now: float | None) -> float | None:
+def _delta(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else max(0.0, now - before)

@@ -11,7 +11,7 @@ from typing import TextIO
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def exclusive_lock(folder: Path) -> Iterator[None]:
     """Within, no other process is, on any node that shares ``folder``, which is made. Raises OSError where it cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / ".ddpbench-lock"

@@ -11,42 +11,42 @@ from time import perf_counter
 
 import psutil
 
-BLOCK = 2**17
+BLOCK_BYTES = 2**17
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileReadStats:
     """What was read, and what of it the kernel had to fetch for this process; ``fetched`` is 0 where it does not tell."""
 
-    bytes: int = 0
-    seconds: float = 0.0
-    fetched: int = 0
+    num_bytes: int = 0
+    elapsed_s: float = 0.0
+    fetched_bytes: int = 0
 
-    def __add__(self, other: Reading) -> Reading:
-        return Reading(self.bytes + other.bytes, self.seconds + other.seconds, self.fetched + other.fetched)
+    def __add__(self, other: FileReadStats) -> FileReadStats:
+        return FileReadStats(self.num_bytes + other.num_bytes, self.elapsed_s + other.elapsed_s, self.fetched_bytes + other.fetched_bytes)
 
 
-def read(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, until: float) -> Reading:
-    """Reads ``files``, each thread the next one left, and stops at ``until`` by ``perf_counter``. Skips what cannot be read."""
-    fetched, began = _fetched(), perf_counter()
+def read_files(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> FileReadStats:
+    """Reads ``files``, each thread the next one left, and stops at ``deadline`` by ``perf_counter``. Skips what cannot be read."""
+    fetched, began = _fetched_bytes(), perf_counter()
     left = iter(files)
-    total = sum(pool.map(_read, repeat(left, threads), repeat(until)))
-    return Reading(total, perf_counter() - began, _fetched() - fetched)
+    total = sum(pool.map(_read_until, repeat(left, threads), repeat(deadline)))
+    return FileReadStats(total, perf_counter() - began, _fetched_bytes() - fetched)
 
 
-def _read(files: Iterator[str], until: float) -> int:
+def _read_until(files: Iterator[str], deadline: float) -> int:
     """Bytes read of those files that this thread takes."""
-    block, total = bytearray(BLOCK), 0
+    block, total = bytearray(BLOCK_BYTES), 0
     for path in files:
         with suppress(OSError), open(path, "rb", buffering=0) as file:
-            while perf_counter() < until and (count := file.readinto(block)):
+            while perf_counter() < deadline and (count := file.readinto(block)):
                 total += count
-        if perf_counter() >= until:
+        if perf_counter() >= deadline:
             break
     return total
 
 
-def _fetched() -> int:
+def _fetched_bytes() -> int:
     """Bytes that the kernel has so far fetched from storage because a thread of this process wanted them."""
     try:
         return int(psutil.Process().io_counters().read_bytes)

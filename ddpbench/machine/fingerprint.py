@@ -11,11 +11,11 @@ from ddpbench import __version__
 from ddpbench.machine.gpu import driver_version, gpu_names
 from ddpbench.machine.host import cpu_name, host_memory_bytes, os_name, usable_cores
 from ddpbench.machine.variables import speed_variables
-from ddpbench.record.environment import DeviceType, Environment, RankPlace, Software, Transport
-from ddpbench.record.loaders import DALI
+from ddpbench.record.environment import DeviceType, Environment, RankPlacement, Software, Transport
+from ddpbench.record.loaders import DALI_SPEC
 
 
-def version_of(*packages: str) -> str | None:
+def installed_version(*packages: str) -> str | None:
     """The version of the first of ``packages`` that is installed, without importing it."""
     for package in packages:
         try:
@@ -25,7 +25,7 @@ def version_of(*packages: str) -> str | None:
     return None
 
 
-def software(cuda: bool) -> Software:
+def collect_software(cuda: bool) -> Software:
     """The versions that this rank runs; imports torch."""
     import torch
 
@@ -34,9 +34,9 @@ def software(cuda: bool) -> Software:
         ddpbench=__version__,
         python=platform.python_version(),
         torch=str(torch.__version__),
-        torchvision=version_of("torchvision"),
-        accelerate=version_of("accelerate"),
-        dali=version_of(*DALI.packages),
+        torchvision=installed_version("torchvision"),
+        accelerate=installed_version("accelerate"),
+        dali=installed_version(*DALI_SPEC.packages),
         cuda=torch.version.cuda if cuda else None,
         cudnn=str(torch.backends.cudnn.version()) if cuda else None,
         nccl=nccl,
@@ -44,44 +44,44 @@ def software(cuda: bool) -> Software:
     )
 
 
-def environment(
+def collect_environment(
     software: Software,
-    places: list[RankPlace],
+    placements: list[RankPlacement],
     launcher: str,
     backend: str,
     device_type: DeviceType,
-    health: str,
+    health_unavailable_reason: str,
     transport: list[Transport],
 ) -> Environment:
-    """The environment of a job whose ranks stand at ``places``, as this rank sees it."""
+    """The environment of a job whose ranks stand at ``placements``, as this rank sees it."""
     return Environment(
         software=software,
-        world_size=len(places),
-        nodes=len({place.node_rank for place in places}),
+        world_size=len(placements),
+        nodes=len({place.node_rank for place in placements}),
         launcher=launcher,
         backend=backend,
         device_type=device_type,
-        places=places,
+        placements=placements,
         os=os_name(),
         cpu=cpu_name(),
         variables=speed_variables(),
         transport=transport,
-        health=health,
+        health_unavailable_reason=health_unavailable_reason,
     )
 
 
-def describe() -> list[tuple[str, str, str]]:
+def describe_environment() -> list[tuple[str, str, str]]:
     """(what, value, how to get it where it is missing) for ``ddpbench env``; torch is not imported."""
     gpus = gpu_names()
     rows = [
         ("ddpbench", __version__, ""),
         ("python", f"{platform.python_version()} ({sys.executable})", ""),
-        ("torch", *_or(version_of("torch"), "pip install torch torchvision")),
-        ("torchvision", *_or(version_of("torchvision"), "pip install torchvision")),
-        ("accelerate", *_or(version_of("accelerate"), "pip install accelerate")),
-        ("DALI", *_or(version_of(*DALI.packages), "pip install 'ddpbench[dali-cuda13]' for --loader dali-cpu")),
-        ("NVIDIA driver", *_or(driver_version(), "without one, training runs on the processor")),
-        ("GPUs", *_or(f"{len(gpus)} x {gpus[0]}" if gpus else None, "none seen by NVML")),
+        ("torch", *_value_or_hint(installed_version("torch"), "pip install torch torchvision")),
+        ("torchvision", *_value_or_hint(installed_version("torchvision"), "pip install torchvision")),
+        ("accelerate", *_value_or_hint(installed_version("accelerate"), "pip install accelerate")),
+        ("DALI", *_value_or_hint(installed_version(*DALI_SPEC.packages), "pip install 'ddpbench[dali-cuda13]' for --loader dali-cpu")),
+        ("NVIDIA driver", *_value_or_hint(driver_version(), "without one, training runs on the processor")),
+        ("GPUs", *_value_or_hint(f"{len(gpus)} x {gpus[0]}" if gpus else None, "none seen by NVML")),
         ("processor", cpu_name(), ""),
         ("usable cores", f"{usable_cores():g} of {os.cpu_count()}", ""),
         ("memory", f"{host_memory_bytes() / 2**30:.0f} GiB", ""),
@@ -90,5 +90,5 @@ def describe() -> list[tuple[str, str, str]]:
     return rows + [(name, value, "") for name, value in speed_variables().items()]
 
 
-def _or(value: str | None, cure: str) -> tuple[str, str]:
-    return (value, "") if value else ("missing", cure)
+def _value_or_hint(value: str | None, hint: str) -> tuple[str, str]:
+    return (value, "") if value else ("missing", hint)

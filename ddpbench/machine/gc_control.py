@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def spare_the_collector_all_modules() -> None:
+def gc_freeze() -> None:
     """Modules never become garbage, and every collection would look through all of them."""
     gc.collect()
     gc.freeze()

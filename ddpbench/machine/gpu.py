@@ -16,9 +16,9 @@ from ddpbench.record.trace import Health
 
 Reading = TypeVar("Reading")
 
-PERIOD_S = 0.2
+SAMPLE_PERIOD_S = 0.2
 
-THROTTLES = {
+THROTTLE_REASONS = {
     0x4: "sw-power-cap",
     0x8: "hw-slowdown",
     0x20: "sw-thermal",
@@ -44,45 +44,45 @@ class Gpu:
             return None, str(problem)
 
     def sm_mhz(self) -> float | None:
-        return _read(lambda: float(pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM)))
+        return _query(lambda: float(pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM)))
 
     def watts(self) -> float | None:
-        return _read(lambda: float(pynvml.nvmlDeviceGetPowerUsage(self._handle)) / 1e3)
+        return _query(lambda: float(pynvml.nvmlDeviceGetPowerUsage(self._handle)) / 1e3)
 
     def celsius(self) -> float | None:
-        return _read(lambda: float(pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)))
+        return _query(lambda: float(pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)))
 
     def energy_j(self) -> float | None:
         """Energy since the driver was loaded."""
-        return _read(lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3)
+        return _query(lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3)
 
-    def throttles(self) -> list[str]:
+    def throttle_reasons(self) -> list[str]:
         """What slows it; nothing where the driver does not tell."""
-        bits = _read(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))) or 0
-        return [name for bit, name in THROTTLES.items() if bits & bit]
+        bits = _query(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))) or 0
+        return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
 
     def pci_address(self) -> str | None:
         """Where it sits on the bus, as the kernel's folders name it: ``0000:19:00.0``."""
-        place = _read(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
+        place = _query(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
         return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0" if place else None
 
-    def reaches_by_nvlink(self, other: Gpu) -> bool | None:
+    def has_nvlink_to(self, other: Gpu) -> bool | None:
         """Whether the memory of another GPU of this host is reached over NVLink, switches in between or not."""
         asked = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
-        status = _read(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, asked)))
+        status = _query(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, asked)))
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
-    def processes(self) -> list[tuple[int, int | None]] | None:
+    def compute_processes(self) -> list[tuple[int, int | None]] | None:
         """(pid, bytes) of every compute process; pids are those of NVML's name space, not always this container's."""
-        found = _read(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        found = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return None if found is None else [(int(process.pid), process.usedGpuMemory) for process in found]
 
-    def used_bytes(self) -> int | None:
-        return _read(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
+    def used_memory_bytes(self) -> int | None:
+        return _query(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
 
-    def own_bytes(self) -> int | None:
+    def process_memory_bytes(self) -> int | None:
         """Device memory of this process; where pids cannot be matched but it is alone, of the only process there."""
-        processes = self.processes() or []
+        processes = self.compute_processes() or []
         mine: list[int | None] = [used for pid, used in processes if pid == os.getpid()] or (
             [processes[0][1]] if len(processes) == 1 else []
         )
@@ -107,19 +107,19 @@ def gpu_names() -> list[str]:
         return []
 
 
-def _read(question: Callable[[], Reading]) -> Reading | None:
+def _query(query: Callable[[], Reading]) -> Reading | None:
     try:
-        return question()
+        return query()
     except pynvml.NVMLError:
         return None
 
 
-class HealthWatch:
+class GpuTelemetry:
     """Samples one GPU from a thread while a round runs. ctypes lets go of the interpreter during a call."""
 
-    def __init__(self, gpu: Gpu | None, own_ranks: int) -> None:
+    def __init__(self, gpu: Gpu | None, ranks_on_gpu: int) -> None:
         self._gpu = gpu
-        self._own_ranks = own_ranks  # how many ranks of this job are on the GPU
+        self._ranks_on_gpu = ranks_on_gpu  # how many ranks of this job are on the GPU
         self._stop = threading.Event()
         self._samples: list[tuple[float | None, float | None, float | None, list[str]]] = []
         self._thread: threading.Thread | None = None
@@ -134,14 +134,14 @@ class HealthWatch:
 
     def _sample(self) -> None:
         assert self._gpu is not None
-        while not self._stop.wait(PERIOD_S):
-            self._samples.append((self._gpu.sm_mhz(), self._gpu.watts(), self._gpu.celsius(), self._gpu.throttles()))
+        while not self._stop.wait(SAMPLE_PERIOD_S):
+            self._samples.append((self._gpu.sm_mhz(), self._gpu.watts(), self._gpu.celsius(), self._gpu.throttle_reasons()))
 
     def finish(self) -> Health | None:
         """What was seen since ``start``; ``None`` without a GPU that answers."""
         if self._gpu is None or self._thread is None:
             return None
-        energy_j, processes = self._gpu.energy_j(), self._gpu.processes()
+        energy_j, processes = self._gpu.energy_j(), self._gpu.compute_processes()
         self._stop.set()
         self._thread.join()
         clocks = [mhz for mhz, _, _, _ in self._samples if mhz is not None]
@@ -154,6 +154,6 @@ class HealthWatch:
             celsius=max(heat, default=None),
             energy_j=energy_j - self._energy_j if energy_j is not None and self._energy_j is not None else None,
             throttle_reasons=sorted({name for *_, names in self._samples for name in names}),
-            other_processes=None if processes is None else max(0, len(processes) - self._own_ranks),
+            other_processes=None if processes is None else max(0, len(processes) - self._ranks_on_gpu),
             samples=len(self._samples),
         )

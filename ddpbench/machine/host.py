@@ -12,17 +12,19 @@ from pathlib import Path
 import psutil
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.read_text import told
-from ddpbench.record.diagnosis import SHARED_MEMORY
+from ddpbench.machine.read_text import read_text
+from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import UsageError
 
 
-def usable_cores(variables: Mapping[str, str] = os.environ, cgroups: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> float:
+def usable_cores(
+    variables: Mapping[str, str] = os.environ, cgroup_root: Path = cgroup.CGROUP_ROOT, self_cgroup: Path = cgroup.SELF_CGROUP
+) -> float:
     """Cores this job may use at once on its node: the least of affinity, every cgroup quota up the tree, and SLURM's share.
 
     Raises UsageError where SLURM's share is no number of cores.
     """
-    limits = [float(len(os.sched_getaffinity(0))), *cgroup.cpu_quotas(cgroups, own)]
+    limits = [float(len(os.sched_getaffinity(0))), *cgroup.cpu_quotas(cgroup_root, self_cgroup)]
     return min(limits if (granted := slurm_cores(variables)) is None else [*limits, float(granted)])
 
 
@@ -36,20 +38,20 @@ def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
     return int(granted)
 
 
-def machine() -> str:
+def machine_id() -> str:
     """Tells this machine or container from others, of which some may have its name: by its boot, network cards and namespaces.
 
     Virtual machines that began as copies of one have the boot of that one, but not its cards.
     """
-    boot = told(Path("/proc/sys/kernel/random/boot_id")).strip()
-    cards = sorted(told(card.parent / "address").strip() for card in Path("/sys/class/net").glob("*/device"))
+    boot = read_text(Path("/proc/sys/kernel/random/boot_id")).strip()
+    cards = sorted(read_text(card.parent / "address").strip() for card in Path("/sys/class/net").glob("*/device"))
     spaces = [os.readlink(space) for kind in ("pid", "net") if (space := Path(f"/proc/self/ns/{kind}")).is_symlink()]
     return " ".join([boot, *cards, *spaces])
 
 
 def cpu_name() -> str:
     """The processor's name as Linux gives it, or the architecture."""
-    for line in told(Path("/proc/cpuinfo")).splitlines():
+    for line in read_text(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
@@ -64,7 +66,7 @@ def os_name() -> str:
     return f"{release}, kernel {platform.release()}"
 
 
-def resident_bytes(pid: int) -> int | None:
+def rss_bytes(pid: int) -> int | None:
     """Resident memory of a process, or ``None`` when it is gone."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
@@ -72,9 +74,9 @@ def resident_bytes(pid: int) -> int | None:
         return None
 
 
-def peak_resident_bytes() -> int | None:
+def peak_rss_bytes() -> int | None:
     """The most memory that this process has held at once, as Linux counts it; ``None`` where it does not tell."""
-    peak = re.search(r"^VmHWM:\s*(\d+) kB", told(Path("/proc/self/status")), re.MULTILINE)
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", read_text(Path("/proc/self/status")), re.MULTILINE)
     return int(peak[1]) * 1024 if peak else None
 
 
@@ -97,7 +99,7 @@ def usable_memory_bytes() -> int:
     return min([host_memory_bytes(), *cgroup.memory_limits()])
 
 
-def shared_memory_free_bytes(folder: str = SHARED_MEMORY) -> int | None:
+def shared_memory_free_bytes(folder: str = SHM_DIR) -> int | None:
     """What is free there; None without such a place."""
     try:
         place = os.statvfs(folder)

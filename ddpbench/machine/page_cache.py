@@ -13,16 +13,16 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-FAILED = ctypes.c_void_p(-1).value
+MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-def resident_bytes(path: str) -> int:
+def cached_bytes(path: str) -> int:
     """Bytes of the file that lie in the page cache, by ``mincore``. Raises OSError.
 
     To a process that neither owns the file nor may write it, Linux says that all of it does.
     """
     with _opened(path) as file:
-        return _resident_bytes(file)
+        return _cached_bytes(file)
 
 
 def evict(path: str) -> None:
@@ -33,7 +33,7 @@ def evict(path: str) -> None:
     with _opened(path) as file:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         with suppress(OSError):  # some file systems know neither call
-            if _resident_bytes(file):  # a page that waits to be written cannot be dropped
+            if _cached_bytes(file):  # a page that waits to be written cannot be dropped
                 os.fdatasync(file)
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -47,12 +47,12 @@ def _opened(path: str) -> Iterator[int]:
         os.close(file)
 
 
-def _resident_bytes(file: int) -> int:
+def _cached_bytes(file: int) -> int:
     size = os.fstat(file).st_size
     if not size:
         return 0
     address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
-    if address == FAILED:
+    if address == MAP_FAILED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     try:
         pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))

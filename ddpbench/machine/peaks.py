@@ -9,28 +9,28 @@ import torch
 from ddpbench.machine.backends import set_tf32
 from ddpbench.machine.device import Device
 
-SIDE = 8192
-PRODUCTS = 8
-LONG_ENOUGH_S = 0.8
+MATMUL_SIDE = 8192
+MATMULS_PER_RUN = 8
+MIN_DURATION_S = 0.8
 """Clocks and power settle within some tenths of a second: a shorter burst reads up to 5% too fast or too slow."""
 
 
-def matmul_tflops(device: Device, dtype: str) -> float:
+def measure_matmul_tflops(device: Device, dtype: str) -> float:
     """TFLOP/s of ``SIDE`` x ``SIDE`` products on random data, the median of runs; ``tf32`` is float32 through TF32.
 
     Random data, because a product of zeros draws less power and runs faster than any training does.
     """
     set_tf32(dtype == "tf32")
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
-    left, right = (torch.randn(SIDE, SIDE, device=device.torch, dtype=kind) for _ in range(2))
+    left, right = (torch.randn(MATMUL_SIDE, MATMUL_SIDE, device=device.torch_device, dtype=kind) for _ in range(2))
     out = torch.empty_like(left)
     runs_s: list[float] = []
-    while sum(runs_s) < LONG_ENOUGH_S:
+    while sum(runs_s) < MIN_DURATION_S:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        for _ in range(PRODUCTS):
+        for _ in range(MATMULS_PER_RUN):
             torch.mm(left, right, out=out)
         end.record()
         end.synchronize()
         runs_s.append(begin.elapsed_time(end) / 1e3)
-    return 2 * SIDE**3 * PRODUCTS / median(runs_s[len(runs_s) // 2 :]) / 1e12  # the first half warms up
+    return 2 * MATMUL_SIDE**3 * MATMULS_PER_RUN / median(runs_s[len(runs_s) // 2 :]) / 1e12  # the first half warms up

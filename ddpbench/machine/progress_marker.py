@@ -18,73 +18,73 @@ from ddpbench.record.trace import PHASES
 NEXT_PHASE = (*PHASES[1:], PHASES[0])
 """What begins when a phase has passed: the step after the last phase begins with the first."""
 
-RESTING = "waiting for its turn"
+PAUSED = "waiting for its turn"
 """What a rank does that has no part in what the others do. Its marks stand still meanwhile."""
 
 
 @dataclass(frozen=True)
-class Mark:
+class Position:
     """One rank's place in the run: marks passed, training steps done, and the name of what it is in."""
 
-    count: int
+    marks_passed: int
     step: int
-    doing: str
+    phase: str
 
-    def encode(self, beat: int) -> str:
-        return f"{beat}|{self.count}|{self.step}|{self.doing}"
+    def encode(self, heartbeat: int) -> str:
+        return f"{heartbeat}|{self.marks_passed}|{self.step}|{self.phase}"
 
     @property
-    def resting(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the rank waits on purpose: nobody waits for it."""
-        return self.doing == RESTING
+        return self.phase == PAUSED
 
     @classmethod
-    def decode(cls, text: str) -> tuple[int, Mark]:
+    def decode(cls, text: str) -> tuple[int, Position]:
         beat, count, step, doing = text.split("|", 3)
         return int(beat), cls(int(count), int(step), doing)
 
 
 @dataclass(frozen=True)
-class Turn:
+class ActiveArm:
     """The arm that is on the device."""
 
-    arm: int | None  # its place among the records of the job, where it has one
+    arm_index: int | None  # its place among the records of the job, where it has one
     batch_size: int
 
 
-class Pulse:
+class ProgressMarker:
     """The place of this rank. ``patience_s`` is how long one place may last before the run counts as hung."""
 
-    def __init__(self, patience_s: float) -> None:
-        self.count = 0
+    def __init__(self, timeout_s: float) -> None:
+        self.marks_passed = 0
         self.step = 0
-        self.doing = "starting"
-        self.turn: Turn | None = None
-        self.patience_s = patience_s
+        self.phase = "starting"
+        self.active_arm: ActiveArm | None = None
+        self.timeout_s = timeout_s
 
-    def passed(self, phase: int) -> None:
+    def end_phase(self, phase_index: int) -> None:
         """A phase of a step ended; the last one ends the step."""
-        self.count += 1
-        self.doing = NEXT_PHASE[phase]
-        if phase == len(PHASES) - 1:
+        self.marks_passed += 1
+        self.phase = NEXT_PHASE[phase_index]
+        if phase_index == len(PHASES) - 1:
             self.step += 1
 
-    def enter(self, doing: str) -> None:
+    def enter(self, phase: str) -> None:
         """Something outside the loop begins: building the model, gathering."""
-        self.count += 1
-        self.doing = doing
+        self.marks_passed += 1
+        self.phase = phase
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """This rank has nothing to do until others are done, however long that takes."""
-        self.doing = RESTING
+        self.phase = PAUSED
 
-    def rejoin(self, count: int) -> None:
-        """All ranks go on together from ``count`` marks, however many each has passed: they can be compared again."""
-        self.count, self.doing = count, "going on"
+    def resync(self, marks_passed: int) -> None:
+        """All ranks go on together from ``marks_passed`` marks, however many each has passed: they can be compared again."""
+        self.marks_passed, self.phase = marks_passed, "going on"
 
     @property
-    def mark(self) -> Mark:
-        return Mark(self.count, self.step, self.doing)
+    def position(self) -> Position:
+        return Position(self.marks_passed, self.step, self.phase)
 
 
 def main_thread_frame() -> FrameType | None:
@@ -110,9 +110,9 @@ class Watchdog:
     TICK_S = 0.25
 
     def __init__(
-        self, pulse: Pulse, tick: Callable[[Mark], None], on_stall: Callable[[float], None], on_long_rest: Callable[[], None]
+        self, marker: ProgressMarker, tick: Callable[[Position], None], on_stall: Callable[[float], None], on_long_pause: Callable[[], None]
     ) -> None:
-        self._pulse, self._tick, self._on_stall, self._on_long_rest = pulse, tick, on_stall, on_long_rest
+        self._marker, self._tick, self._on_stall, self._on_long_pause = marker, tick, on_stall, on_long_pause
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ddpbench-watchdog", daemon=True)
 
@@ -124,17 +124,17 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        last: Mark | None = None
+        last: Position | None = None
         still_s = 0.0
         while not self._stop.wait(self.TICK_S):
-            mark = self._pulse.mark
+            mark = self._marker.position
             still_s = still_s + self.TICK_S if mark == last else 0.0
             last = mark
             self._tick(mark)
-            if still_s <= self._pulse.patience_s:
+            if still_s <= self._marker.timeout_s:
                 continue
-            if not mark.resting:
+            if not mark.is_paused:
                 self._on_stall(still_s)
                 return
-            self._on_long_rest()
+            self._on_long_pause()
             still_s = 0.0

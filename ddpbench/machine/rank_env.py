@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from ddpbench.record.errors import UsageError
 
-CURE = "start through torchrun, or with --gpus N"
+LAUNCH_HINT = "start through torchrun, or with --gpus N"
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankEnv:
     """One process's place among the ranks, before any of them has met."""
 
     rank: int = 0
@@ -22,77 +22,79 @@ class Seat:
     local_world_size: int = 1
     node_rank: int = 0
     launcher: str = "python"  # python, torchrun, accelerate, slurm
-    address: str = ""  # where the ranks meet; empty without a launcher
-    port: int = 0
-    agent_store: bool = False  # the launcher itself serves the store at address:port
-    attempt: str = "0"
+    master_addr: str = ""  # where the ranks meet; empty without a launcher
+    master_port: int = 0
+    uses_agent_store: bool = False  # the launcher itself serves the store at address:port
+    restart_count: str = "0"
     error_file: str = ""  # where torchrun reads the text of a failure
     host: str = ""
 
     @property
     def launched(self) -> bool:
         """Whether a launcher started this rank, so that a process group is wanted even for a world of one."""
-        return bool(self.address)
+        return bool(self.master_addr)
 
     @property
-    def speaks(self) -> bool:
+    def is_rank0(self) -> bool:
         """Whether this is the process that prints what all ranks would print."""
         return self.rank == 0
 
 
-def take_seat(variables: Mapping[str, str] = os.environ) -> Seat:
+def from_env(variables: Mapping[str, str] = os.environ) -> RankEnv:
     """The seat that ``variables`` describe.
 
     Raises UsageError for broken variables, and where a launcher let several processes go, or one for several, without a rank.
     """
     host = variables.get("SLURMD_NODENAME") or socket.gethostname()
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
-        _refuse_alone(variables)
-        return Seat(host=host)
-    seat = Seat(
-        rank=_number(variables, "RANK"),
-        world_size=_number(variables, "WORLD_SIZE"),
-        local_rank=_number(variables, "LOCAL_RANK", "0"),
-        local_world_size=_number(variables, "LOCAL_WORLD_SIZE", "1"),
-        node_rank=_number(variables, "GROUP_RANK", "0"),
-        launcher=_launcher(variables),
-        address=variables.get("MASTER_ADDR", "127.0.0.1"),
-        port=_number(variables, "MASTER_PORT", "29500"),
-        agent_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        attempt=variables.get("TORCHELASTIC_RESTART_COUNT", "0"),
+        _refuse_unranked_tasks(variables)
+        return RankEnv(host=host)
+    seat = RankEnv(
+        rank=_int_variable(variables, "RANK"),
+        world_size=_int_variable(variables, "WORLD_SIZE"),
+        local_rank=_int_variable(variables, "LOCAL_RANK", "0"),
+        local_world_size=_int_variable(variables, "LOCAL_WORLD_SIZE", "1"),
+        node_rank=_int_variable(variables, "GROUP_RANK", "0"),
+        launcher=_detect_launcher(variables),
+        master_addr=variables.get("MASTER_ADDR", "127.0.0.1"),
+        master_port=_int_variable(variables, "MASTER_PORT", "29500"),
+        uses_agent_store=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        restart_count=variables.get("TORCHELASTIC_RESTART_COUNT", "0"),
         error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
         host=host,
     )
-    if seat.port >= 2**16:
-        raise UsageError(f"there is no port {seat.port}, which MASTER_PORT names", CURE)
+    if seat.master_port >= 2**16:
+        raise UsageError(f"there is no port {seat.master_port}, which MASTER_PORT names", LAUNCH_HINT)
     if seat.rank >= seat.world_size:
-        raise UsageError(f"there is no rank {seat.rank} in a world of {seat.world_size}: RANK counts from 0 and WORLD_SIZE from 1", CURE)
+        raise UsageError(
+            f"there is no rank {seat.rank} in a world of {seat.world_size}: RANK counts from 0 and WORLD_SIZE from 1", LAUNCH_HINT
+        )
     return seat
 
 
-def _number(variables: Mapping[str, str], name: str, otherwise: str | None = None) -> int:
-    text = variables[name] if otherwise is None else variables.get(name, otherwise)
+def _int_variable(variables: Mapping[str, str], name: str, default: str | None = None) -> int:
+    text = variables[name] if default is None else variables.get(name, default)
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"a launcher's variable is no number: {name}={text}", CURE)
+        raise UsageError(f"a launcher's variable is no number: {name}={text}", LAUNCH_HINT)
     return int(text)
 
 
-def _refuse_alone(variables: Mapping[str, str]) -> None:
+def _refuse_unranked_tasks(variables: Mapping[str, str]) -> None:
     """Raises UsageError for one of several processes that know nothing of each other, and for one that was to be several."""
-    tasks = _number(variables, "SLURM_STEP_NUM_TASKS", "1")
+    tasks = _int_variable(variables, "SLURM_STEP_NUM_TASKS", "1")
     if tasks > 1:
         raise UsageError(
             f"{tasks} tasks would each run alone: srun started them without torchrun",
             "one task a node with torchrun inside: sbatch launch/slurm_multi_node.sbatch WORKLOAD",
         )
-    if "ACCELERATE_MIXED_PRECISION" in variables and _names_a_meeting(variables):
+    if "ACCELERATE_MIXED_PRECISION" in variables and _sets_master_addr(variables):
         raise UsageError(
             "accelerate launch was asked for several processes and started one, as it does on fewer than two GPUs, and with --cpu",
             "ranks on processors: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu",
         )
 
 
-def _names_a_meeting(variables: Mapping[str, str]) -> bool:
+def _sets_master_addr(variables: Mapping[str, str]) -> bool:
     """Whether the launcher itself said where ranks meet: it does so for several, and its own variables do not say it."""
     import psutil  # which no command needs that starts no ranks
 
@@ -103,7 +105,7 @@ def _names_a_meeting(variables: Mapping[str, str]) -> bool:
     return bool(variables.get("MASTER_ADDR") != before.get("MASTER_ADDR"))
 
 
-def _launcher(variables: Mapping[str, str]) -> str:
+def _detect_launcher(variables: Mapping[str, str]) -> str:
     if "SLURM_JOB_ID" in variables:
         return "slurm"
     return "accelerate" if "ACCELERATE_MIXED_PRECISION" in variables else "torchrun"

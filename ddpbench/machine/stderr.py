@@ -11,15 +11,15 @@ from ddpbench.record.text import printable
 
 def print_error(error: BenchError) -> None:
     """One ``ddpbench: error:`` line and one ``hint:`` line on stderr."""
-    _print(error.lines())
+    _write_stderr(error.format_stderr())
 
 
 def print_note(text: str) -> None:
     """One ``ddpbench: note:`` line on stderr."""
-    _print(f"ddpbench: note: {printable(text)}")
+    _write_stderr(f"ddpbench: note: {printable(text)}")
 
 
-def _print(lines: str) -> None:
+def _write_stderr(lines: str) -> None:
     """A closed stderr is no second error."""
     with suppress(OSError, ValueError):
         sys.stderr.write(lines + "\n")

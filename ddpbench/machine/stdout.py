@@ -6,16 +6,16 @@ import os
 import sys
 from typing import TextIO
 
-_kept: TextIO | None = None  # one a process, as stdout is
+_original_stdout: TextIO | None = None  # one a process, as stdout is
 
 
-def leave_to_the_record() -> None:
+def redirect_stdout() -> None:
     """From now on, in worker processes too, only ``for_the_record`` is the stdout that this process was given."""
-    global _kept
+    global _original_stdout
     sys.stdout.flush()
-    _kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    _original_stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
 
-def for_the_record() -> TextIO:
-    return _kept or sys.stdout
+def record_stdout() -> TextIO:
+    return _original_stdout or sys.stdout

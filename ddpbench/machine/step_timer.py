@@ -15,16 +15,16 @@ from typing import Protocol
 
 import torch
 
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.trace import PHASES
 
 DATA, HOST_TO_DEVICE, BROADCAST, FORWARD, BACKWARD, SYNC, OPTIMIZER = range(len(PHASES))
 
-COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
+COMPUTE_PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
 
 @dataclass(frozen=True)
-class Reading:
+class StepTimings:
     """What a clock tells of every step since ``begin``, in milliseconds.
 
     ``phases_ms`` are contiguous: they sum to the time between the first and the last stamp. ``host_data_ms`` is the host's own wait
@@ -35,61 +35,61 @@ class Reading:
 
     phases_ms: dict[str, list[float]]  # phase -> one duration a step
     host_data_ms: list[float]
-    lead_ms: list[float] = field(default_factory=list)
-    issuing_ms: list[float] = field(default_factory=list)
+    host_lead_ms: list[float] = field(default_factory=list)
+    host_issue_ms: list[float] = field(default_factory=list)
 
 
-class Clock(Protocol):
+class StepTimer(Protocol):
     """Stamps phases. ``begin`` before the first step, ``mark(phase)`` at the end of every phase, ``read`` after the last."""
 
     def begin(self, steps: int) -> None: ...
 
     def mark(self, phase: int) -> None: ...
 
-    def read(self) -> Reading: ...
+    def read(self) -> StepTimings: ...
 
     def host_data_ms(self) -> list[float]:
         """That part of a reading alone, also where not every phase of a step was marked, as in the very first."""
 
 
-class HostClock:
+class HostStepTimer:
     """The host's clock, in nanoseconds; on a CPU rank it is the device's clock too."""
 
-    def __init__(self, pulse: Pulse) -> None:
-        self._pulse = pulse
-        self._stamps: list[int] = []
+    def __init__(self, marker: ProgressMarker) -> None:
+        self._marker = marker
+        self._timestamps: list[int] = []
         self._slot = 0
 
     def begin(self, steps: int) -> None:
         """Makes room for ``steps`` steps and stamps the start of the first."""
-        self._stamps = [0] * (steps * len(PHASES) + 1)
+        self._timestamps = [0] * (steps * len(PHASES) + 1)
         self._slot = 1
-        self._stamps[0] = perf_counter_ns()
+        self._timestamps[0] = perf_counter_ns()
 
     def mark(self, phase: int) -> None:
         """The phase ends now. Phases come in order, each once a step; the last one ends the step."""
-        self._stamps[self._slot + phase] = perf_counter_ns()
-        self._pulse.passed(phase)
+        self._timestamps[self._slot + phase] = perf_counter_ns()
+        self._marker.end_phase(phase)
         if phase == OPTIMIZER:
             self._slot += len(PHASES)
 
-    def read(self) -> Reading:
-        phases_ms = _by_phase([(later - earlier) / 1e6 for earlier, later in pairwise(self._stamps)])
-        return Reading(phases_ms, phases_ms["data"])
+    def read(self) -> StepTimings:
+        phases_ms = _by_phase([(later - earlier) / 1e6 for earlier, later in pairwise(self._timestamps)])
+        return StepTimings(phases_ms, phases_ms["data"])
 
     def host_data_ms(self) -> list[float]:
         return self.read().host_data_ms
 
-    def stamps_ms(self) -> list[float]:
+    def timestamps_ms(self) -> list[float]:
         """When each phase ended, since ``begin``, which is the first."""
-        return [(stamp - self._stamps[0]) / 1e6 for stamp in self._stamps]
+        return [(stamp - self._timestamps[0]) / 1e6 for stamp in self._timestamps]
 
 
-class CudaClock:
+class CudaStepTimer:
     """CUDA events on the compute stream, with the host's stamps beside them."""
 
-    def __init__(self, pulse: Pulse, device: torch.device) -> None:
-        self._host = HostClock(pulse)
+    def __init__(self, marker: ProgressMarker, device: torch.device) -> None:
+        self._host = HostStepTimer(marker)
         self._stream = torch.cuda.current_stream(device)
         self._events: list[torch.cuda.Event] = []
         self._slot = 0
@@ -108,41 +108,41 @@ class CudaClock:
             self._slot += len(PHASES)
         self._host.mark(phase)
 
-    def read(self) -> Reading:
+    def read(self) -> StepTimings:
         """Once the device is done with all that was issued."""
         used = self._events[: self._steps * len(PHASES) + 1]
         phases_ms = _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(used)])
-        issued_ms = self._host.stamps_ms()
-        return Reading(phases_ms, self.host_data_ms(), self._lead_ms(issued_ms), _issuing_ms(phases_ms, issued_ms))
+        issued_ms = self._host.timestamps_ms()
+        return StepTimings(phases_ms, self.host_data_ms(), self._host_lead_ms(issued_ms), _host_issue_ms(phases_ms, issued_ms))
 
     def host_data_ms(self) -> list[float]:
         return self._host.host_data_ms()
 
-    def _lead_ms(self, issued_ms: Sequence[float]) -> list[float]:
+    def _host_lead_ms(self, issued_ms: Sequence[float]) -> list[float]:
         ends = self._events[len(PHASES) : self._steps * len(PHASES) + 1 : len(PHASES)]
         issued = issued_ms[len(PHASES) :: len(PHASES)]
         return [round(self._events[0].elapsed_time(end) - host_ms, 4) for end, host_ms in zip(ends, issued, strict=True)]
 
 
-def _issuing_ms(phases_ms: Mapping[str, list[float]], issued_ms: Sequence[float]) -> list[float]:
+def _host_issue_ms(phases_ms: Mapping[str, list[float]], issued_ms: Sequence[float]) -> list[float]:
     step_after_step = zip(*phases_ms.values(), strict=True)
     reached = accumulate((ms for step in step_after_step for ms in step), initial=0.0)
-    return still_issuing_ms([*reached], issued_ms)
+    return host_issue_ms([*reached], issued_ms)
 
 
-def still_issuing_ms(reached: Sequence[float], issued: Sequence[float]) -> list[float]:
+def host_issue_ms(device_end_ms: Sequence[float], issued_ms: Sequence[float]) -> list[float]:
     """Of each step, how long forward, backward and optimizer were under way before the host had issued all of them.
 
-    ``reached`` is when the device ended each phase, ``issued`` when the host had issued it, in ms since both began, which comes first.
-    The device can have waited for its host no longer than that, and waited not at all for one that is a whole phase ahead.
+    ``device_end_ms`` is when the device ended each phase, ``issued_ms`` when the host had issued it, in ms since both began, which comes
+    first. The device can have waited for its host no longer than that, and waited not at all for one that is a whole phase ahead.
     """
-    spans = [max(0.0, min(ended, known) - began) for (began, ended), known in zip(pairwise(reached), issued[1:], strict=True)]
-    return [round(sum(spans[first + phase] for phase in COMPUTING), 4) for first in range(0, len(spans), len(PHASES))]
+    spans = [max(0.0, min(ended, known) - began) for (began, ended), known in zip(pairwise(device_end_ms), issued_ms[1:], strict=True)]
+    return [round(sum(spans[first + phase] for phase in COMPUTE_PHASES), 4) for first in range(0, len(spans), len(PHASES))]
 
 
-def open_clock(pulse: Pulse, device: torch.device) -> Clock:
+def make_step_timer(marker: ProgressMarker, device: torch.device) -> StepTimer:
     """The clock of this device."""
-    return CudaClock(pulse, device) if device.type == "cuda" else HostClock(pulse)
+    return CudaStepTimer(marker, device) if device.type == "cuda" else HostStepTimer(marker)
 
 
 def _by_phase(durations: list[float]) -> dict[str, list[float]]:

@@ -10,120 +10,125 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from ddpbench.machine.file_reader import Reading, read
+from ddpbench.machine.file_reader import FileReadStats, read_files
 from ddpbench.machine.mounts import file_system
-from ddpbench.machine.page_cache import evict, resident_bytes
+from ddpbench.machine.page_cache import cached_bytes, evict
 from ddpbench.record.diagnosis import Storage
 
-MOST_FILES, FIRST_PORTION = 4096, 32
-MOST_THREADS, WARM_THREADS = 64, 4
+MAX_SAMPLE_FILES, FIRST_CHUNK_FILES = 4096, 32
+MAX_THREADS, WARM_THREADS = 64, 4
 """Storage answers faster when asked for much at once; what lies in memory, more threads do not read faster from Python."""
 
-COLD_SHARE = 0.7
+COLD_TIME_FRACTION = 0.7
 """Of the time that is left, what a portion's cold reads may take: the warm ones come after them."""
 
 NEARLY_ALL = 0.9
 
-IN_MEMORY, OWN_CACHE = {"tmpfs", "ramfs"}, {"zfs"}
+IN_MEMORY_FILE_SYSTEMS, OWN_CACHE_FILE_SYSTEMS = {"tmpfs", "ramfs"}, {"zfs"}
 """File systems that can drop nothing, and those whose cache is not the kernel's, which tells nothing of it."""
 
 
-def storage(path: str, files: Sequence[str], threads: int, budget_s: float) -> Storage:
+def benchmark_storage(path: str, files: Sequence[str], threads: int, budget_s: float) -> Storage:
     """The storage of the data set at ``path`` by a sample of its ``files``, the same in every run.
 
     ``threads`` read at once when cold: as many as the node has loader workers. Portion by portion until ``budget_s`` is over,
     the sample is dropped from the page cache, read, and read again; what was not there before is dropped once more.
     """
     end = perf_counter() + budget_s
-    sample = random.Random(0).sample(files, min(MOST_FILES, len(files)))
-    kinds = {file_system(file) for file in sample[:FIRST_PORTION]}
-    threads = min(max(threads, 1), MOST_THREADS)
-    seen, done, size, took_s = _Seen(), 0, FIRST_PORTION, 0.0
+    sample = random.Random(0).sample(files, min(MAX_SAMPLE_FILES, len(files)))
+    kinds = {file_system(file) for file in sample[:FIRST_CHUNK_FILES]}
+    threads = min(max(threads, 1), MAX_THREADS)
+    seen, done, size, took_s = _StorageSample(), 0, FIRST_CHUNK_FILES, 0.0
     with ThreadPoolExecutor(threads) as pool:
         while done < len(sample) and (not done or perf_counter() + 3 * took_s < end):
             began = perf_counter()
-            seen += _look(sample[done : done + size], pool, threads, end)
+            seen += _read_chunk(sample[done : done + size], pool, threads, end)
             done, took_s = done + size, perf_counter() - began
             size = size * 2 if took_s < budget_s / 16 else size
-    why = _why_not_cold(seen, kinds)
+    why = _cold_unavailable_reason(seen, kinds)
     return Storage(
         path=path,
         file_system=", ".join(sorted(kinds)),
-        files=len(files),
+        num_files=len(files),
         bytes_per_file=seen.bytes_per_file,
-        resident=seen.before / seen.bytes if seen.bytes and (seen.told or kinds <= IN_MEMORY) and not kinds & OWN_CACHE else None,
-        warm=seen.files_per_s(seen.warm) if seen.warm.fetched <= (1 - NEARLY_ALL) * seen.warm.bytes else None,
-        cold=None if why else seen.files_per_s(seen.cold),
-        cold_why=why,
-        proved=not why and seen.proved,
+        cached_fraction=seen.cached_before_bytes / seen.total_bytes
+        if seen.total_bytes and (seen.mincore_is_reliable or kinds <= IN_MEMORY_FILE_SYSTEMS) and not kinds & OWN_CACHE_FILE_SYSTEMS
+        else None,
+        warm_files_per_s=seen.files_per_s(seen.warm) if seen.warm.fetched_bytes <= (1 - NEARLY_ALL) * seen.warm.num_bytes else None,
+        cold_files_per_s=None if why else seen.files_per_s(seen.cold),
+        cold_unavailable_reason=why,
+        verified=not why and seen.verified,
     )
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _StorageSample:
     """What was seen of some files."""
 
-    files: int = 0
-    bytes: int = 0
-    before: int = 0  # bytes in the page cache as they were found
-    after: int = 0  # and when they were to be dropped
-    cold: Reading = field(default_factory=Reading)
-    warm: Reading = field(default_factory=Reading)
+    num_files: int = 0
+    total_bytes: int = 0
+    cached_before_bytes: int = 0  # bytes in the page cache as they were found
+    cached_after_bytes: int = 0  # and when they were to be dropped
+    cold: FileReadStats = field(default_factory=FileReadStats)
+    warm: FileReadStats = field(default_factory=FileReadStats)
 
-    def __add__(self, other: _Seen) -> _Seen:
-        return _Seen(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+    def __add__(self, other: _StorageSample) -> _StorageSample:
+        return _StorageSample(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
     @property
     def bytes_per_file(self) -> float:
-        return self.bytes / self.files if self.files else 0.0
+        return self.total_bytes / self.num_files if self.num_files else 0.0
 
     @property
-    def told(self) -> bool:
+    def mincore_is_reliable(self) -> bool:
         """Whether the kernel tells what lies in the page cache: it says "all" where it does not want to."""
-        return min(self.before, self.after) < self.bytes
+        return min(self.cached_before_bytes, self.cached_after_bytes) < self.total_bytes
 
     @property
-    def proved(self) -> bool:
+    def verified(self) -> bool:
         """Whether the cold reads were seen to come from the storage."""
-        return self.cold.fetched >= NEARLY_ALL * self.cold.bytes
+        return self.cold.fetched_bytes >= NEARLY_ALL * self.cold.num_bytes
 
-    def files_per_s(self, reading: Reading) -> float | None:
-        return reading.bytes / reading.seconds / self.bytes_per_file if reading.bytes else None
+    def files_per_s(self, reading: FileReadStats) -> float | None:
+        return reading.num_bytes / reading.elapsed_s / self.bytes_per_file if reading.num_bytes else None
 
 
-def _look(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, end: float) -> _Seen:
-    """Files that were cut off by ``end``, or cannot be read at all, count for nothing in the rates."""
-    sizes = {file: size for file in files if (size := _size(file))}
-    before = {file: _resident(file, size) for file, size in sizes.items()}
+def _read_chunk(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> _StorageSample:
+    """Files that were cut off by ``deadline``, or cannot be read at all, count for nothing in the rates."""
+    sizes = {file: size for file in files if (size := _readable_size(file))}
+    before = {file: _cached_bytes(file, size) for file, size in sizes.items()}
     for file in sizes:
-        _drop(file)
-    after = sum(_resident(file, size) for file, size in sizes.items())
+        _try_evict(file)
+    after = sum(_cached_bytes(file, size) for file, size in sizes.items())
     now = perf_counter()
-    cold = read([*sizes], pool, threads, now + COLD_SHARE * (end - now))
-    whole = cold.bytes == sum(sizes.values())  # what was not read yet would make the warm reads cold ones
-    warm = read([*sizes], pool, min(threads, WARM_THREADS), end) if whole else Reading()
+    cold = read_files([*sizes], pool, threads, now + COLD_TIME_FRACTION * (deadline - now))
+    whole = cold.num_bytes == sum(sizes.values())  # what was not read yet would make the warm reads cold ones
+    warm = read_files([*sizes], pool, min(threads, WARM_THREADS), deadline) if whole else FileReadStats()
     for file, bytes_there in before.items():
         if not bytes_there:
-            _drop(file)
-    return _Seen(len(sizes), sum(sizes.values()), sum(before.values()), after, cold, warm)
+            _try_evict(file)
+    return _StorageSample(len(sizes), sum(sizes.values()), sum(before.values()), after, cold, warm)
 
 
-def _why_not_cold(seen: _Seen, kinds: set[str]) -> str:
+def _cold_unavailable_reason(seen: _StorageSample, kinds: set[str]) -> str:
     """Empty where the cold reads were such."""
-    if kinds & IN_MEMORY:
-        return f"{min(kinds & IN_MEMORY)} keeps its files in memory"
-    if kinds & OWN_CACHE:
-        return f"{min(kinds & OWN_CACHE)} keeps files in a cache of its own, which cannot be told to drop them"
-    if not seen.cold.bytes:
-        return "no file of the sample could be read in time" if seen.bytes else "no file of the sample can be read"
-    if seen.proved or seen.after <= (1 - NEARLY_ALL) * seen.bytes:
+    if kinds & IN_MEMORY_FILE_SYSTEMS:
+        return f"{min(kinds & IN_MEMORY_FILE_SYSTEMS)} keeps its files in memory"
+    if kinds & OWN_CACHE_FILE_SYSTEMS:
+        return f"{min(kinds & OWN_CACHE_FILE_SYSTEMS)} keeps files in a cache of its own, which cannot be told to drop them"
+    if not seen.cold.num_bytes:
+        return "no file of the sample could be read in time" if seen.total_bytes else "no file of the sample can be read"
+    if seen.verified or seen.cached_after_bytes <= (1 - NEARLY_ALL) * seen.total_bytes:
         return ""
-    if not seen.told:
+    if not seen.mincore_is_reliable:
         return "the files stayed in memory when they were to be dropped: another process holds them, or the kernel does not tell"
-    return f"{seen.after / seen.bytes:.0%} of the sample stayed in memory when it was to be dropped: another process holds it"
+    return (
+        f"{seen.cached_after_bytes / seen.total_bytes:.0%} of the sample stayed in memory when it was to be "
+        "dropped: another process holds it"
+    )
 
 
-def _size(file: str) -> int:
+def _readable_size(file: str) -> int:
     """In bytes; 0 where it cannot be read."""
     try:
         return os.stat(file).st_size if os.access(file, os.R_OK) else 0
@@ -131,13 +136,13 @@ def _size(file: str) -> int:
         return 0
 
 
-def _resident(file: str, size: int) -> int:
+def _cached_bytes(file: str, size: int) -> int:
     try:
-        return resident_bytes(file)
+        return cached_bytes(file)
     except OSError:  # some file systems do not tell; then, as the kernel has it, all
         return size
 
 
-def _drop(file: str) -> None:
+def _try_evict(file: str) -> None:
     with suppress(OSError):  # it is gone meanwhile
         evict(file)

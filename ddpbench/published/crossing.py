@@ -8,14 +8,14 @@ from itertools import pairwise
 from math import exp, log
 
 from ddpbench.analysis.metrics import SECONDS
-from ddpbench.analysis.ratio import Ratio, ratio_of
+from ddpbench.analysis.ratio import PairedRatio, ratio_of
 from ddpbench.analysis.stats import Interval
 from ddpbench.record.record import Job, Record
-from ddpbench.record.text import trimmed
+from ddpbench.record.text import format_3sig
 
 
 @dataclass(frozen=True)
-class Point:
+class CrossoverPoint:
     """One model on both devices: the seconds of every round that both have, in the same order."""
 
     parameters: int
@@ -24,7 +24,7 @@ class Point:
     second_s: Sequence[float]
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> PairedRatio:
         """How many times the first device's seconds the second's are."""
         return ratio_of(self.first_s, self.second_s)
 
@@ -39,42 +39,42 @@ class Crossing:
 
     loser: str  # the devices' names
     winner: str
-    points: Sequence[Point]  # by rising parameters
+    points: Sequence[CrossoverPoint]  # by rising parameters
     parameters: float | None
     low: float | None = None
     high: float | None = None
 
     @property
-    def reach(self) -> tuple[float, float]:
+    def interval_ends(self) -> tuple[float, float]:
         """The ends of the interval, an open one at the last model on its side."""
         return self.low or self.points[0].parameters, self.high or self.points[-1].parameters
 
     @property
-    def around(self) -> Sequence[Point]:
+    def interval_points(self) -> Sequence[CrossoverPoint]:
         """The models among which the interval lies, which is theirs alone."""
-        low, high = self.reach
+        low, high = self.interval_ends
         before = [place for place, point in enumerate(self.points) if point.parameters <= low]
         behind = [place for place, point in enumerate(self.points) if point.parameters >= high]
         return self.points[max(before, default=0) : min(behind, default=len(self.points)) + 1]
 
     @property
     def has_interval(self) -> bool:
-        return any(point.ratio.low < point.ratio.high for point in self.around)
+        return any(point.ratio.low < point.ratio.high for point in self.interval_points)
 
     @property
-    def kind(self) -> str:
+    def interval_kind(self) -> str:
         """What the interval is where it is none of 95%: models that it lies among have too few rounds for one."""
-        few = [point for point in self.around if not point.ratio.has_interval]
+        few = [point for point in self.interval_points if not point.ratio.has_interval]
         if not few:
             return ""
-        return "range of the rounds" if len(few) == len(self.around) else "in part the range of few rounds"
+        return "range of the rounds" if len(few) == len(self.interval_points) else "in part the range of few rounds"
 
     @property
-    def even(self) -> list[int]:
+    def undecided_layers(self) -> list[int]:
         """The layers of the models whose rounds show neither device to be faster."""
         return [point.layers for point in self.points if point.ratio.low <= 1 <= point.ratio.high]
 
-    def layers(self, parameters: float) -> float:
+    def layers_at(self, parameters: float) -> float:
         """How deep a model of so many parameters would be, between the two models around it."""
         for before, after in pairwise(self.points):
             if parameters <= after.parameters:
@@ -83,7 +83,7 @@ class Crossing:
         return float(self.points[-1].layers)
 
 
-def crossing(first: str, second: str, points: Sequence[Point]) -> Crossing:
+def find_crossing(first: str, second: str, points: Sequence[CrossoverPoint]) -> Crossing:
     """From which model on, and up to the largest, one device is faster than the other, with the interval. Needs one point or more.
 
     The log of the ratio of the two times is drawn through the models' logs of parameters piece by piece: a small model's time
@@ -95,37 +95,37 @@ def crossing(first: str, second: str, points: Sequence[Point]) -> Crossing:
     loser, winner = first, second
     if ordered[-1].ratio.center > 1:
         loser, winner = second, first
-        ordered = [Point(point.parameters, point.layers, point.second_s, point.first_s) for point in ordered]
-    center = _last_fall(ordered, lambda ratio: ratio.center)
+        ordered = [CrossoverPoint(point.parameters, point.layers, point.second_s, point.first_s) for point in ordered]
+    center = _last_crossing(ordered, lambda ratio: ratio.center)
     if center is None or all(point.ratio.low == point.ratio.high for point in ordered):
         return Crossing(loser, winner, ordered, center)
-    low, high = _last_fall(ordered, lambda ratio: ratio.low), _last_fall(ordered, lambda ratio: ratio.high)
+    low, high = _last_crossing(ordered, lambda ratio: ratio.low), _last_crossing(ordered, lambda ratio: ratio.high)
     return Crossing(loser, winner, ordered, center, low, high)
 
 
-def conclusion(found: Crossing) -> str:
+def describe_crossing(crossing: Crossing) -> str:
     """``GPU is faster than CPU from 602,000 parameters (599,000 to 605,000) on, 9.9 layers (9.9 to 9.9)``."""
-    winner, loser, points = spoken(found.winner), spoken(found.loser), found.points
-    if found.parameters is None:
+    winner, loser, points = format_device(crossing.winner), format_device(crossing.loser), crossing.points
+    if crossing.parameters is None:
         sizes = dict.fromkeys(f"{point.parameters:,}" for point in (points[0], points[-1]))
         models = f"{' to '.join(sizes)} parameters"
-        if not found.even:
+        if not crossing.undecided_layers:
             return f"no crossing: {winner} is faster than {loser} at every model, {models}"
-        even = ", ".join(map(str, found.even))
+        even = ", ".join(map(str, crossing.undecided_layers))
         return f"no crossing: {winner} looks faster than {loser} at every model, {models}, but no difference shows at {even} layers"
-    parameters, layers = f"{trimmed(found.parameters)} parameters", f"{found.layers(found.parameters):.1f} layers"
-    if found.has_interval:
-        low, high = found.reach
-        ends = [" or fewer" if found.low is None else "", " or more" if found.high is None else ""]
-        kind = f"{found.kind}: " if found.kind else ""
-        parameters += f" ({kind}{trimmed(low)}{ends[0]} to {trimmed(high)}{ends[1]})"
-        layers += f" ({found.layers(low):.1f} to {found.layers(high):.1f})"
+    parameters, layers = f"{format_3sig(crossing.parameters)} parameters", f"{crossing.layers_at(crossing.parameters):.1f} layers"
+    if crossing.has_interval:
+        low, high = crossing.interval_ends
+        ends = [" or fewer" if crossing.low is None else "", " or more" if crossing.high is None else ""]
+        kind = f"{crossing.interval_kind}: " if crossing.interval_kind else ""
+        parameters += f" ({kind}{format_3sig(low)}{ends[0]} to {format_3sig(high)}{ends[1]})"
+        layers += f" ({crossing.layers_at(low):.1f} to {crossing.layers_at(high):.1f})"
     else:
         parameters += " (no interval)"
     return f"{winner} is faster than {loser} from {parameters} on, {layers}"
 
 
-def spoken(name: str) -> str:
+def format_device(name: str) -> str:
     """A device in a sentence: ``CPU with 2 threads``."""
     return name.replace(", ", " with ")
 
@@ -136,35 +136,35 @@ def crossing_of(job: Job) -> Crossing | None:
     Models are those that are named by their depth. Cells of one device are told by their label ("CPU, 4 threads"), or by the
     kind of device where they have none.
     """
-    records = [record for record in job.records if layers_of(record.config.workload)]
-    sides = list(dict.fromkeys(map(side, records)))
+    records = [record for record in job.records if num_layers(record.config.workload)]
+    sides = list(dict.fromkeys(map(device_label, records)))
     if len(sides) != 2:
         return None
     first, second = sides
     points = []
     for workload in dict.fromkeys(record.config.workload for record in records):
-        ours = {side(record): record for record in records if record.config.workload == workload}
+        ours = {device_label(record): record for record in records if record.config.workload == workload}
         if len(ours) < 2:
             continue
-        first_s, second_s = SECONDS.by_round(ours[first]), SECONDS.by_round(ours[second])
+        first_s, second_s = SECONDS.values_by_round(ours[first]), SECONDS.values_by_round(ours[second])
         if shared := sorted(first_s.keys() & second_s.keys()):
             paired = [first_s[index] for index in shared], [second_s[index] for index in shared]
-            points.append(Point(ours[first].parameters, layers_of(workload), *paired))
-    return crossing(first, second, points) if points else None
+            points.append(CrossoverPoint(ours[first].num_parameters, num_layers(workload), *paired))
+    return find_crossing(first, second, points) if points else None
 
 
-def side(record: Record) -> str:
+def device_label(record: Record) -> str:
     """The device that a cell trained on, by name."""
     return record.label or ("GPU" if record.environment.device_type == "cuda" else "CPU")
 
 
-def layers_of(workload: str) -> int:
+def num_layers(workload: str) -> int:
     """The layers in a name such as ``disc-mlp-10``; 0 where it is of another family."""
     family, _, digits = workload.rpartition("-")
     return int(digits) if family == "disc-mlp" and digits.isdigit() else 0
 
 
-def _last_fall(points: Sequence[Point], bound: Callable[[Interval], float]) -> float | None:
+def _last_crossing(points: Sequence[CrossoverPoint], bound: Callable[[Interval], float]) -> float | None:
     """The parameters from which ``bound`` of the ratio stays below 1; None where it never does, or does from the start."""
     heights = [(log(point.parameters), log(bound(point.ratio))) for point in points]
     for (start, above), (end, below) in reversed(list(pairwise(heights))):
@@ -175,7 +175,11 @@ def _last_fall(points: Sequence[Point], bound: Callable[[Interval], float]) -> f
     return None
 
 
-def missing(job: Job, known: Sequence[int]) -> str:
-    """The depths that were asked for and are not ``known``."""
-    unknown = [str(layers) for layers in dict.fromkeys(layers_of(record.config.workload) for record in job.records) if layers not in known]
+def missing_depths(job: Job, measured_layers: Sequence[int]) -> str:
+    """The depths that were asked for and are not ``measured_layers``."""
+    unknown = [
+        str(layers)
+        for layers in dict.fromkeys(num_layers(record.config.workload) for record in job.records)
+        if layers not in measured_layers
+    ]
     return f"missing: {', '.join(unknown)} layers" if unknown else ""

@@ -10,21 +10,21 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.metrics import SECONDS
-from ddpbench.analysis.ratio import Ratio
-from ddpbench.published.crossing import Crossing, conclusion, crossing_of, missing
-from ddpbench.published.publications import load
+from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.published.crossing import Crossing, crossing_of, describe_crossing, missing_depths
+from ddpbench.published.publications import load_publication
 from ddpbench.record.record import Job
-from ddpbench.record.text import count
-from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.format import interval, significant
-from ddpbench.report.grid import Column, Grid, grid, number
-from ddpbench.report.layout import Page, sentence
-from ddpbench.report.pages.checks import warnings
-from ddpbench.report.pages.header import place
-from ddpbench.report.pages.status import continued, endings
-from ddpbench.report.styled import CAUTION, LABEL, inked
+from ddpbench.record.text import pluralize
+from ddpbench.report.console import page_for, print_sections
+from ddpbench.report.format import format_interval, format_significant
+from ddpbench.report.grid import Grid, GridColumn, format_metric, grid_lines
+from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.pages.checks import check_lines
+from ddpbench.report.pages.header import machine_text
+from ddpbench.report.pages.status import resume_hint_lines, status_lines
+from ddpbench.report.styled import CAUTION, LABEL, styled
 
-PUBLISHED = "disc-mlp-cpu-vs-gpu"
+PUBLISHED_CROSSOVER = "disc-mlp-cpu-vs-gpu"
 
 
 def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -33,75 +33,77 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
     ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the conclusion. ``path`` is where the record lies,
     ``None`` where it could not be saved.
     """
-    page = page_of(console)
+    page = page_for(console)
     if quiet:
-        show_sections(console, [[*_concluded(crossing_of(job), page)]])
+        print_sections(console, [[*_crossing_lines(crossing_of(job), page)]])
         return
     named = {
         " ".join(filter(None, [record.config.workload, record.label or record.environment.device_type])): record for record in job.records
     }
     sections = [
-        inked(
-            sentence("", f"ddpbench crossover  {'; '.join(dict.fromkeys(place(record.environment) for record in job.records))}", page),
+        styled(
+            wrap_text(
+                "", f"ddpbench crossover  {'; '.join(dict.fromkeys(machine_text(record.environment) for record in job.records))}", page
+            ),
             LABEL,
         ),
-        [*crossover(job, page)],
-        [*endings(named, page), *continued(job, page)],
-        [*warnings(named, page, verbose)],
+        [*crossover_lines(job, page)],
+        [*status_lines(named, page), *resume_hint_lines(job, page)],
+        [*check_lines(named, page, verbose)],
         [Text(str(path))] if path else [],
     ]
-    show_sections(console, sections)
+    print_sections(console, sections)
 
 
-def crossover(job: Job, page: Page) -> Iterator[Text]:
+def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
     """The conclusion, the published one, and the table of models."""
     found = crossing_of(job)
-    yield from _concluded(found, page)
-    yield from inked(sentence("", published_words(), page))
+    yield from _crossing_lines(found, page)
+    yield from styled(wrap_text("", published_crossing_text(), page))
     if found is not None:
         yield Text()
-        yield from grid(*_table(found), page)
-    if lacking := missing(job, [point.layers for point in found.points] if found else []):
-        yield from inked(sentence("", lacking, page), CAUTION)
+        yield from grid_lines(*_table(found), page)
+    if lacking := missing_depths(job, [point.layers for point in found.points] if found else []):
+        yield from styled(wrap_text("", lacking, page), CAUTION)
 
 
-def grids(job: Job) -> list[Grid]:
+def crossover_grids(job: Job) -> list[Grid]:
     """The table of models; none where none was timed on both devices."""
     found = crossing_of(job)
     return [_table(found)] if found else []
 
 
-def findings(job: Job) -> list[str]:
+def crossover_findings(job: Job) -> list[str]:
     """Where the two devices cross here, and where they were published to cross."""
-    return [concluded(crossing_of(job)), published_words()]
+    return [crossing_text(crossing_of(job)), published_crossing_text()]
 
 
-def concluded(found: Crossing | None) -> str:
-    return conclusion(found) if found else "no crossing: no model has been timed on two devices"
+def crossing_text(crossing: Crossing | None) -> str:
+    return describe_crossing(crossing) if crossing else "no crossing: no model has been timed on two devices"
 
 
-def _concluded(found: Crossing | None, page: Page) -> list[Text]:
-    return inked(sentence("", concluded(found), page), LABEL if found else CAUTION)
+def _crossing_lines(crossing: Crossing | None, page: Page) -> list[Text]:
+    return styled(wrap_text("", crossing_text(crossing), page), LABEL if crossing else CAUTION)
 
 
-def published_words() -> str:
-    publication = load(PUBLISHED)
+def published_crossing_text() -> str:
+    publication = load_publication(PUBLISHED_CROSSOVER)
     row = publication.experiments[0].rows[0]
     where = f"{row.crossover_parameters:,} parameters on, {row.crossover_layers} layers"
     return f"published: GPU is faster than CPU from {where} ({publication.source})"
 
 
-def _table(found: Crossing) -> Grid:
-    points = found.points
+def _table(crossing: Crossing) -> Grid:
+    points = crossing.points
     names = [
-        Column("layers", [str(point.layers) for point in points]),
-        Column("parameters", [f"{point.parameters:,}" for point in points]),
+        GridColumn("layers", [str(point.layers) for point in points]),
+        GridColumn("parameters", [f"{point.parameters:,}" for point in points]),
     ]
     only_ranges = not any(point.ratio.has_interval for point in points)
     values = [
-        Column(found.loser, [number(median(point.first_s), SECONDS) for point in points]),
-        Column(found.winner, [number(median(point.second_s), SECONDS) for point in points]),
-        Column("times as fast", [_times(point.ratio, only_ranges) for point in points]),
+        GridColumn(crossing.loser, [format_metric(median(point.first_s), SECONDS) for point in points]),
+        GridColumn(crossing.winner, [format_metric(median(point.second_s), SECONDS) for point in points]),
+        GridColumn("times as fast", [_speedup_cell(point.ratio, only_ranges) for point in points]),
     ]
     within = ""
     if any(point.ratio.low < point.ratio.high for point in points):
@@ -109,8 +111,8 @@ def _table(found: Crossing) -> Grid:
     return Grid(f"time of a training (s), median; times as fast as the first{within}", names, values)
 
 
-def _times(ratio: Ratio, only_ranges: bool) -> str:
+def _speedup_cell(ratio: PairedRatio, only_ranges: bool) -> str:
     """How many times as fast: one over the ratio of the times. A range that stands among intervals is said to be one."""
-    center, low, high = interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
-    rounds = f"{count(ratio.pairs, 'round')}: " if not (ratio.has_interval or only_ranges) else ""
-    return f"{center} ({rounds}{low} to {high})" if low != high else significant(1 / ratio.center)
+    center, low, high = format_interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
+    rounds = f"{pluralize(ratio.pairs, 'round')}: " if not (ratio.has_interval or only_ranges) else ""
+    return f"{center} ({rounds}{low} to {high})" if low != high else format_significant(1 / ratio.center)

@@ -7,28 +7,28 @@ from typing import NoReturn
 
 import torch
 
-from ddpbench.bench.cells import kept_as
-from ddpbench.bench.job_spec import ContinuedRecipe
-from ddpbench.bench.runner import carry_out
+from ddpbench.bench.cells import resumable_journal
+from ddpbench.bench.job_spec import ResumableJobSpec
+from ddpbench.bench.runner import run_job
 from ddpbench.machine.device import Device
 from ddpbench.published.reproduction_page import render_reproduction
-from ddpbench.published.sweep_points import LEFTOVERS
-from ddpbench.record.names import resolve
+from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
+from ddpbench.record.names import import_object
 from ddpbench.record.request import Request
-from ddpbench.workloads.registry import find
+from ddpbench.workloads.registry import find_workload
 
 
-def reproduce(name: str, quick: bool, request: Request) -> NoReturn:
+def run_reproduction(name: str, quick: bool, request: Request) -> NoReturn:
     """Runs the published experiment ``name``, or what its journal lacks of it, and ends the process with the exit code."""
-    kept = kept_as(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
-    carry_out(request, Reproducing(kept, render_reproduction))
+    kept = resumable_journal(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
+    run_job(request, ReproduceJobSpec(kept, render_reproduction))
 
 
-class Reproducing(ContinuedRecipe):
+class ReproduceJobSpec(ResumableJobSpec):
     """One cell in the situation in which it was published: with the model of an earlier training alive."""
 
-    def beside(self, label: str) -> Callable[[Device], object] | None:
-        return earlier_model if label == LEFTOVERS else None
+    def leftover_factory(self, label: str) -> Callable[[Device], object] | None:
+        return earlier_model if label == EARLIER_MODEL_ALIVE else None
 
 
 def earlier_model(device: Device) -> list[torch.Tensor]:
@@ -36,6 +36,6 @@ def earlier_model(device: Device) -> list[torch.Tensor]:
 
     Its last loss held on to them, until the first one in mixed precision took the name.
     """
-    spec = find("gemm-mlp")
-    model = resolve(spec.model)(None, spec.classes).to(device.torch)
+    spec = find_workload("gemm-mlp")
+    model = import_object(spec.model)(None, spec.classes).to(device.torch_device)
     return [tensor for parameter in model.parameters() for tensor in (parameter.detach(), torch.zeros_like(parameter))]

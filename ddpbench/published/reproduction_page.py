@@ -10,29 +10,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.metrics import Measure
-from ddpbench.published.claims import ClaimResult, claims
-from ddpbench.published.crossover_page import crossover
-from ddpbench.published.effect_size import FAR, NEGLIGIBLE
-from ddpbench.published.publications import Experiment, Publication, load, names
-from ddpbench.published.reproduction import RowResult, departures, rows, stand_ins
-from ddpbench.published.sweep_points import by_precision, cells
+from ddpbench.analysis.metrics import Metric
+from ddpbench.published.claims import ClaimResult, check_claims
+from ddpbench.published.crossover_page import crossover_lines
+from ddpbench.published.effect_size import FAR_FACTOR, NEGLIGIBLE_EFFECT
+from ddpbench.published.publications import Publication, PublishedExperiment, load_publication, published_names
+from ddpbench.published.reproduction import RowResult, compare_rows, protocol_deviations, substituted_workloads
+from ddpbench.published.sweep_points import find_by_precision, matching_records
 from ddpbench.record.record import Job, Record
-from ddpbench.record.registry import precision
-from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.format import MISSING, significant
-from ddpbench.report.grid import Column, Grid, as_published, grid, mean_cell
-from ddpbench.report.layout import GAP, Page, flow, sentence
-from ddpbench.report.pages.checks import warnings
-from ddpbench.report.pages.header import place
-from ddpbench.report.pages.status import continued, endings
-from ddpbench.report.styled import CAUTION, GOOD, LABEL, inked
+from ddpbench.record.registry import find_precision
+from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.format import MISSING, format_significant
+from ddpbench.report.grid import Grid, GridColumn, format_as_published, grid_lines, mean_cell
+from ddpbench.report.layout import COLUMN_GAP, Page, wrap_items, wrap_text
+from ddpbench.report.pages.checks import check_lines
+from ddpbench.report.pages.header import machine_text
+from ddpbench.report.pages.status import resume_hint_lines, status_lines
+from ddpbench.report.styled import CAUTION, GOOD, LABEL, styled
 
-ANSWERS = {True: ("holds", GOOD), False: ("not here", CAUTION), None: ("open", LABEL)}
-SAME_WAY = ("same way", CAUTION)
+CLAIM_WORDS = {True: ("holds", GOOD), False: ("not here", CAUTION), None: ("open", LABEL)}
+SAME_DIRECTION = ("same way", CAUTION)
 
-MEANING = (
-    f"holds: the whole interval shows the published effect (less, none within {NEGLIGIBLE:.0%}, or more) and lies within {FAR:g} times of "
+CLAIM_LEGEND = (
+    f"holds: the whole interval shows the published effect (less, none within {NEGLIGIBLE_EFFECT:.0%}, or "
+    f"more) and lies within {FAR_FACTOR:g} times of "
     "the published factor; same way: the effect, of another size; not here: another effect; open: this cannot be told. Of one round, as "
     "most of what was published, the figure itself stands for the interval"
 )
@@ -41,7 +42,7 @@ HERE = "here"
 
 
 @dataclass(frozen=True)
-class _Setting:
+class _PrecisionColumn:
     """One column: a precision, as the source calls it, and what sets its cell apart."""
 
     precision: str  # as the source spells it
@@ -51,11 +52,11 @@ class _Setting:
 
 def render_published(console: Console) -> None:
     """Prints what can be reproduced: each experiment with its title and its workloads."""
-    page = page_of(console)
-    for publication in map(load, names()):
-        show(console, inked([publication.id], LABEL))
-        show(console, inked(sentence("  ", publication.title, page)))
-        show(console, inked(flow("  ", [each.workload for each in publication.experiments], page)))
+    page = page_for(console)
+    for publication in map(load_publication, published_names()):
+        print_lines(console, styled([publication.id], LABEL))
+        print_lines(console, styled(wrap_text("  ", publication.title, page)))
+        print_lines(console, styled(wrap_items("  ", [each.workload for each in publication.experiments], page)))
 
 
 def render_reproduction(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -64,36 +65,36 @@ def render_reproduction(job: Job, console: Console, path: Path | None, *, verbos
     ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the claims. ``path`` is where the record lies,
     ``None`` where it could not be saved.
     """
-    page, publication = page_of(console), publication_of(job)
-    claimed = [[*_claim(result, page)] for result in claims(publication.id, job)]
+    page, publication = page_for(console), publication_of(job)
+    claimed = [[*_claim(result, page)] for result in check_claims(publication.id, job)]
     if quiet:
-        show_sections(console, claimed)
+        print_sections(console, claimed)
         return
     named = {_name(record): record for record in job.records}
     sections = [
         [*_head(publication, job, page)],
         *([*table] for table in _tables(publication, job, page)),
-        [*_labelled("words", MEANING, page)],
+        [*_labelled("words", CLAIM_LEGEND, page)],
         *claimed,
-        [*endings(named, page), *continued(job, page)],
-        [*warnings(named, page, verbose, hints=False)],
+        [*status_lines(named, page), *resume_hint_lines(job, page)],
+        [*check_lines(named, page, verbose, hints=False)],
         [Text(str(path))] if path else [],
     ]
-    show_sections(console, sections)
+    print_sections(console, sections)
 
 
 def publication_of(job: Job) -> Publication:
     """The published experiment that ``job`` repeats, which its kind names. Raises UsageError for one that is unknown."""
-    return load(job.kind.removeprefix("reproduce "))
+    return load_publication(job.kind.removeprefix("reproduce "))
 
 
-def concluded(job: Job) -> Iterator[str]:
+def reproduction_findings(job: Job) -> Iterator[str]:
     """In what the job is not as it was published; then every claim, and whether it holds here."""
     publication = publication_of(job)
-    yield from (f"but {departure}" for departure in departures(job))
-    for result in claims(publication.id, job):
-        word, _, told = answered(result)
-        yield f"claimed: {result.says}; {word}: {told}"
+    yield from (f"but {departure}" for departure in protocol_deviations(job))
+    for result in check_claims(publication.id, job):
+        word, _, told = claim_result_text(result)
+        yield f"claimed: {result.claim}; {word}: {told}"
 
 
 def _name(record: Record) -> str:
@@ -103,23 +104,26 @@ def _name(record: Record) -> str:
 
 
 def _head(publication: Publication, job: Job, page: Page) -> Iterator[Text]:
-    yield from inked(sentence("", f"ddpbench reproduce  {publication.id}", page), LABEL)
+    yield from styled(wrap_text("", f"ddpbench reproduce  {publication.id}", page), LABEL)
     yield from _labelled("published", f"{publication.title}; {publication.source}", page)
     yield from _labelled("with", "; ".join(filter(None, [publication.hardware, publication.software])), page)
     for protocol in filter(None, [publication.protocol, *(_protocol(each) for each in publication.experiments)]):
         yield from _labelled("protocol", protocol, page)
-    yield from _labelled("here", "; ".join(dict.fromkeys(place(record.environment) for record in job.records)), page)
-    for departure in [*departures(job), *(f"{other} stands for {one}" for one, other in stand_ins(publication, job).items())]:
+    yield from _labelled("here", "; ".join(dict.fromkeys(machine_text(record.environment) for record in job.records)), page)
+    for departure in [
+        *protocol_deviations(job),
+        *(f"{other} stands for {one}" for one, other in substituted_workloads(publication, job).items()),
+    ]:
         yield from _labelled("but", departure, page)
-    for note in _mappings(publication):
+    for note in _precision_notes(publication):
         yield from _labelled("note", note, page)
 
 
-def _protocol(experiment: Experiment) -> str:
+def _protocol(experiment: PublishedExperiment) -> str:
     return f"{experiment.workload}: {experiment.protocol}" if experiment.protocol else ""
 
 
-def _mappings(publication: Publication) -> Iterator[str]:
+def _precision_notes(publication: Publication) -> Iterator[str]:
     """What a published name means here, where the two differ in what they say."""
     every = [row for each in publication.experiments for row in each.rows]
     for scale in dict.fromkeys(row.static_loss_scale for row in every if row.published_label == "FP16"):
@@ -129,135 +133,135 @@ def _mappings(publication: Publication) -> Iterator[str]:
 
 
 def _tables(publication: Publication, job: Job, page: Page) -> Iterator[Iterator[Text]]:
-    if not rows(publication.id, job):
-        yield crossover(job, page)
-    yield from (grid(*each, page) for each in grids(publication, job, page.table_width))
+    if not compare_rows(publication.id, job):
+        yield crossover_lines(job, page)
+    yield from (grid_lines(*each, page) for each in reproduction_grids(publication, job, page.table_width))
 
 
-def grids(publication: Publication, job: Job, width: float = inf) -> Iterator[Grid]:
+def reproduction_grids(publication: Publication, job: Job, width: float = inf) -> Iterator[Grid]:
     """A table a figure of every published experiment, no wider than ``width`` where that can be; none of a crossover."""
-    results = rows(publication.id, job)
+    results = compare_rows(publication.id, job)
     for experiment in publication.experiments:
         ours = [result for result in results if result.experiment.workload == experiment.workload]
-        for name in ours[0].compared if ours else ():
+        for name in ours[0].figures if ours else ():
             yield _table(name, ours, job, width)
 
 
 def _table(name: str, results: Sequence[RowResult], job: Job, width: float) -> Grid:
     """With standard deviations where there is room for them and all columns."""
-    measure, lines, settings = results[0].compared[name].measure, _lines(results), _settings(results)
-    keys = _keys(lines)
+    measure, lines, settings = results[0].figures[name].metric, _table_rows(results), _precision_columns(results)
+    keys = _name_columns(lines)
     title = f"{results[0].experiment.workload}: {measure.heading}"
     for with_sd in (True, False):
         shown = [column for each in settings for column in _columns(each, lines, measure, job, with_sd)]
-        if sum(column.width + len(GAP) for column in [*keys, *shown]) - len(GAP) <= width:
+        if sum(column.width + len(COLUMN_GAP) for column in [*keys, *shown]) - len(COLUMN_GAP) <= width:
             break
     title += ", mean (standard deviation)" if any("(" in cell for column in shown for cell in column.cells) else ", mean"
-    title += "; ratio: here over published" if any(column.joined for column in shown) else ""
+    title += "; ratio: here over published" if any(column.joins_previous for column in shown) else ""
     return Grid(title, keys, shown)
 
 
 @dataclass(frozen=True)
-class _Line:
+class _TableRow:
     """One line of a table: a published place's results, or those whose cells here are shown."""
 
-    where: str
+    source: str
     results: Sequence[RowResult]
 
-    def of(self, setting: _Setting) -> RowResult | None:
+    def result_for(self, setting: _PrecisionColumn) -> RowResult | None:
         return next((result for result in self.results if result.row.precision == setting.precision), None)
 
 
-def _lines(results: Sequence[RowResult]) -> list[_Line]:
+def _table_rows(results: Sequence[RowResult]) -> list[_TableRow]:
     """For every batch its published places, then what is here."""
-    lines: list[_Line] = []
+    lines: list[_TableRow] = []
     for batch in dict.fromkeys(result.row.batch_size for result in results):
         ours = [result for result in results if result.row.batch_size == batch]
-        for where in dict.fromkeys(result.row.where for result in ours):
-            lines.append(_Line(where or "published", [result for result in ours if result.row.where == where]))
-        lines.append(_Line(HERE, ours))
+        for where in dict.fromkeys(result.row.measured_on for result in ours):
+            lines.append(_TableRow(where or "published", [result for result in ours if result.row.measured_on == where]))
+        lines.append(_TableRow(HERE, ours))
     return lines
 
 
-def _keys(lines: Sequence[_Line]) -> list[Column]:
-    where = Column("", [line.where for line in lines], "<")
+def _name_columns(lines: Sequence[_TableRow]) -> list[GridColumn]:
+    where = GridColumn("", [line.source for line in lines], "<")
     if not any(line.results[0].row.batch_size for line in lines):
         return [where]
-    return [Column("batch", [_batch(line) for line in lines]), where]
+    return [GridColumn("batch", [_batch(line) for line in lines]), where]
 
 
-def _batch(line: _Line) -> str:
+def _batch(line: _TableRow) -> str:
     """Of what is here, the batch that was trained."""
     row, record = line.results[0].row, next((result.record for result in line.results if result.record), None)
-    batch = record.config.batch_size if line.where == HERE and record else row.batch_size
+    batch = record.config.batch_size if line.source == HERE and record else row.batch_size
     return MISSING if batch is None else str(batch)
 
 
-def _settings(results: Sequence[RowResult]) -> list[_Setting]:
+def _precision_columns(results: Sequence[RowResult]) -> list[_PrecisionColumn]:
     """The published precisions; beside one whose cell has a label, the cell without."""
     settings = []
     for result in {result.row.precision: result for result in results}.values():
-        name = precision(result.row.precision).name
+        name = find_precision(result.row.precision).name
         theirs = result.row.published_label or result.row.precision
         heading = name if theirs.lower() == name else f"{name} ({theirs})"
         label = result.record.label if result.record else ""
-        settings.append(_Setting(result.row.precision, f"{heading}, {label}" if label else heading, label))
+        settings.append(_PrecisionColumn(result.row.precision, f"{heading}, {label}" if label else heading, label))
         if label:
-            settings.append(_Setting(result.row.precision, f"{heading}, clean", ""))
+            settings.append(_PrecisionColumn(result.row.precision, f"{heading}, clean", ""))
     return settings
 
 
-def _columns(setting: _Setting, lines: Sequence[_Line], measure: Measure, job: Job, with_sd: bool) -> list[Column]:
-    figures = [_cell(line, setting, measure, job, with_sd) for line in lines]
-    shown = [Column(setting.heading, figures)]
-    times = [_ratio(line, setting, measure) for line in lines]
+def _columns(setting: _PrecisionColumn, lines: Sequence[_TableRow], metric: Metric, job: Job, with_std: bool) -> list[GridColumn]:
+    figures = [_cell(line, setting, metric, job, with_std) for line in lines]
+    shown = [GridColumn(setting.heading, figures)]
+    times = [_ratio(line, setting, metric) for line in lines]
     if any(times):
-        shown.append(Column("ratio", times, joined=True))
+        shown.append(GridColumn("ratio", times, joins_previous=True))
     return shown
 
 
-def _cell(line: _Line, setting: _Setting, measure: Measure, job: Job, with_sd: bool) -> str:
-    result = line.of(setting)
+def _cell(line: _TableRow, setting: _PrecisionColumn, metric: Metric, job: Job, with_std: bool) -> str:
+    result = line.result_for(setting)
     if result is None:
         return MISSING
-    if line.where == HERE:
-        record = _here(result, setting, job)
-        return mean_cell(measure, record, with_sd)
+    if line.source == HERE:
+        record = _record_here(result, setting, job)
+        return mean_cell(metric, record, with_std)
     if result.record is not None and result.record.label != setting.label:
         return MISSING
-    figure = result.compared[measure.name].published
-    return as_published(figure, measure, with_sd) if figure else result.row.note or MISSING
+    figure = result.figures[metric.name].published
+    return format_as_published(figure, metric, with_std) if figure else result.row.note or MISSING
 
 
-def _here(result: RowResult, setting: _Setting, job: Job) -> Record | None:
+def _record_here(result: RowResult, setting: _PrecisionColumn, job: Job) -> Record | None:
     if result.record is None or result.record.label == setting.label:
         return result.record
     asked = result.record.config
-    return by_precision(cells(job, asked.workload), asked.precision, asked.batch_size, setting.label)
+    return find_by_precision(matching_records(job, asked.workload), asked.precision, asked.batch_size, setting.label)
 
 
-def _ratio(line: _Line, setting: _Setting, measure: Measure) -> str:
-    result = line.of(setting)
-    if result is None or line.where == HERE or (result.record and result.record.label != setting.label):
+def _ratio(line: _TableRow, setting: _PrecisionColumn, metric: Metric) -> str:
+    result = line.result_for(setting)
+    if result is None or line.source == HERE or (result.record and result.record.label != setting.label):
         return ""
-    ratio = result.compared[measure.name].ratio
-    return significant(float(f"{ratio:.3g}")) if ratio is not None else ""
+    ratio = result.figures[metric.name].ratio
+    return format_significant(float(f"{ratio:.3g}")) if ratio is not None else ""
 
 
 def _claim(result: ClaimResult, page: Page) -> Iterator[Text]:
-    word, style, told = answered(result)
-    yield from _labelled("claimed", result.says, page)
+    word, style, told = claim_result_text(result)
+    yield from _labelled("claimed", result.claim, page)
     known = [f"{each.name} {each.published:.2f}" for each in result.ratios if each.published is not None]
-    yield from inked(flow("published  ", known, page)) if known else []
-    yield from inked(sentence(f"{word:9}  ", told, page), style, len(word))
+    yield from styled(wrap_items("published  ", known, page)) if known else []
+    yield from styled(wrap_text(f"{word:9}  ", told, page), style, len(word))
 
 
-def answered(result: ClaimResult) -> tuple[str, str, str]:
+def claim_result_text(result: ClaimResult) -> tuple[str, str, str]:
     """Whether a claim holds, in a word and the style that it has, and in a sentence."""
-    word, style = SAME_WAY if result.far else ANSWERS[result.holds]
-    factors = ", ".join(f"{each.name} is {each.words} here and {each.published:.2f} published" for each in result.far)
-    return word, style, f"same direction, but {factors}; {result.sentence}" if factors else result.sentence
+    word, style = SAME_DIRECTION if result.far_ratios else CLAIM_WORDS[result.holds]
+    factors = ", ".join(f"{each.name} is {each.text} here and {each.published:.2f} published" for each in result.far_ratios)
+    return word, style, f"same direction, but {factors}; {result.explanation}" if factors else result.explanation
 
 
 def _labelled(label: str, text: str, page: Page) -> list[Text]:
-    return inked(sentence(f"{label:9}  ", text, page), LABEL, len(label)) if text else []
+    return styled(wrap_text(f"{label:9}  ", text, page), LABEL, len(label)) if text else []

@@ -4,48 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpbench.bench.cells import Cell
+from ddpbench.bench.cells import ArmSpec
 from ddpbench.machine.host import usable_cores
-from ddpbench.machine.rank_env import take_seat
+from ddpbench.machine.rank_env import from_env
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.text import count
+from ddpbench.record.text import pluralize
 
-EPOCHS, ROUNDS = 100, 3
+CROSSOVER_EPOCHS, CROSSOVER_ROUNDS = 100, 3
 
-Side = tuple[str, int | None]
+CrossoverSide = tuple[str, int | None]
 """A device, and where that is the processor the threads that a rank computes with."""
 
 
-def sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[Side]:
+def resolve_sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> list[CrossoverSide]:
     """The two sides asked for; else the processor with a rank's share of its cores against the GPU or, without one, a single thread.
 
     Raises UsageError where they are not two.
     """
     import torch  # which the protocols of the other experiments do without
 
-    cores = max(1, int(usable_cores() / take_seat().local_world_size))
+    cores = max(1, int(usable_cores() / from_env().local_world_size))
     devices = devices or (["cpu", "cuda"] if torch.cuda.is_available() and len(threads) < 2 else ["cpu"])
     threads = threads or ([cores] if "cuda" in devices else [1, max(2, cores)])
-    found: list[Side] = [(device, number) for device in devices for number in (threads if device == "cpu" else [None])]
+    found: list[CrossoverSide] = [(device, number) for device in devices for number in (threads if device == "cpu" else [None])]
     if len(set(found)) != 2:
         raise UsageError(
-            f"a crossover has two sides, and these are {len(set(found))}: {'; '.join(dict.fromkeys(map(label, found)))}",
+            f"a crossover has two sides, and these are {len(set(found))}: {'; '.join(dict.fromkeys(map(side_label, found)))}",
             "--device cpu,cuda, or --device cpu --threads 1,8",
         )
     return found
 
 
-def label(side: Side) -> str:
+def side_label(side: CrossoverSide) -> str:
     """``GPU``, or ``CPU, 8 threads``."""
     _, threads = side
-    return f"CPU, {count(threads, 'thread')}" if threads else "GPU"
+    return f"CPU, {pluralize(threads, 'thread')}" if threads else "GPU"
 
 
-def cells(family: str, sides: Sequence[Side], layers: range, epochs: int = EPOCHS, rounds: int = ROUNDS) -> list[Cell]:
+def crossover_arms(
+    family: str, sides: Sequence[CrossoverSide], layers: range, epochs: int = CROSSOVER_EPOCHS, rounds: int = CROSSOVER_ROUNDS
+) -> list[ArmSpec]:
     """Every depth on both sides: a thousand points, a hundred a step, in the same order every epoch, as it was published."""
     return [
-        Cell(
+        ArmSpec(
             Config(
                 workload=f"{family}-{depth}",
                 precision="fp32",
@@ -58,7 +60,7 @@ def cells(family: str, sides: Sequence[Side], layers: range, epochs: int = EPOCH
                 rounds=rounds,
                 fresh=True,
             ),
-            label((device, threads)),
+            side_label((device, threads)),
         )
         for depth in layers
         for device, threads in sides

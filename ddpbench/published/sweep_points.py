@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddpbench.published.publications import Experiment, Row
+from ddpbench.published.publications import PublishedExperiment, PublishedRow
 from ddpbench.record.record import Job, Record
-from ddpbench.record.registry import precision
+from ddpbench.record.registry import find_precision
 
-LEFTOVERS = "earlier model alive"
+EARLIER_MODEL_ALIVE = "earlier model alive"
 """The label of a cell that trained beside what the run before it had left on the device."""
 
 
-def cells(job: Job, workload: str) -> list[Record]:
+def matching_records(job: Job, workload: str) -> list[Record]:
     """The cells that stand for the published ``workload``: it by name, or the largest of its family where the job was shrunk."""
     exact = [record for record in job.records if record.config.workload == workload]
     if exact:
         return exact
-    family = related(job.records, workload)
-    most = max((record.parameters for record in family), default=0)
-    return [record for record in family if record.parameters == most]
+    family = records_of_family(job.records, workload)
+    most = max((record.num_parameters for record in family), default=0)
+    return [record for record in family if record.num_parameters == most]
 
 
-def related(records: Iterable[Record], workload: str) -> list[Record]:
+def records_of_family(records: Iterable[Record], workload: str) -> list[Record]:
     """Every cell of the same family: any Wide-ResNet for one, any width of VGG16 on CIFAR-10, any depth of disc-mlp."""
     return [record for record in records if _family(record.config.workload) == _family(workload)]
 
@@ -32,26 +32,28 @@ def is_quick(job: Job) -> bool:
     return "--quick" in job.command
 
 
-def batches(records: Iterable[Record]) -> list[int]:
+def batch_sizes(records: Iterable[Record]) -> list[int]:
     """The batch sizes a rank, in rising order."""
     return sorted({record.config.batch_size for record in records})
 
 
-def stands_for(row: Row, experiment: Experiment, job: Job) -> Record | None:
+def match_row(row: PublishedRow, experiment: PublishedExperiment, job: Job) -> Record | None:
     """The cell that repeats ``row``, by precision and batch; the one with the published leftovers where there is such a cell.
 
     A row that names no batch has the protocol's, the smallest of the cells. In a job that shrank its batches the rows take
     them in the same order.
     """
-    found = [record for record in cells(job, experiment.workload) if record.config.precision == precision(row.precision).name]
-    wanted = _batch(row, experiment, cells(job, experiment.workload), is_quick(job))
+    found = [
+        record for record in matching_records(job, experiment.workload) if record.config.precision == find_precision(row.precision).name
+    ]
+    wanted = _batch_size(row, experiment, matching_records(job, experiment.workload), is_quick(job))
     fitting = [record for record in found if record.config.batch_size == wanted]
-    return next((record for record in fitting if record.label == LEFTOVERS), fitting[0] if fitting else None)
+    return next((record for record in fitting if record.label == EARLIER_MODEL_ALIVE), fitting[0] if fitting else None)
 
 
-def by_precision(records: Iterable[Record], name: str, batch: int | None = None, label: str = "") -> Record | None:
+def find_by_precision(records: Iterable[Record], name: str, batch: int | None = None, label: str = "") -> Record | None:
     """The first cell of a precision, given by name or alias; of any batch where none is given."""
-    wanted = precision(name).name
+    wanted = find_precision(name).name
     return next(
         (
             record
@@ -62,8 +64,8 @@ def by_precision(records: Iterable[Record], name: str, batch: int | None = None,
     )
 
 
-def _batch(row: Row, experiment: Experiment, records: Sequence[Record], quick: bool) -> int | None:
-    here = batches(records)
+def _batch_size(row: PublishedRow, experiment: PublishedExperiment, records: Sequence[Record], quick: bool) -> int | None:
+    here = batch_sizes(records)
     if row.batch_size is None:
         return here[0] if here else None
     published = sorted({each.batch_size for each in experiment.rows if each.batch_size is not None})

@@ -15,18 +15,18 @@ from ddpbench.report.pages.registry import VIEWS, JobView
 def register() -> None:
     """Adds the pages, tables and plots of these jobs to those that the report knows."""
     VIEWS["reproduce"] = JobView(reproduction_page.render_reproduction, _reproduction_tables, _reproduction_findings)
-    VIEWS["crossover"] = JobView(crossover_page.render_crossover, crossover_page.grids, crossover_page.findings)
-    plots.PLOTTERS[:] = [plots.Plotter(lambda job: crossing_of(job) is not None, crossover_plot.draw)]
+    VIEWS["crossover"] = JobView(crossover_page.render_crossover, crossover_page.crossover_grids, crossover_page.crossover_findings)
+    plots.PLOTTERS[:] = [plots.Plotter(lambda job: crossing_of(job) is not None, crossover_plot.draw_crossovers)]
 
 
 def _reproduction_tables(job: Job) -> Iterator[Grid]:
     publication = reproduction_page.publication_of(job)
-    yield from reproduction_page.grids(publication, job)
-    if publication.id == crossover_page.PUBLISHED:
-        yield from crossover_page.grids(job)
+    yield from reproduction_page.reproduction_grids(publication, job)
+    if publication.id == crossover_page.PUBLISHED_CROSSOVER:
+        yield from crossover_page.crossover_grids(job)
 
 
 def _reproduction_findings(job: Job) -> Iterator[str]:
-    if reproduction_page.publication_of(job).id == crossover_page.PUBLISHED:
-        yield from crossover_page.findings(job)
-    yield from reproduction_page.concluded(job)
+    if reproduction_page.publication_of(job).id == crossover_page.PUBLISHED_CROSSOVER:
+        yield from crossover_page.crossover_findings(job)
+    yield from reproduction_page.reproduction_findings(job)

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddpbench.record.flags import Flag, flags, to_argv
+from ddpbench.record.flags import Flag, flag_fields, to_argv
 
 TRAINING, DATA, RANKS, MEASURING = "Training", "Data", "Ranks", "Measuring"
 Positive = Meta(ge=1)
-Natural = Meta(ge=0)
+NonNegative = Meta(ge=0)
 Above0 = Meta(gt=0)
 
-OF_THE_COMMAND = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_data_wait")
+RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_data_wait")
 """Fields that say how long one waits, and what is kept or told: whoever changes them measures the same thing."""
 
 
@@ -44,7 +44,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Annotated[float, Meta(ge=0, lt=1)] | None, Flag(TRAINING, "SGD's momentum", automatic="the workload's recipe, mostly 0.9")
     ] = None
     weight_decay: Annotated[
-        Annotated[float, Natural] | None, Flag(TRAINING, "L2 penalty", automatic="the workload's recipe, mostly 1e-4")
+        Annotated[float, NonNegative] | None, Flag(TRAINING, "L2 penalty", automatic="the workload's recipe, mostly 1e-4")
     ] = None
     schedule: Annotated[
         Literal["constant", "linear", "step"],
@@ -72,7 +72,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
     download: Annotated[bool, Flag(DATA, "fetch CIFAR-10 or MNIST into --data-dir where it is not there", sweep=False)] = False
     workers: Annotated[
-        Annotated[int, Natural] | None,
+        Annotated[int, NonNegative] | None,
         Flag(DATA, "loader workers a rank (threads for DALI)", "-j", "min(8, usable cores / local ranks - 1), at least 1"),
     ] = None
     prefetch: Annotated[Annotated[int, Positive], Flag(DATA, "batches each worker, or pipeline of DALI's, keeps ready")] = 2
@@ -80,7 +80,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     augment: Annotated[bool, Flag(DATA, "random crop and flip of training images")] = True
     pin_memory: Annotated[bool, Flag(DATA, "batches wait for their copy in page-locked memory")] = True
     skip_bad: Annotated[
-        Annotated[int, Natural], Flag(DATA, "leave out up to N image files a rank that cannot be read", metavar="N", sweep=False)
+        Annotated[int, NonNegative], Flag(DATA, "leave out up to N image files a rank that cannot be read", metavar="N", sweep=False)
     ] = 0
     hw_decoder_load: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
@@ -169,10 +169,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def to_argv(self) -> list[str]:
         """The words that give this Config again: the workload, then every flag that differs from its default."""
-        return [self.workload, *to_argv(self, flags(Config))]
+        return [self.workload, *to_argv(self, flag_fields(Config))]
 
 
-def measured(config: Config) -> Config:
+def measurement_config(config: Config) -> Config:
     """What of ``config`` decides what is measured."""
     plain = Config(workload=config.workload)
-    return msgspec.structs.replace(config, **{name: getattr(plain, name) for name in OF_THE_COMMAND})
+    return msgspec.structs.replace(config, **{name: getattr(plain, name) for name in RUN_CONTROL_FIELDS})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Dataset = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
+DatasetName = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
 
 
-class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
+class RankPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Where one rank runs."""
 
     rank: Count
@@ -34,7 +34,7 @@ class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
     pid: Count
     local_rank: Count
     node_rank: Count
-    device: str  # the GPU's or the CPU's name
+    device_name: str = msgspec.field(name="device")  # the GPU's or the CPU's name
     device_id: str  # the GPU's UUID; empty on the CPU
     device_total_bytes: Count | None = None
     usable_cores: NonZero = 1.0  # affinity, cgroup quota and SLURM, whichever is least; of the node
@@ -44,8 +44,10 @@ class Transport(msgspec.Struct, frozen=True, kw_only=True):
     """One way that gradients take between ranks."""
 
     via: str  # as NCCL names it, without the number of a card: "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"; gloo's is "TCP"
-    across: bool  # between hosts
-    over: str = ""  # what P2P goes over, "NVLink" or "PCIe", and NET/IB, "InfiniBand" or "RoCE"; empty where nobody told
+    inter_node: bool = msgspec.field(name="across")  # between hosts
+    link_type: str = msgspec.field(
+        default="", name="over"
+    )  # what P2P goes over, "NVLink" or "PCIe", and NET/IB, "InfiniBand" or "RoCE"; empty where nobody told
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +59,14 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str  # python, torchrun, accelerate, slurm (torchrun inside a SLURM job)
     backend: str  # none, gloo, nccl
     device_type: DeviceType
-    places: list[RankPlace]
+    placements: list[RankPlacement] = msgspec.field(name="places")
     os: str = ""
     cpu: str = ""
     variables: dict[str, str] = {}  # those that change speed, by name: machine.variables lists them
     transport: list[Transport] = []  # empty where it is not known, and for one rank
-    infiniband: list[str] = []  # active devices of the first node, where every node has some
-    health: str = ""  # why health is unavailable, said once; empty when NVML answers
+    infiniband_devices: list[str] = msgspec.field(
+        default=[], name="infiniband"
+    )  # active devices of the first node, where every node has some
+    health_unavailable_reason: str = msgspec.field(
+        default="", name="health"
+    )  # why health is unavailable, said once; empty when NVML answers

@@ -12,7 +12,7 @@ Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "i
 """How an arm stands. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """Exit codes in plain Python. Under torchrun every failure is 1, so the record's status carries the truth."""
 
     OK = 0
@@ -25,7 +25,7 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
-Knowledge = Literal["everywhere", "here", "told"]
+ErrorScope = Literal["everywhere", "here", "told"]
 """Who knows of an error that comes before the ranks have met: every rank alike, this rank alone, or all, since one has told."""
 
 
@@ -33,8 +33,8 @@ class BenchError(Exception):
     """A failure with one line for the user and one hint. ``status`` is what the record of the run will say."""
 
     status: Status = "failed"
-    exit_code: int = Exit.FAILED
-    known: Knowledge = "everywhere"
+    exit_code: int = ExitCode.FAILED
+    scope: ErrorScope = "everywhere"
 
     def __init__(self, message: str, hint: str = "", rows: Sequence[str] = ()) -> None:
         super().__init__("\n".join([message, *(f"  {row}" for row in rows)]))
@@ -47,7 +47,7 @@ class BenchError(Exception):
         """The message on one line, and each row of its table on another."""
         return "\n".join([printable(self.message), *(f"  {printable(row)}" for row in self.rows)])
 
-    def lines(self) -> str:
+    def format_stderr(self) -> str:
         """The text for stderr: ``ddpbench: error: ...`` and, if there is one, a ``hint:`` line."""
         return f"ddpbench: error: {self.text}" + (f"\nhint: {printable(self.hint)}" if self.hint else "")
 
@@ -56,42 +56,42 @@ class UsageError(BenchError):
     """Asked for something that cannot be: an unknown name, a flag out of range, a device that is not there."""
 
     status: Status = "refused"
-    exit_code: int = Exit.USAGE
+    exit_code: int = ExitCode.USAGE
 
 
-class Unreachable(UsageError):
+class RendezvousError(UsageError):
     """This rank cannot reach the others, who may know nothing of it."""
 
-    known: Knowledge = "here"
+    scope: ErrorScope = "here"
 
 
-class RefusedElsewhere(UsageError):
+class ReportedByPeer(UsageError):
     """Another rank refused, and has said why."""
 
-    known: Knowledge = "told"
+    scope: ErrorScope = "told"
 
 
-class ArmOver(BenchError):
+class ConfigFailed(BenchError):
     """One of several arms cannot go on, on any rank; the others do."""
 
 
-class DoesNotFit(ArmOver):
+class OutOfMemory(ConfigFailed):
     """One step of an arm needs more memory than the device of some rank has. Where there is no other arm, too much was asked for."""
 
-    exit_code: int = Exit.USAGE
+    exit_code: int = ExitCode.USAGE
 
 
-class WaitsForData(BenchError):
+class DataWaitExceeded(BenchError):
     """``--fail-if-data-wait`` was asked for, and a run that ended well waited for data longer than that."""
 
-    exit_code: int = Exit.GATE
+    exit_code: int = ExitCode.GATE
 
 
 class Hung(BenchError):
     """A rank made no progress for longer than ``--hang-timeout``."""
 
     status: Status = "hung"
-    exit_code: int = Exit.HUNG
+    exit_code: int = ExitCode.HUNG
 
 
 class Interrupted(BenchError):

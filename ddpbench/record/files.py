@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes, overwrite: bool = True) -> None:
+def atomic_write(path: Path, data: bytes, overwrite: bool = True) -> None:
     """Writes ``data`` as ``path``: a temporary file in the same folder, flush, fsync, rename. Raises OSError; the old file stays.
 
     Without ``overwrite`` a file that is there raises FileExistsError. What must not be replaced is written into: a device, a
     pipe, and a file that stdout or stderr goes to.
     """
-    if overwrite and path.exists() and (not path.is_file() or _is_a_stream(path)):
+    if overwrite and path.exists() and (not path.is_file() or _is_stdout_or_stderr(path)):
         with path.open("ab") as file:
             file.write(data)
         return
@@ -43,7 +43,7 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-def _is_a_stream(path: Path) -> bool:
+def _is_stdout_or_stderr(path: Path) -> bool:
     """Whether stdout or stderr goes there: who reads them keeps the old file open."""
     for descriptor in (1, 2):
         with suppress(OSError):

@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Fraction, NonZero
 
-Limit = Literal[
+Bottleneck = Literal[
     "straggler",  # one rank is slow and the others wait for it
     "loader-steals-cpu",  # the data loader takes the cores that the training needs
     "loader-steals-gpu",  # the data loader takes GPU time from the training
@@ -22,7 +22,7 @@ Limit = Literal[
 ]
 """Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
 
-Loss = Literal[
+ScalingLoss = Literal[
     "baseline-in-doubt",  # more than all of one rank's speed is kept, which cannot be: the one rank was slow
     "scales",  # next to nothing is lost
     "network-bound",  # the network between the nodes is too slow for the gradients
@@ -52,13 +52,13 @@ CAUSES = {
 }
 """What makes a run data-bound."""
 
-PLAIN, PROBABLE = 0.99, 0.70
+CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
 """Shares of resamples from which a limit is named plainly, and from which it is named with its share. Below it is inconclusive."""
 
-Effect = Literal["blocks", "warns", "informs"]
+Severity = Literal["blocks", "warns", "informs"]
 
 
-class Headline(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """The figure: median images/s of all ranks over the rounds, with a t-interval on the logs of the round figures."""
 
     images_per_s: NonZero
@@ -70,15 +70,17 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     launch_high: NonZero
     launch_sd: Amount  # of the log figure, a fraction
     launch_source: str  # "assumed", "3 launches", "7 earlier runs"
-    launch_figures: list[NonZero] = []  # images/s of each launch, where the record is of several
+    launch_images_per_s: list[NonZero] = msgspec.field(
+        default=[], name="launch_figures"
+    )  # images/s of each launch, where the record is of several
     confidence: Fraction = 0.95
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One trust check that had something to say."""
 
-    name: str
-    effect: Effect
+    code: str = msgspec.field(name="name")
+    severity: Severity = msgspec.field(name="effect")
     sentence: str
     numbers: dict[str, float] = {}
     hint: str = ""
@@ -87,7 +89,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Which limit the run hit."""
 
-    kind: Limit | Loss
+    kind: Bottleneck | ScalingLoss
     says: str  # the limit in words a non-expert understands, with its share
     why: str  # the numbers
     next: str = ""  # a command to copy, or one thing to do
@@ -101,8 +103,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_probable(self) -> bool:
         """Whether the limit is named, and too few resamples repeat it to name it plainly."""
-        return self.kind != "inconclusive" and self.repeatability is not None and self.repeatability < PLAIN
+        return self.kind != "inconclusive" and self.repeatability is not None and self.repeatability < CONFIDENT_FRACTION
 
     @property
-    def cause_is_probable(self) -> bool:
-        return bool(self.cause) and self.cause_repeatability is not None and self.cause_repeatability < PLAIN
+    def is_cause_probable(self) -> bool:
+        return bool(self.cause) and self.cause_repeatability is not None and self.cause_repeatability < CONFIDENT_FRACTION

@@ -28,61 +28,61 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Field:
+class FlagField:
     """One flagged field of a Struct as the command line sees it."""
 
     name: str
     default: Any
     flag: Flag
     choices: tuple[str, ...]
-    boolean: bool
+    is_bool: bool
 
     @property
-    def spelling(self) -> str:
+    def option(self) -> str:
         return "--" + self.name.replace("_", "-")
 
     @property
-    def negative(self) -> str:
+    def negated_option(self) -> str:
         return "--no-" + self.name.replace("_", "-")
 
 
 @cache  # reading annotations takes milliseconds, and every command that a report offers asks for them
-def flags(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
+def flag_fields(struct: type[msgspec.Struct]) -> tuple[FlagField, ...]:
     """Every field of ``struct`` that carries a Flag, in the order of the class."""
-    return tuple(_flags(struct))
+    return tuple(_iter_flag_fields(struct))
 
 
-def _flags(struct: type[msgspec.Struct]) -> Iterator[Field]:
+def _iter_flag_fields(struct: type[msgspec.Struct]) -> Iterator[FlagField]:
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         annotation = hints[field.name]
         flag = next((extra for extra in getattr(annotation, "__metadata__", ()) if isinstance(extra, Flag)), None)
         if flag is not None:
-            leaves = list(_leaves(annotation))
+            leaves = list(_leaf_types(annotation))
             choices = tuple(choice for leaf in leaves if get_origin(leaf) is Literal for choice in get_args(leaf))
-            yield Field(field.name, field.default, flag, choices, bool in leaves)
+            yield FlagField(field.name, field.default, flag, choices, bool in leaves)
 
 
-def to_argv(values: msgspec.Struct, fields: Iterable[Field]) -> list[str]:
+def to_argv(values: msgspec.Struct, fields: Iterable[FlagField]) -> list[str]:
     """The words for every one of ``fields`` whose value differs from its default."""
     given = ((field, getattr(values, field.name)) for field in fields)
     return [word for field, value in given if value != field.default for word in spelled(field, [value])]
 
 
-def spelled(field: Field, values: Sequence[object]) -> list[str]:
+def spelled(field: FlagField, values: Sequence[object]) -> list[str]:
     """The words that set ``field`` to ``values``, an arm each; no words for no value."""
-    if field.boolean:
-        return [field.spelling if value else field.negative for value in values]
+    if field.is_bool:
+        return [field.option if value else field.negated_option for value in values]
     texts = (str(value).removesuffix(".0") if isinstance(value, float) else str(value) for value in values)
-    return [field.spelling, ",".join(f"{text}{field.flag.unit}" for text in texts)] if values else []
+    return [field.option, ",".join(f"{text}{field.flag.unit}" for text in texts)] if values else []
 
 
-def _leaves(annotation: Any) -> Iterator[Any]:
+def _leaf_types(annotation: Any) -> Iterator[Any]:
     """The plain types inside ``Annotated`` and unions; a ``Literal`` counts as one."""
     if get_origin(annotation) is Annotated:
-        yield from _leaves(annotation.__origin__)
+        yield from _leaf_types(annotation.__origin__)
     elif get_origin(annotation) is not Literal and get_args(annotation):
         for part in get_args(annotation):
-            yield from _leaves(part)
+            yield from _leaf_types(part)
     else:
         yield annotation

@@ -10,19 +10,19 @@ from pathlib import Path
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Record, load
 
-NEWEST = 30
+MAX_PREVIOUS_FILES = 30
 """Files looked at: their names begin with the time, and the whole of them is read."""
 
 
-def finished(paths: Iterable[Path]) -> Iterator[Path]:
+def completed_records(paths: Iterable[Path]) -> Iterator[Path]:
     """The files that may be records: no profiler's traces, no names that a run has only reserved, no dangling links."""
     return (path for path in paths if ".trace" not in path.suffixes and _has_content(path))
 
 
-def earlier_runs(folder: Path) -> list[Record]:
+def previous_runs(folder: Path) -> list[Record]:
     """Every record in the newest job files of ``folder``, oldest first. Skips what cannot be read, whatever is wrong with it."""
     records: list[Record] = []
-    for path in sorted(finished(folder.glob("*.json")))[-NEWEST:]:
+    for path in sorted(completed_records(folder.glob("*.json")))[-MAX_PREVIOUS_FILES:]:
         with suppress(UsageError):
             records += load(path).records
     return records

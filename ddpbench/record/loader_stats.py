@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ddpbench.record.ranges import AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, Seconds
-from ddpbench.record.sample import one_of
+from ddpbench.record.sample import subsample
 
 STAGES = ("read", "decode", "augment", "sample", "collate")
 """What a worker does for an image, in order.
@@ -21,40 +21,50 @@ collate  one batch of the samples
 """
 
 
-class Loading(msgspec.Struct, frozen=True, kw_only=True):
+class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank's loader workers did for the batches that the rank took in one round; stages as far as they can be told apart."""
 
     images: Count
     cpu_s: dict[str, Seconds] = {}  # stage -> CPU seconds of the workers
     wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s where they stood for storage or for a core
-    queued_s: Seconds | None = None  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
+    runqueue_wait_s: Seconds | None = msgspec.field(
+        default=None, name="queued_s"
+    )  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
     batch_ms: list[Milliseconds] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
-    hand_over_ms: Difference | None = None  # mean, of batches that the trainer stood waiting for: the wait after they were made
-    head_of_line: Fraction | None = None  # of the wait for data, while a later batch was ready, and not the one whose turn it was
-    left_out: list[str] = []  # why, for each file that could not be read (--skip-bad): once a loader, before the round or in it
+    handoff_ms: Difference | None = msgspec.field(
+        default=None, name="hand_over_ms"
+    )  # mean, of batches that the trainer stood waiting for: the wait after they were made
+    head_of_line_fraction: Fraction | None = msgspec.field(
+        default=None, name="head_of_line"
+    )  # of the wait for data, while a later batch was ready, and not the one whose turn it was
+    skipped_files: list[str] = msgspec.field(
+        default=[], name="left_out"
+    )  # why, for each file that could not be read (--skip-bad): once a loader, before the round or in it
 
-    def after(self, before: Loading | None) -> Loading:
-        """The same, with the files that were left out ``before`` and are told nowhere else."""
-        return self if before is None else msgspec.structs.replace(self, left_out=[*before.left_out, *self.left_out])
+    def prepend_skipped_files(self, earlier: LoaderStats | None) -> LoaderStats:
+        """The same, with the files that were left out ``earlier`` and are told nowhere else."""
+        return self if earlier is None else msgspec.structs.replace(self, skipped_files=[*earlier.skipped_files, *self.skipped_files])
 
-    def thinned(self, every: int) -> Loading:
+    def subsample_batches(self, every: int) -> LoaderStats:
         """The same of fewer batches: one of every ``every``."""
-        return msgspec.structs.replace(self, batch_ms=one_of(every, self.batch_ms))
+        return msgspec.structs.replace(self, batch_ms=subsample(every, self.batch_ms))
 
 
-class CoreUse(msgspec.Struct, frozen=True, kw_only=True):
+class CpuUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The processor cores of one node in one round, as one of its ranks saw them."""
 
-    cores: AtLeastOne  # those that this rank may run on
+    num_cores: AtLeastOne = msgspec.field(name="cores")  # those that this rank may run on
     busy_s: Difference  # seconds that they were busy, with whomever: those that a hypervisor took for other machines among them
     wall_s: Elapsed
     throttled_s: Difference | None = None  # seconds for which a CPU quota stopped this job, summed over cores; None without a quota
-    pressure: Fraction | None = None  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
+    cpu_pressure_fraction: Fraction | None = msgspec.field(
+        default=None, name="pressure"
+    )  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
 
 
-def by_stage(spent: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sum over all of ``spent``, for each stage that any of them has."""
+def sum_by_stage(stage_times: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sum over all of ``stage_times``, for each stage that any of them has."""
     total: Counter[str] = Counter()
-    for each in spent:
+    for each in stage_times:
         total.update(each)
     return dict(total)

@@ -12,7 +12,7 @@ from ddpbench.record.datasets import DATASETS
 SYNTHETIC, REPLAY = "synthetic", "replay"
 """A batch that is on the device already, what training could reach, and nothing to train on; batches in page-locked host memory."""
 
-THREADS_A_PIPELINE = 5
+MAX_THREADS_PER_PIPELINE = 5
 """Threads of ``dali-cpu`` that make a batch together, at most.
 
 DALI runs one operator after the other, and at the end of each all threads wait for the last, which costs the more the more they are;
@@ -35,58 +35,58 @@ class LoaderSpec:
 
     name: str
     help: str
-    open: str
-    reads_files: bool
+    factory: str
+    reads_dataset: bool
     on_device: bool = False
     datasets: tuple[str, ...] = ("imagenet", "cifar10", "mnist", "disc")
-    needs: str = ""
+    pip_extra: str = ""
     module: str = ""
     packages: tuple[str, ...] = ()
-    oldest: int = 0
-    made_by: Literal["processes", "threads", ""] = ""
-    team: int = 0
-    value_bytes: int = 4
-    own: bool = False
-    gpu: bool = False
+    min_major_version: int = 0
+    worker_type: Literal["processes", "threads", ""] = ""
+    max_threads_per_batch: int = 0
+    bytes_per_value: int = 4
+    user_defined: bool = False
+    needs_gpu: bool = False
 
     @property
-    def resident(self) -> bool:
+    def device_resident(self) -> bool:
         """Whether all samples lie on the device before the first step."""
-        return self.on_device and not self.made_by
+        return self.on_device and not self.worker_type
 
     @property
-    def threaded(self) -> bool:
-        return self.made_by == "threads"
+    def uses_threads(self) -> bool:
+        return self.worker_type == "threads"
 
     @property
-    def shared_bytes(self) -> int:
+    def shm_bytes_per_value(self) -> int:
         """What a pixel's value takes in the shared memory through which workers hand over images; 0 without such workers."""
-        return self.value_bytes if self.made_by == "processes" else 0
+        return self.bytes_per_value if self.worker_type == "processes" else 0
 
-    def teams(self, threads: int) -> list[int]:
+    def thread_group_sizes(self, threads: int) -> list[int]:
         """The sizes of the teams among which so many threads are shared out, as evenly as may be: one of one thread at the least."""
         threads = max(1, threads)
-        number = ceil(threads / self.team) if self.team else 1
+        number = ceil(threads / self.max_threads_per_batch) if self.max_threads_per_batch else 1
         return [len(range(first, threads, number)) for first in range(number)]
 
-    def makers(self, workers: int) -> int:
+    def num_producers(self, workers: int) -> int:
         """How many make a batch each, all at once: the processes, or the teams of threads; 0 where nobody works ahead."""
-        if self.resident:
+        if self.device_resident:
             return 0
-        return len(self.teams(workers)) if self.threaded else workers
+        return len(self.thread_group_sizes(workers)) if self.uses_threads else workers
 
 
-DALI = LoaderSpec(
+DALI_SPEC = LoaderSpec(
     name="",
     help="",
-    open="",
-    reads_files=True,
+    factory="",
+    reads_dataset=True,
     datasets=("imagenet",),
-    needs="dali-cuda13",
+    pip_extra="dali-cuda13",
     module="nvidia.dali",
     packages=("nvidia-dali-cuda130", "nvidia-dali-cuda120"),
-    oldest=2,
-    made_by="threads",
+    min_major_version=2,
+    worker_type="threads",
 )
 """What both loaders of NVIDIA DALI are."""
 
@@ -96,69 +96,74 @@ LOADERS: Mapping[str, LoaderSpec] = {
         LoaderSpec(
             name=SYNTHETIC,
             help="batches that lie on the device: what the device alone can do",
-            open="ddpbench.data.loaders.synthetic:open_synthetic",
-            reads_files=False,
+            factory="ddpbench.data.loaders.synthetic:open_synthetic",
+            reads_dataset=False,
             on_device=True,
             datasets=tuple(DATASETS),
         ),
         LoaderSpec(
             name=REPLAY,
             help="16 batches of torch in pinned host memory, copied every step: what the copies cost, and the host",
-            open="ddpbench.data.loaders.replay:open_replay",
-            reads_files=True,
-            made_by="processes",
+            factory="ddpbench.data.loaders.replay:open_replay",
+            reads_dataset=True,
+            worker_type="processes",
         ),
         LoaderSpec(
             name="torch",
             help="DataLoader workers, PIL decode, the classic transforms in float32: what most people run",
-            open="ddpbench.data.loaders.torch:open_stock",
-            reads_files=True,
-            made_by="processes",
+            factory="ddpbench.data.loaders.torch:open_torch",
+            reads_dataset=True,
+            worker_type="processes",
         ),
         LoaderSpec(
             name="torch-uint8",
             help="DataLoader workers that decode with libjpeg-turbo and stay at bytes; the device normalises",
-            open="ddpbench.data.loaders.uint8:open_uint8",
-            reads_files=True,
+            factory="ddpbench.data.loaders.uint8:open_uint8",
+            reads_dataset=True,
             datasets=("imagenet", "cifar10", "mnist"),
-            made_by="processes",
-            value_bytes=1,
+            worker_type="processes",
+            bytes_per_value=1,
         ),
         LoaderSpec(
             name="tensor",
             help="the whole data set as one tensor on the device, crop and flip batch-wise: a loader that costs next to nothing",
-            open="ddpbench.data.loaders.tensor:open_tensor",
-            reads_files=True,
+            factory="ddpbench.data.loaders.tensor:open_tensor",
+            reads_dataset=True,
             on_device=True,
             datasets=("cifar10", "mnist", "disc"),
         ),
         replace(
-            DALI,
+            DALI_SPEC,
             name="dali-cpu",
             help="NVIDIA DALI, decode and augmentation in threads on the CPU; image folders only",
-            open="ddpbench.data.loaders.dali.cpu:open_dali_cpu",
-            team=THREADS_A_PIPELINE,
+            factory="ddpbench.data.loaders.dali.cpu:open_dali_cpu",
+            max_threads_per_batch=MAX_THREADS_PER_PIPELINE,
         ),
         replace(
-            DALI,
+            DALI_SPEC,
             name="dali-gpu",
             help="NVIDIA DALI, decode and augmentation on the GPU that trains, with its hardware decoder; image folders only",
-            open="ddpbench.data.loaders.dali.gpu:open_dali_gpu",
+            factory="ddpbench.data.loaders.dali.gpu:open_dali_gpu",
             on_device=True,
-            gpu=True,
+            needs_gpu=True,
         ),
     )
 }
 """Every loader by name."""
 
 
-def spec_of(name: str | None) -> LoaderSpec:
+def loader_spec(name: str | None) -> LoaderSpec:
     """What is known of the loader of a record by its name alone: of somebody's own next to nothing."""
-    return LOADERS.get(name or "") or of_ones_own(name or "")
+    return LOADERS.get(name or "") or user_loader_spec(name or "")
 
 
-def of_ones_own(name: str) -> LoaderSpec:
+def user_loader_spec(name: str) -> LoaderSpec:
     """A function of somebody's that returns batches."""
     return LoaderSpec(
-        name=name, help="one's own", open="ddpbench.data.loaders.user:open_own", reads_files=True, datasets=tuple(DATASETS), own=True
+        name=name,
+        help="one's own",
+        factory="ddpbench.data.loaders.user:open_user_loader",
+        reads_dataset=True,
+        datasets=tuple(DATASETS),
+        user_defined=True,
     )

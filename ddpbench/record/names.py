@@ -41,21 +41,23 @@ def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
     raise UsageError(f"unknown {kind} '{name}'", did_you_mean(name, registry) or f"'ddpbench list' shows every {kind}")
 
 
-def find(kind: str, name: str, registry: Mapping[str, Entry], of: type[Entry]) -> Entry:
-    """The entry called ``name``, or the one that ``package.module:name`` points at: an ``of``, or a function that returns one.
+def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[Entry]) -> Entry:
+    """The entry called ``name``, or the one that ``package.module:name`` points at: an ``entry_type``, or a function that returns one.
 
     Raises UsageError, with "did you mean", where there is none.
     """
     if ":" not in name:
         return lookup(kind, name, registry)
-    found = resolve(name)
+    found = import_object(name)
     entry = found() if callable(found) else found
-    if not isinstance(entry, of):
-        raise UsageError(f"'{name}' is no {kind}", f"it must be a {of.__name__} of {of.__module__}, or a function that returns one")
+    if not isinstance(entry, entry_type):
+        raise UsageError(
+            f"'{name}' is no {kind}", f"it must be a {entry_type.__name__} of {entry_type.__module__}, or a function that returns one"
+        )
     return entry
 
 
-def resolve(target: str) -> Any:
+def import_object(target: str) -> Any:
     """The object that ``package.module:name`` points at; raises UsageError when there is none."""
     module, _, attribute = target.partition(":")
     try:

@@ -18,7 +18,7 @@ class Progress(Protocol):
         """Nothing more comes; give the terminal back."""
 
 
-class Silent:
+class NullProgress:
     """A listener that says nothing."""
 
     def stage(self, text: str) -> None: ...

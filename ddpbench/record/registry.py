@@ -17,26 +17,26 @@ class PrecisionSpec:
 
     name: str
     help: str
-    model: Dtype = "float32"  # of parameters and inputs, BatchNorm apart
-    batch_norm: Dtype = "float32"
+    model_dtype: Dtype = "float32"  # of parameters and inputs, BatchNorm apart
+    batch_norm_dtype: Dtype = "float32"
     master_weights: bool = False  # the optimizer updates float32 copies of the parameters
-    autocast: Dtype | None = None
+    autocast_dtype: Dtype | None = None
     loss_scaling: bool = False  # dynamic, unless a static scale is asked for
     tf32: bool | None = True
 
     @property
     def compute_dtype(self) -> str:
         """The dtype of matrix products and convolutions, as the ceilings name it."""
-        return self.layers if self.layers != "float32" or self.tf32 is False else "tf32"
+        return self.layer_dtype if self.layer_dtype != "float32" or self.tf32 is False else "tf32"
 
     @property
-    def layers(self) -> Dtype:
+    def layer_dtype(self) -> Dtype:
         """The dtype that convolutions and linear layers see."""
-        return self.autocast or self.model
+        return self.autocast_dtype or self.model_dtype
 
-    def static_scale(self, asked: float | None) -> float | None:
-        """The static loss scale in force where ``asked`` is asked for: none without float16, in which alone gradients underflow."""
-        return asked if self.layers == "float16" else None
+    def static_loss_scale(self, requested: float | None) -> float | None:
+        """The static loss scale in force where ``requested`` is asked for: none without float16, in which alone gradients underflow."""
+        return requested if self.layer_dtype == "float16" else None
 
 
 PRECISIONS: Mapping[str, PrecisionSpec] = {
@@ -45,27 +45,29 @@ PRECISIONS: Mapping[str, PrecisionSpec] = {
         PrecisionSpec("torch-default", "what runs without any flag: float32, TF32 as torch ships it (cuDNN on, matmul off)", tf32=None),
         PrecisionSpec("fp32", "float32, TF32 off for matmul and cuDNN; O0", tf32=False),
         PrecisionSpec("tf32", "float32, TF32 on for matmul and cuDNN"),
-        PrecisionSpec("amp-fp16", "autocast to float16, dynamic loss scaling; --amp on CUDA, O1", autocast="float16", loss_scaling=True),
-        PrecisionSpec("amp-bf16", "autocast to bfloat16; --amp on a CPU", autocast="bfloat16"),
+        PrecisionSpec(
+            "amp-fp16", "autocast to float16, dynamic loss scaling; --amp on CUDA, O1", autocast_dtype="float16", loss_scaling=True
+        ),
+        PrecisionSpec("amp-bf16", "autocast to bfloat16; --amp on a CPU", autocast_dtype="bfloat16"),
         PrecisionSpec(
             "o2",
             "float16, but BatchNorm and the optimizer's master weights float32; dynamic loss scaling; O2",
-            model="float16",
+            model_dtype="float16",
             master_weights=True,
             loss_scaling=True,
         ),
-        PrecisionSpec("fp16", "float16 throughout, no loss scaling; O3", model="float16", batch_norm="float16"),
-        PrecisionSpec("bf16", "bfloat16 throughout", model="bfloat16", batch_norm="bfloat16"),
+        PrecisionSpec("fp16", "float16 throughout, no loss scaling; O3", model_dtype="float16", batch_norm_dtype="float16"),
+        PrecisionSpec("bf16", "bfloat16 throughout", model_dtype="bfloat16", batch_norm_dtype="bfloat16"),
     )
 }
 
-ALIASES: Mapping[str, str] = {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
+PRECISION_ALIASES: Mapping[str, str] = {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
 """The optimisation levels of NVIDIA's apex.amp, which brought these precisions to PyTorch, and what they are called here."""
 
 
-def precision(name: str) -> PrecisionSpec:
+def find_precision(name: str) -> PrecisionSpec:
     """The precision called ``name``, or meant by a level of apex in either case; raises UsageError with "did you mean"."""
-    return lookup("precision", ALIASES.get(name.upper(), name), PRECISIONS)
+    return lookup("precision", PRECISION_ALIASES.get(name.upper(), name), PRECISIONS)
 
 
 ENGINES: Mapping[str, str] = {
@@ -75,5 +77,5 @@ ENGINES: Mapping[str, str] = {
     "none": "every rank trains a model of its own: what gradient sync costs is the difference",
 }
 
-WITHOUT_SYNC = ("none", "no-sync")
+ENGINES_WITHOUT_SYNC = ("none", "no-sync")
 """The engines under which every rank trains for itself."""

@@ -8,15 +8,15 @@ import msgspec
 
 from ddpbench.record.config import MEASURING, RANKS, Config, Positive
 from ddpbench.record.flags import Flag
-from ddpbench.record.sweep_shard import Share
+from ddpbench.record.sweep_shard import SweepShard
 
 OUTPUT = "Output"
 
-OUR_TORCHRUN = "ddpbench.bench.torchrun"
+TORCHRUN_MODULE = "ddpbench.bench.torchrun"
 """The module that --gpus starts ranks with: by its name in the command of their parent they know what a person typed."""
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags that change nothing in an arm: how it is started and where results go."""
 
     gpus: Annotated[
@@ -35,20 +35,20 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     verbose: Annotated[bool, Flag(OUTPUT, "print all there is: every check, setting, note and hint", "-v")] = False
 
 
-class Proving(msgspec.Struct, frozen=True, kw_only=True):
+class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of a diagnosis that no other command has."""
 
     verify: Annotated[bool, Flag(MEASURING, "try the cures that promise most beside the present setting", sweep=False)] = True
     apply: Annotated[bool, Flag(MEASURING, "end with the full run under the setting that won", sweep=False)] = False
 
 
-class Laddering(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of a ladder that no other command has."""
 
     strong: Annotated[bool, Flag(MEASURING, "keep the global batch: -b is one rank's, shared among more", sweep=False)] = False
 
 
-class Racing(msgspec.Struct, frozen=True, kw_only=True):
+class CrossoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What only a crossover is asked. Devices and threads that nobody named are empty."""
 
     family: str  # "disc-mlp"
@@ -61,18 +61,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One command: its arms in the order they were asked for."""
 
     arms: list[Config]
-    output: Output
+    output: OutputOptions
     command: list[str]  # exact, as typed
     swept: list[str] = []  # the Config fields that a comma list varies
     labels: list[str] = []  # what sets arms apart that no field does; empty, or one an arm
-    share: Share | None = None  # where other jobs have the other arms
+    sweep_shard: SweepShard | None = None  # where other jobs have the other arms
 
     @property
-    def cells(self) -> int:
+    def total_arms(self) -> int:
         """How many arms there are with those of other jobs."""
-        return self.share.cells if self.share else len(self.arms)
+        return self.sweep_shard.num_sweep_points if self.sweep_shard else len(self.arms)
 
     @property
-    def starts_ranks(self) -> bool:
+    def spawns_processes(self) -> bool:
         """Whether it is carried out in processes that are started for it, and not in this one."""
         return bool(self.output.gpus) or self.arms[0].launches > 1

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ddpbench.record.config import Above0, Config, Natural, Positive
+from ddpbench.record.config import Above0, Config, NonNegative, Positive
 
 
-class Settled(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Config whose automatic fields ``experiments.settle`` has filled in. Its flags are those of Config.
 
     Other fields may stay None: vectors have no side, and a round may have as many steps as fill its time. ``fresh`` and
@@ -20,8 +20,8 @@ class Settled(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     optimizer_impl: Literal["fused", "foreach", "loop"]
     lr: Annotated[float, Above0]
     momentum: Annotated[float, Meta(ge=0, lt=1)]
-    weight_decay: Annotated[float, Natural]
+    weight_decay: Annotated[float, NonNegative]
     channels_last: bool
     loader: str
-    workers: Annotated[int, Natural]
+    workers: Annotated[int, NonNegative]
     warmup: Annotated[int, Positive]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 
-def trimmed(value: float) -> str:
+def format_3sig(value: float) -> str:
     """Three significant digits as a sentence has them, without zeros at their end: ``3``, where a table has ``3.00``."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
-def count(number: float, noun: str, plural: str = "s") -> str:
+def pluralize(number: float, noun: str, plural: str = "s") -> str:
     """``1 round``, ``1,024 rounds``, ``2.5 cores``."""
-    told = f"{number:,}" if isinstance(number, int) else trimmed(number)
+    told = f"{number:,}" if isinstance(number, int) else format_3sig(number)
     return f"{told} {noun}{'' if told == '1' else plural}"
 
 

@@ -6,9 +6,9 @@ from math import fsum
 
 import msgspec
 
-from ddpbench.record.loader_stats import CoreUse, Loading
+from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds
-from ddpbench.record.sample import one_of
+from ddpbench.record.sample import subsample
 
 PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
 """The phases of a step in the order they run. They are contiguous, so their sum is the step on the device's clock.
@@ -22,7 +22,7 @@ sync            gradient all-reduce that backward did not hide, or that held it:
 optimizer       unscale, step, zero_grad
 """
 
-WAITS_FOR_OTHERS = ("broadcast", "sync")
+COLLECTIVE_PHASES = ("broadcast", "sync")
 """The phases in which a rank waits for other ranks. A rank's own time is its step without them."""
 
 
@@ -63,8 +63,8 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     nonfinite_step: Count | None = None  # first step of the round whose loss was not finite
     skipped_steps: list[Count] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
     loss_scale: Amount | None = None  # at the end of the round
-    parameters_before: int = 0  # checksum of all parameters before the round
-    parameters_after: int = 0  # and after it
+    params_checksum_before: int = msgspec.field(default=0, name="parameters_before")  # checksum of all parameters before the round
+    params_checksum_after: int = msgspec.field(default=0, name="parameters_after")  # and after it
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,34 +76,42 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: Elapsed  # from the synchronisation before the first step to the one after the last
     phases_ms: dict[str, list[Milliseconds]]  # phase -> one duration a step, on the device's clock; of one of every n steps above 64 ranks
     host_data_ms: list[Milliseconds]  # the host's own wait for the loader, a step
-    lead_ms: list[Difference]  # how far the host was ahead of the device when it had issued the step; empty on the CPU
-    issuing_ms: list[Milliseconds] = []  # how long, of forward, backward and optimizer, the host was still issuing them, a step: the device
+    host_lead_ms: list[Difference] = msgspec.field(
+        name="lead_ms"
+    )  # how far the host was ahead of the device when it had issued the step; empty on the CPU
+    host_issue_ms: list[Milliseconds] = msgspec.field(
+        default=[], name="issuing_ms"
+    )  # how long, of forward, backward and optimizer, the host was still issuing them, a step: the device
     # waited for it no longer than that; empty on the CPU
     memory: Memory
     numerics: Numerics
     health: Health | None = None
     cpu_s: Difference | None = None  # CPU seconds of this rank's process and its loader workers; None where it cannot be read
     thread_cpu_s: Difference | None = None  # CPU seconds of the thread that trains, alone
-    retried_for: str = ""  # why this round is the second try of itself ("throttle"), or empty
-    loading: Loading | None = None  # None where batches lie on the device, or the loader does not tell
-    cores: CoreUse | None = None
-    held_ms: Milliseconds = 0.0  # of all its sync, what was found inside backward: it stood still there, as another rank was late
+    retry_reason: str = msgspec.field(default="", name="retried_for")  # why this round is the second try of itself ("throttle"), or empty
+    loader_stats: LoaderStats | None = msgspec.field(
+        default=None, name="loading"
+    )  # None where batches lie on the device, or the loader does not tell
+    cpu_usage: CpuUsage | None = msgspec.field(default=None, name="cores")
+    backward_stall_ms: Milliseconds = msgspec.field(
+        default=0.0, name="held_ms"
+    )  # of all its sync, what was found inside backward: it stood still there, as another rank was late
     totals_ms: dict[str, Milliseconds] = {}  # phase -> its sum over all steps, where phases_ms holds only some of them
 
     def total_ms(self, phase: str) -> float:
         """The sum of a phase over all steps of the round."""
         return self.totals_ms[phase] if self.totals_ms else fsum(self.phases_ms[phase])
 
-    def thinned(self, every: int) -> Trace:
+    def subsample_steps(self, every: int) -> Trace:
         """This trace with its sums, and of every ``every`` steps only one, the same on all ranks."""
         if every == 1:
             return self
         return msgspec.structs.replace(
             self,
             totals_ms={phase: self.total_ms(phase) for phase in self.phases_ms},
-            phases_ms={phase: one_of(every, durations) for phase, durations in self.phases_ms.items()},
-            host_data_ms=one_of(every, self.host_data_ms),
-            lead_ms=one_of(every, self.lead_ms),
-            issuing_ms=one_of(every, self.issuing_ms),
-            loading=self.loading and self.loading.thinned(every),
+            phases_ms={phase: subsample(every, durations) for phase, durations in self.phases_ms.items()},
+            host_data_ms=subsample(every, self.host_data_ms),
+            host_lead_ms=subsample(every, self.host_lead_ms),
+            host_issue_ms=subsample(every, self.host_issue_ms),
+            loader_stats=self.loader_stats and self.loader_stats.subsample_batches(every),
         )

@@ -6,78 +6,78 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import Alone, Diagnosis
+from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.scaling import COMMUNICATION
+from ddpbench.record.scaling import ALLREDUCE_ONLY
 from ddpbench.record.trace import PHASES, Trace
 
 if TYPE_CHECKING:
     from ddpbench.record.record import Job, Record, Round
 
-LONGER = 1.5
+MAX_PHASE_SUM_RATIO = 1.5
 """How many times as long as its round the phases of a rank may be at most; they are never longer but for two clocks' difference."""
 
-COMPUTING = ("forward", "backward", "optimizer")
+COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
-Wrong = Iterator[str]
+Problems = Iterator[str]
 """What is wrong, one line each: the field, then why. Only the first counts: later rules rely on earlier ones."""
 
 
-def inconsistency(job: Job) -> str | None:
+def find_inconsistency(job: Job) -> str | None:
     """The first thing in ``job`` that cannot be, such as ``records[0].config.precision: unknown 'fp8'``; None if there is none."""
-    return next(_of_job(job), None)
+    return next(_check_job(job), None)
 
 
-def _of_job(job: Job) -> Wrong:
+def _check_job(job: Job) -> Problems:
     for at, field in enumerate(job.swept):
         if field not in Config.__struct_fields__:
             yield f"swept[{at}]: unknown '{field}'"
     for at, record in enumerate(job.records):
-        yield from _within(f"records[{at}]", _of_record(record))
-    if job.share and len(job.share.places) != len(job.records):
-        yield f"share: of {len(job.share.places)} arms, and there are {len(job.records)}"
-    if job.scaling and not job.scaling.ladder:
+        yield from _prefix_problems(f"records[{at}]", _check_record(record))
+    if job.sweep_shard and len(job.sweep_shard.indices) != len(job.records):
+        yield f"share: of {len(job.sweep_shard.indices)} arms, and there are {len(job.records)}"
+    if job.scaling and not job.scaling.world_sizes:
         yield "scaling.ladder: empty"
     if job.diagnosis and job.records:
-        yield from _within("diagnosis", _of_diagnosis(job.diagnosis, job.records[0].world_size))
+        yield from _prefix_problems("diagnosis", _check_diagnosis(job.diagnosis, job.records[0].world_size))
 
 
-def _of_record(record: Record) -> Wrong:
-    yield from _within("config", _of_config(record.config))
-    yield from _within("asked", _of_config(record.asked) if record.asked else iter(()))
-    yield from _within("environment", _of_environment(record.environment))
-    for at, move in enumerate(record.moves):
-        yield from _ranks(f"moves[{at}].places", [place.rank for place in move.places], record.world_size)
-    yield from _one_a_rank("alone", record.alone, record.world_size)
+def _check_record(record: Record) -> Problems:
+    yield from _prefix_problems("config", _check_config(record.config))
+    yield from _prefix_problems("asked", _check_config(record.requested) if record.requested else iter(()))
+    yield from _prefix_problems("environment", _check_environment(record.environment))
+    for at, move in enumerate(record.relocations):
+        yield from _check_ranks(f"moves[{at}].places", [place.rank for place in move.placements], record.world_size)
+    yield from _check_none_or_one_per_rank("alone", record.loader_benchmarks, record.world_size)
     for at, timed in enumerate(record.rounds):
-        yield from _within(f"rounds[{at}]", _of_round(timed, record.world_size))
-        if record.label != COMMUNICATION and not any(trace.total_ms(phase) for trace in timed.traces for phase in COMPUTING):
+        yield from _prefix_problems(f"rounds[{at}]", _check_round(timed, record.world_size))
+        if record.label != ALLREDUCE_ONLY and not any(trace.total_ms(phase) for trace in timed.traces for phase in COMPUTE_PHASES):
             yield f"rounds[{at}].traces: nothing was computed"
-    if record.headline and not record.rounds:
+    if record.throughput and not record.rounds:
         yield "headline: there is no round"
 
 
-def _of_config(config: Config) -> Wrong:
+def _check_config(config: Config) -> Problems:
     if config.precision not in PRECISIONS:
         yield f"precision: unknown '{config.precision}'"
 
 
-def _of_environment(environment: Environment) -> Wrong:
-    yield from _ranks("places", [place.rank for place in environment.places], environment.world_size)
+def _check_environment(environment: Environment) -> Problems:
+    yield from _check_ranks("places", [place.rank for place in environment.placements], environment.world_size)
     if environment.nodes > environment.world_size:
         yield f"nodes: {environment.nodes} for {environment.world_size} ranks"
 
 
-def _of_round(timed: Round, world_size: int) -> Wrong:
-    yield from _ranks("traces", [trace.rank for trace in timed.traces], world_size)
+def _check_round(timed: Round, world_size: int) -> Problems:
+    yield from _check_ranks("traces", [trace.rank for trace in timed.traces], world_size)
     for at, trace in enumerate(timed.traces):
-        yield from _within(f"traces[{at}]", _of_trace(trace))
+        yield from _prefix_problems(f"traces[{at}]", _check_trace(trace))
         if trace.steps != timed.traces[0].steps:
             yield f"traces[{at}].steps: {trace.steps}, and {timed.traces[0].steps} on rank 0"
 
 
-def _of_trace(trace: Trace) -> Wrong:
+def _check_trace(trace: Trace) -> Problems:
     for phase in PHASES:
         if phase not in trace.phases_ms:
             yield f"phases_ms.{phase}: missing"
@@ -89,31 +89,31 @@ def _of_trace(trace: Trace) -> Wrong:
     for phase, durations in trace.phases_ms.items():
         if len(durations) != kept:
             yield f"phases_ms.{phase}: of {len(durations)} steps, and other phases of {kept}"
-    for field, a_step in (("host_data_ms", trace.host_data_ms), ("lead_ms", trace.lead_ms), ("issuing_ms", trace.issuing_ms)):
+    for field, a_step in (("host_data_ms", trace.host_data_ms), ("lead_ms", trace.host_lead_ms), ("issuing_ms", trace.host_issue_ms)):
         if len(a_step) not in ((kept,) if field == "host_data_ms" else (0, kept)):
             yield f"{field}: of {len(a_step)} steps, and phases_ms of {kept}"
     total_s = sum(map(trace.total_ms, PHASES)) / 1000
-    if total_s > LONGER * trace.wall_s:
+    if total_s > MAX_PHASE_SUM_RATIO * trace.wall_s:
         yield f"{'totals_ms' if trace.totals_ms else 'phases_ms'}: {total_s:g} s in a round of {trace.wall_s:g} s"
 
 
-def _of_diagnosis(diagnosis: Diagnosis, world_size: int) -> Wrong:
-    yield from _one_a_rank("alone", diagnosis.alone, world_size)
-    if diagnosis.alone_single and diagnosis.alone_single.rank >= world_size:
-        yield f"alone_single.rank: {diagnosis.alone_single.rank} of {world_size} ranks"
-    for at, candidate in enumerate(diagnosis.candidates):
-        yield from _one_a_rank(f"candidates[{at}].alone", candidate.alone, world_size)
+def _check_diagnosis(diagnosis: Diagnosis, world_size: int) -> Problems:
+    yield from _check_none_or_one_per_rank("alone", diagnosis.loader_benchmarks, world_size)
+    if diagnosis.single_rank_loader_benchmark and diagnosis.single_rank_loader_benchmark.rank >= world_size:
+        yield f"alone_single.rank: {diagnosis.single_rank_loader_benchmark.rank} of {world_size} ranks"
+    for at, candidate in enumerate(diagnosis.alternative_loaders):
+        yield from _check_none_or_one_per_rank(f"candidates[{at}].alone", candidate.loader_benchmarks, world_size)
 
 
-def _one_a_rank(field: str, alone: Sequence[Alone], world_size: int) -> Wrong:
+def _check_none_or_one_per_rank(field: str, alone: Sequence[LoaderBenchmark], world_size: int) -> Problems:
     """Nothing at all was measured, or every rank."""
-    yield from _ranks(field, [each.rank for each in alone], world_size) if alone else iter(())
+    yield from _check_ranks(field, [each.rank for each in alone], world_size) if alone else iter(())
 
 
-def _ranks(field: str, ranks: Sequence[int], world_size: int) -> Wrong:
+def _check_ranks(field: str, ranks: Sequence[int], world_size: int) -> Problems:
     if len(ranks) != world_size or ranks != [*range(world_size)]:
         yield f"{field}: of ranks {', '.join(map(str, ranks)) or 'none'}, where 0 to {world_size - 1} belong"
 
 
-def _within(field: str, found: Wrong) -> Wrong:
+def _prefix_problems(field: str, found: Problems) -> Problems:
     return (f"{field}.{wrong}" for wrong in found)

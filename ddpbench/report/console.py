@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.machine.stderr import print_error
-from ddpbench.record.errors import BenchError, Exit
+from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.text import printable
 from ddpbench.report.layout import Page
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a write to a disk fails with that has, or lets somebody have, no more room."""
 
 PIPED_WIDTH = 80
-WIDEST = 100
+MAX_WIDTH = 100
 
 
-class Tolerant:
+class SafeStream:
     """A text stream that escapes what its encoding lacks, and falls silent, for good, once nobody reads it, or a disk takes no more.
 
     The latter is said on stderr, and ``lost`` is true from then on: what was written is not whole.
@@ -30,7 +30,7 @@ class Tolerant:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self.lost = False
+        self.is_truncated = False
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
@@ -38,7 +38,7 @@ class Tolerant:
             try:
                 self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
             except (OSError, ValueError) as problem:
-                self._fall_silent(problem)
+                self._discard_from_now_on(problem)
         return len(text)
 
     def flush(self) -> None:
@@ -46,7 +46,7 @@ class Tolerant:
             try:
                 self._stream.flush()
             except (OSError, ValueError) as problem:
-                self._fall_silent(problem)
+                self._discard_from_now_on(problem)
 
     def isatty(self) -> bool:
         try:
@@ -59,11 +59,11 @@ class Tolerant:
             raise OSError("no stream")
         return self._stream.fileno()
 
-    def _fall_silent(self, problem: OSError | ValueError) -> None:
+    def _discard_from_now_on(self, problem: OSError | ValueError) -> None:
         """Points the descriptor at /dev/null: what the interpreter still flushes at its exit must not fail either."""
         stream, self._stream = self._stream, None
-        if isinstance(problem, OSError) and problem.errno in FULL:
-            self.lost = True
+        if isinstance(problem, OSError) and problem.errno in DISK_FULL_ERRNOS:
+            self.is_truncated = True
             print_error(BenchError(f"cannot write all of the output: {problem.strerror}", "free some space, and print it again"))
         try:
             descriptor = cast(TextIO, stream).fileno()
@@ -79,10 +79,10 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
 
     Colours follow rich (a terminal, NO_COLOR, TERM=dumb). Nothing is highlighted, and nothing in a text is taken for markup.
     """
-    tolerant = Tolerant(stream)
+    tolerant = SafeStream(stream)
     return Console(
         file=cast(IO[str], tolerant),
-        width=width or _width_of(tolerant),
+        width=width or _console_width(tolerant),
         height=25,  # rich takes a given width at its word on every terminal only where the height is given too
         markup=False,
         highlight=False,
@@ -90,40 +90,40 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
     )
 
 
-def printed(console: Console) -> Exit:
+def finish_output(console: Console) -> ExitCode:
     """How a command ends that had only to print: not well where not all of it could be written."""
     console.file.flush()
-    return Exit.FAILED if cast(Tolerant, console.file).lost else Exit.OK
+    return ExitCode.FAILED if cast(SafeStream, console.file).is_truncated else ExitCode.OK
 
 
-def page_of(console: Console) -> Page:
+def page_for(console: Console) -> Page:
     return Page(console.width, unicode=not console.options.ascii_only)
 
 
-def show(console: Console, lines: Iterable[Text]) -> None:
+def print_lines(console: Console, lines: Iterable[Text]) -> None:
     """Prints lines that are laid out already: never wrapped again, so that paths and commands can be copied whole."""
     for line in lines:
         line.plain = printable(line.plain)
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 
-def say(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Prints one line, never wrapped."""
     console.out(printable(text))
 
 
-def show_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None:
+def print_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None:
     """Prints those that hold anything, with a blank line between two."""
-    show(console, [line for section in sections if section for line in (Text(), *section)][1:])
+    print_lines(console, [line for section in sections if section for line in (Text(), *section)][1:])
 
 
-def _width_of(stream: Tolerant) -> int:
+def _console_width(stream: SafeStream) -> int:
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked) > 0:
-        return min(int(asked), WIDEST)
+        return min(int(asked), MAX_WIDTH)
     if not stream.isatty():
         return PIPED_WIDTH
     try:
-        return min(os.get_terminal_size(stream.fileno()).columns or PIPED_WIDTH, WIDEST)
+        return min(os.get_terminal_size(stream.fileno()).columns or PIPED_WIDTH, MAX_WIDTH)
     except (OSError, ValueError):
         return PIPED_WIDTH

@@ -18,11 +18,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from ddpbench.analysis.ratio import Ratio
-from ddpbench.record.text import printable, trimmed
-from ddpbench.report.plot_data import Bars, Chart, Curve, Race
+from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.record.text import format_3sig, printable
+from ddpbench.report.plot_data import BatchSizePlot, CrossoverPlot, PlotCurve, SpeedupPlot
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 """Okabe and Ito's palette, told apart by colour-blind eyes; no more than a second sign here."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -31,112 +31,136 @@ FILLS: tuple[Literal["full", "none", "left", "bottom"], ...] = ("full", "none", 
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
 PNG_DPI = 150
 
-BESIDE = 0.02
+CURVE_OFFSET_OCTAVES = 0.02
 """Octaves of batch size between two curves, so that none hides another."""
 
-STEEP = 8
+LOG_SCALE_MIN_RATIO = 8
 """From this range on a logarithmic axis shows curves best; below it one from 0 does."""
 
-NO_MEMORY = "out of memory"
+OOM_LABEL = "out of memory"
 
-CROSS: dict[str, Any] = {"marker": "X", "color": "black", "markerfacecolor": "white", "markersize": 13, "linestyle": "none", "zorder": 6}
+OOM_MARKER: dict[str, Any] = {
+    "marker": "X",
+    "color": "black",
+    "markerfacecolor": "white",
+    "markersize": 13,
+    "linestyle": "none",
+    "zorder": 6,
+}
 """In the place of a figure that is not there."""
 
-ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+WHITE_BOX: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 """Of a text that the line at 1 may run behind."""
 
-ON_THE_AXIS, APART = 0.035, 0.07
+OOM_MARKER_HEIGHT, OOM_MARKER_SPACING = 0.035, 0.07
 """Where the lowest cross is, and how far above it the next one, in heights of the picture."""
 
-STYLE = {"svg.hashsalt": "ddpbench", "font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True, "hatch.linewidth": 0.6}
+RC_PARAMS = {
+    "svg.hashsalt": "ddpbench",
+    "font.size": 10,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.axisbelow": True,
+    "hatch.linewidth": 0.6,
+}
 
 
-def save(figure: Figure, folder: Path, stem: str) -> list[Path]:
+def save_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:
     """Writes ``stem.png`` and ``stem.svg``, the same bytes for the same figure, into ``folder``, which is made where it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{stem}.png", folder / f"{stem}.svg"]
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
         figure.savefig(paths[0], dpi=PNG_DPI, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None})
     return paths
 
 
-def draw_chart(chart: Chart, with_spread: bool) -> Figure:
+def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
     """Curves over batch size. A setting has a colour and a marker, a device a line style."""
-    figure, axes = _canvas(8.0, 4.8)
+    figure, axes = _new_figure(8.0, 4.8)
     devices = list(dict.fromkeys(curve.device for curve in chart.curves))
     settings = list(dict.fromkeys(curve.setting for curve in chart.curves))
     for at, curve in enumerate(chart.curves):
-        beside = 2 ** (BESIDE * (at - (len(chart.curves) - 1) / 2))
+        beside = 2 ** (CURVE_OFFSET_OCTAVES * (at - (len(chart.curves) - 1) / 2))
         moved = replace(curve, x=[beside * size for size in curve.x])
-        _line(axes, moved, settings.index(curve.setting), devices.index(curve.device), with_spread)
-    _cross_out(axes, chart.curves, settings, devices)
-    sizes = sorted({size for curve in chart.curves for size in (*curve.x, *curve.no_memory)})
+        _draw_curve(axes, moved, settings.index(curve.setting), devices.index(curve.device), with_spread)
+    _mark_out_of_memory(axes, chart.curves, settings, devices)
+    sizes = sorted({size for curve in chart.curves for size in (*curve.x, *curve.out_of_memory_x)})
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(sizes))
     axes.xaxis.set_major_formatter(FixedFormatter([f"{size:g}" for size in sizes]))
     axes.xaxis.set_minor_locator(NullLocator())
     heights = [height for curve in chart.curves for height in curve.y]
-    if max(heights) > STEEP * min(heights):
+    if max(heights) > LOG_SCALE_MIN_RATIO * min(heights):
         axes.set_yscale("log")
-        _logarithmic(axes.yaxis, heights)
+        _set_log_ticks(axes.yaxis, heights)
     else:
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel(_batch_label(chart.item))
-    axes.set_ylabel(_words(chart.y_label))
+    axes.set_ylabel(_escape_mathtext(chart.y_label))
     figure.suptitle(
-        f"{_words(chart.title)}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}", fontsize=12
+        f"{_escape_mathtext(chart.title)}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}",
+        fontsize=12,
     )
     signs, _ = axes.get_legend_handles_labels()
-    crossed = [Line2D([], [], **CROSS, label=NO_MEMORY)] if any(curve.no_memory for curve in chart.curves) else []
+    crossed = [Line2D([], [], **OOM_MARKER, label=OOM_LABEL)] if any(curve.out_of_memory_x for curve in chart.curves) else []
     figure.legend(handles=[*signs, *crossed], loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
 
-def draw_bars(title: str, panels: Sequence[Bars]) -> Figure:
+def draw_speedup_plots(title: str, panels: Sequence[SpeedupPlot]) -> Figure:
     """Speed-ups as bars, a panel a device, all on one scale, with their intervals or, of too few rounds, their ranges."""
     settings = list(dict.fromkeys(setting for panel in panels for setting in panel.speedups))
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.0, 1.6 + 2.3 * len(panels)), layout="constrained")
         rows = figure.subplots(len(panels), 1, sharey=True, squeeze=False)
     rows[0, 0].set_ylim(0, 1.15 * max(found.high for panel in panels for each in panel.speedups.values() for found in each if found))
     for axes, panel in zip(rows[:, 0], panels, strict=True):
-        _panel(axes, panel, settings)
+        _draw_panel(axes, panel, settings)
     rows[-1, 0].set_xlabel(_batch_label(panels[0].item))
     bases = {panel.base for panel in panels}
-    figure.suptitle(f"{_words(title)}, speed-up{f' over {_words(bases.pop())}' if len(bases) == 1 else ''}{_within(panels)}", fontsize=12)
+    figure.suptitle(
+        f"{_escape_mathtext(title)}, "
+        f"speed-up{f' over {_escape_mathtext(bases.pop())}' if len(bases) == 1 else ''}{_interval_kinds(panels)}",
+        fontsize=12,
+    )
     signs: list[Artist] = [
-        Patch(facecolor=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=_words(name)) for at, name in enumerate(settings)
+        Patch(facecolor=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], label=_escape_mathtext(name))
+        for at, name in enumerate(settings)
     ]
-    if any(sizes for panel in panels for sizes in panel.no_memory.values()):
-        base = f", on the line {_words(panels[0].base)}" if any(panel.no_memory[panel.base] for panel in panels) else ""
-        signs.append(Line2D([], [], **CROSS, label=NO_MEMORY + base))
+    if any(sizes for panel in panels for sizes in panel.out_of_memory_batches.values()):
+        base = (
+            f", on the line {_escape_mathtext(panels[0].base)}" if any(panel.out_of_memory_batches[panel.base] for panel in panels) else ""
+        )
+        signs.append(Line2D([], [], **OOM_MARKER, label=OOM_LABEL + base))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9)
     return figure
 
 
-def draw_races(title: str, found: Sequence[Race], published: tuple[int, str]) -> Figure:
+def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: tuple[int, str]) -> Figure:
     """Both devices' time over the parameters, layers above; each crossing with its interval, and the published one."""
-    figure, axes = _canvas(8.0, 5.2)
-    for at, race in enumerate(found):
+    figure, axes = _new_figure(8.0, 5.2)
+    for at, race in enumerate(plots):
         for place, curve in enumerate((race.loser, race.winner)):
-            _line(axes, Curve(f"{curve.setting}: {curve.device}", "", curve.x, curve.y, curve.spread), 2 * at + place, at, True)
+            _draw_curve(axes, PlotCurve(f"{curve.setting}: {curve.device}", "", curve.x, curve.y, curve.spread), 2 * at + place, at, True)
         if race.crossing is not None:
             low, high = race.low or race.winner.x[0], race.high or race.winner.x[-1]
             if race.low is not None or race.high is not None:
-                axes.axvspan(low, high, color=COLOURS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
-            where = f"{race.winner.setting} ({race.winner.device}) wins from {trimmed(race.crossing)} parameters"
-            axes.axvline(race.crossing, color=COLOURS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_words(where))
+                axes.axvspan(low, high, color=COLORS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
+            where = f"{race.winner.setting} ({race.winner.device}) wins from {format_3sig(race.crossing)} parameters"
+            axes.axvline(
+                race.crossing, color=COLORS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_escape_mathtext(where)
+            )
     axes.set_xscale("log")
-    if any(race.of_gpu for race in found):
+    if any(race.is_cpu_vs_gpu for race in plots):
         _mark_published(axes, *published)
     axes.set_yscale("log")
-    _logarithmic(axes.xaxis, [parameters for race in found for parameters in (*race.loser.x, *race.winner.x)])
-    _logarithmic(axes.yaxis, [height for race in found for height in (*race.loser.y, *race.winner.y)])
+    _set_log_ticks(axes.xaxis, [parameters for race in plots for parameters in (*race.loser.x, *race.winner.x)])
+    _set_log_ticks(axes.yaxis, [height for race in plots for height in (*race.loser.y, *race.winner.y)])
     axes.set_xlabel("parameters")
     axes.set_ylabel("time of a training (s)")
-    _layers_above(axes, found)
+    _add_layers_axis(axes, plots)
     axes.set_title(f"{title}, mean and standard deviation of the rounds")
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
@@ -154,22 +178,22 @@ def _mark_published(axes: Axes, parameters: int, label: str) -> None:
     axes.set_xlim(low, high)
 
 
-def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots()
 
 
 def _batch_label(item: str) -> str:
-    return f"batch size ({_words(item)}s a device a step)"
+    return f"batch size ({_escape_mathtext(item)}s a device a step)"
 
 
-def _words(text: str) -> str:
+def _escape_mathtext(text: str) -> str:
     """``text`` on one line, with dollar signs that do not start mathtext."""
     return printable(text).replace("$", r"\$")
 
 
-def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -> None:
+def _draw_curve(axes: Axes, curve: PlotCurve, color: int, dash: int, with_spread: bool) -> None:
     """Markers of another device are filled otherwise, so that two curves of one setting differ where they lie on each other."""
     axes.errorbar(
         curve.x,
@@ -179,78 +203,85 @@ def _line(axes: Axes, curve: Curve, colour: int, dash: int, with_spread: bool) -
         markersize=6,
         linewidth=1.4,
         capsize=3,
-        label=_words(curve.name),
-        **_marker(colour, dash),
+        label=_escape_mathtext(curve.name),
+        **_marker_style(color, dash),
     )
 
 
-def _cross_out(axes: Axes, curves: Sequence[Curve], settings: Sequence[str], devices: Sequence[str]) -> None:
+def _mark_out_of_memory(axes: Axes, curves: Sequence[PlotCurve], settings: Sequence[str], devices: Sequence[str]) -> None:
     """A cross on the axis, the curve's own marker in it, where a step did not fit; of several curves, one above the other."""
     there: Counter[float] = Counter()
     for curve in curves:
-        own = _marker(settings.index(curve.setting), devices.index(curve.device))
-        for size in curve.no_memory:
-            height = ON_THE_AXIS + APART * there[size]
-            for sign in (CROSS, {**own, "markersize": 5, "zorder": 7}):
+        own = _marker_style(settings.index(curve.setting), devices.index(curve.device))
+        for size in curve.out_of_memory_x:
+            height = OOM_MARKER_HEIGHT + OOM_MARKER_SPACING * there[size]
+            for sign in (OOM_MARKER, {**own, "markersize": 5, "zorder": 7}):
                 axes.plot(size, height, transform=axes.get_xaxis_transform(), **sign)
             there[size] += 1
 
 
-def _marker(colour: int, dash: int) -> dict[str, Any]:
-    return {"color": COLOURS[colour % 7], "marker": MARKERS[colour % 7], "fillstyle": FILLS[dash % 4], "markerfacecoloralt": "white"}
+def _marker_style(color: int, dash: int) -> dict[str, Any]:
+    return {"color": COLORS[color % 7], "marker": MARKERS[color % 7], "fillstyle": FILLS[dash % 4], "markerfacecoloralt": "white"}
 
 
-def _panel(axes: Axes, panel: Bars, settings: Sequence[str]) -> None:
-    shown = [_shown(panel, group) for group in range(len(panel.batches))]
+def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None:
+    shown = [_visible_settings(panel, group) for group in range(len(panel.batches))]
     width = 0.8 / max(map(len, shown))
     for group, there in enumerate(shown):
         for place, setting in enumerate(there, 1):
             at, found = settings.index(setting), panel.speedups[setting][group]
             middle = group + (place - (len(there) + 1) / 2) * width
             if found is None:
-                if panel.batches[group] in panel.no_memory[setting]:
-                    axes.plot(middle, 2 * ON_THE_AXIS, transform=axes.get_xaxis_transform(), **CROSS)
+                if panel.batches[group] in panel.out_of_memory_batches[setting]:
+                    axes.plot(middle, 2 * OOM_MARKER_HEIGHT, transform=axes.get_xaxis_transform(), **OOM_MARKER)
                 continue
-            axes.bar(middle, found.center, 0.92 * width, color=COLOURS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
+            axes.bar(middle, found.center, 0.92 * width, color=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
             if found.low < found.high:
                 reach = [[found.center - found.low], [found.high - found.center]]
                 axes.errorbar(middle, found.center, reach, color="black", capsize=2)
-            _name_height(axes, middle, found)
-    for size, why in panel.empty.items():
+            _label_bar(axes, middle, found)
+    for size, why in panel.empty_reasons.items():
         where = (panel.batches.index(size), 0.5)
         axes.annotate(
-            _words(why), where, xycoords=axes.get_xaxis_transform(), ha="center", va="center", fontsize=8, style="italic", bbox=ON_WHITE
+            _escape_mathtext(why),
+            where,
+            xycoords=axes.get_xaxis_transform(),
+            ha="center",
+            va="center",
+            fontsize=8,
+            style="italic",
+            bbox=WHITE_BOX,
         )
-    for size in panel.no_memory[panel.base]:
-        axes.plot(panel.batches.index(size), 1.0, **CROSS)
+    for size in panel.out_of_memory_batches[panel.base]:
+        axes.plot(panel.batches.index(size), 1.0, **OOM_MARKER)
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
     axes.set_xlim(-0.6, len(panel.batches) - 0.4)
-    axes.set_ylabel(f"times as fast as\n{_words(panel.base)}")
-    axes.set_title(_words(panel.device), fontsize=10)
+    axes.set_ylabel(f"times as fast as\n{_escape_mathtext(panel.base)}")
+    axes.set_title(_escape_mathtext(panel.device), fontsize=10)
     axes.grid(visible=False, axis="x")
 
 
-def _shown(panel: Bars, group: int) -> list[str]:
+def _visible_settings(panel: SpeedupPlot, group: int) -> list[str]:
     """The settings that have a bar there; all of them where a cross is in place of one, which its place alone names."""
-    if any(panel.batches[group] in panel.no_memory[setting] for setting in panel.speedups):
+    if any(panel.batches[group] in panel.out_of_memory_batches[setting] for setting in panel.speedups):
         return list(panel.speedups)
     return [setting for setting, each in panel.speedups.items() if each[group] is not None]
 
 
-def _within(panels: Sequence[Bars]) -> str:
+def _interval_kinds(panels: Sequence[SpeedupPlot]) -> str:
     """What the black lines on bars are, in the words of a title."""
     drawn = [found for panel in panels for each in panel.speedups.values() for found in each if found and found.low < found.high]
     kinds = dict.fromkeys("95% interval" if found.has_interval else "range of the rounds" for found in drawn)
     return f" with {' or '.join(kinds)}" if kinds else ""
 
 
-def _name_height(axes: Axes, place: float, found: Ratio) -> None:
+def _label_bar(axes: Axes, place: float, found: PairedRatio) -> None:
     text = f"{found.center:.2f}"
-    axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=ON_WHITE, zorder=5)
+    axes.annotate(text, (place, found.high), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=WHITE_BOX, zorder=5)
 
 
-def _layers_above(axes: Axes, found: Sequence[Race]) -> None:
+def _add_layers_axis(axes: Axes, found: Sequence[CrossoverPlot]) -> None:
     layers = dict(sorted({size: depth for race in found for size, depth in zip(race.loser.x, race.layers, strict=True)}.items()))
     above = axes.secondary_xaxis("top")
     above.xaxis.set_major_locator(FixedLocator(list(layers)))
@@ -259,7 +290,7 @@ def _layers_above(axes: Axes, found: Sequence[Race]) -> None:
     above.set_xlabel("layers")
 
 
-def _logarithmic(axis: Axis, values: Sequence[float]) -> None:
+def _set_log_ticks(axis: Axis, values: Sequence[float]) -> None:
     """Plain numbers on a logarithmic axis, closer together where it spans little."""
     decades = log10(max(values) / min(values))
     axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if decades < 2.5 else (1,)))

@@ -10,29 +10,29 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import structs
 
-from ddpbench.analysis.evidence import reach
+from ddpbench.analysis.evidence import figure_interval
 from ddpbench.analysis.metrics import last_accuracy
-from ddpbench.analysis.scaling.ladder import Rung
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.scaling.ladder import ScalingPoint
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import printable
-from ddpbench.record.trace import PHASES, WAITS_FOR_OTHERS
-from ddpbench.report.pages.scaling import rungs_of
+from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
+from ddpbench.report.pages.scaling import scaling_points_by_label
 
-STEP = [phase for phase in PHASES if phase not in WAITS_FOR_OTHERS] + ["unexplained"]
+STEP_PHASES = [phase for phase in PHASES if phase not in COLLECTIVE_PHASES] + ["unexplained"]
 """What a step consists of beside the wait for other ranks."""
 
-FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """First characters of a cell that a spreadsheet computes; the last four are the full-width forms of the first four."""
 
 
-def to_json(*jobs: Job) -> str:
+def jobs_to_json(*jobs: Job) -> str:
     """The job as its file holds it, indented; a list of numbers or words has one line. Several are an array."""
     held = msgspec.to_builtins(jobs)
-    return _indented(held[0] if len(jobs) == 1 else list(held), "")
+    return _json_indented(held[0] if len(jobs) == 1 else list(held), "")
 
 
-def to_csv(*jobs: Job) -> str:
+def jobs_to_csv(*jobs: Job) -> str:
     """A line of names, then a row an arm: every setting, and every figure in full. What is missing is an empty cell."""
     rows = [row for job in jobs for row in _rows(job)]
     text = io.StringIO()
@@ -42,21 +42,21 @@ def to_csv(*jobs: Job) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _indented(value: object, indent: str) -> str:
+def _json_indented(value: object, indent: str) -> str:
     deeper = indent + "  "
     if isinstance(value, dict) and value:
-        inner = [f"{_plain(name)}: {_indented(each, deeper)}" for name, each in value.items()]
+        inner = [f"{_json_line(name)}: {_json_indented(each, deeper)}" for name, each in value.items()]
         opened, closed = "{}"
     elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
-        inner = [_indented(each, deeper) for each in value]
+        inner = [_json_indented(each, deeper) for each in value]
         opened, closed = "[]"
     else:
-        return _plain(value)
+        return _json_line(value)
     lines = f",\n{deeper}".join(inner)
     return f"{opened}\n{deeper}{lines}\n{indent}{closed}"
 
 
-def _plain(value: object) -> str:
+def _json_line(value: object) -> str:
     """One line of JSON. It escapes every character that is not printable; JSON itself requires that of some only."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
@@ -67,35 +67,35 @@ def _cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = printable(value).strip()
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA_PREFIXES) else text
 
 
 def _rows(job: Job) -> list[Mapping[str, object]]:
-    rungs = rungs_of(job)
-    return [_flat(job, record, rungs.get(record.label)) for record in job.records]
+    rungs = scaling_points_by_label(job)
+    return [_csv_row(job, record, rungs.get(record.label)) for record in job.records]
 
 
-def _flat(job: Job, record: Record, rung: Rung | None) -> Mapping[str, object]:
+def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[str, object]:
     """Every cell of an arm's row; the same names, in the same order, for every job.
 
     ``low`` and ``high`` are an interval of that ``confidence`` or, where that is missing, the range of too few rounds. ``sync_ms``
     is the whole wait for other ranks; late data and the broadcast of buffers are parts of it. The verdict on a ladder is in the row of
     its last rung.
     """
-    summary, software, headline, verdict = summarise(record), record.environment.software, record.headline, record.verdict
+    summary, software, headline, verdict = summarize(record), record.environment.software, record.throughput, record.verdict
     if job.scaling:
-        verdict = job.scaling.verdict if rung and rung.ranks == job.scaling.ladder[-1] else None
-    within = reach(record)
+        verdict = job.scaling.verdict if point and point.ranks == job.scaling.world_sizes[-1] else None
+    within = figure_interval(record)
     across = headline if within and within.confidence else None
     return {
         "started": job.started,
         **structs.asdict(record.config),
         "label": record.label,
         "status": record.status,
-        "device_name": record.environment.places[0].device,
-        "hosts": " ".join(dict.fromkeys(each.host for each in record.environment.places)),
+        "device_name": record.environment.placements[0].device_name,
+        "hosts": " ".join(dict.fromkeys(each.host for each in record.environment.placements)),
         "world_size": record.world_size,
-        "global_batch": record.global_batch,
+        "global_batch": record.global_batch_size,
         "torch": software.torch,
         "ddpbench": software.ddpbench,
         "rounds_done": summary.rounds,
@@ -105,23 +105,23 @@ def _flat(job: Job, record: Record, rung: Rung | None) -> Mapping[str, object]:
         "confidence": within and within.confidence,
         "launch_low": across and across.launch_low,
         "launch_high": across and across.launch_high,
-        "efficiency": rung and rung.efficiency and rung.efficiency.center,
-        "lost_to": rung and rung.lost_to,
+        "efficiency": point and point.efficiency and point.efficiency.center,
+        "lost_to": point and point.largest_loss,
         "step_ms": summary.step_ms,
-        **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in STEP},
+        **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in STEP_PHASES},
         "sync_ms": summary.sync_ms,
-        "late_data_ms": summary.late_data_ms,
+        "late_data_ms": summary.peer_data_wait_ms,
         "broadcast_ms": summary.phases_ms.get("broadcast"),
-        "data_wait_share": summary.data_wait_share,
-        "first_step_s": record.preparation and record.preparation.first_step_s,
+        "data_wait_share": summary.data_wait_fraction,
+        "first_step_s": record.warmup and record.warmup.first_step_s,
         "first_loss": summary.first_loss,
         "last_loss": summary.last_loss,
         "accuracy": last_accuracy(record),
-        "peak_bytes": summary.peak_bytes,
+        "peak_bytes": summary.peak_allocated_bytes,
         "host_rss_bytes": summary.rss_bytes,
         "joules_per_image": summary.joules_per_image,
         "mfu": summary.mfu,
         "verdict": verdict and verdict.kind,
         "verdict_repeatability": verdict and verdict.repeatability,
-        "checks": " ".join(check.name for check in record.checks),
+        "checks": " ".join(check.code for check in record.checks),
     }

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 MISSING = "-"
-TINY = 1e-4
+MIN_FIXED_POINT = 1e-4
 
 
-def interval(center: float, low: float, high: float, width_digits: int = 2) -> tuple[str, str, str]:
+def format_interval(center: float, low: float, high: float, width_digits: int = 2) -> tuple[str, str, str]:
     """``center``, ``low`` and ``high`` with the digits that the interval supports.
 
     Half its width keeps ``width_digits`` significant digits, two at most (Guide to the Expression of Uncertainty in
@@ -18,44 +18,44 @@ def interval(center: float, low: float, high: float, width_digits: int = 2) -> t
     """
     half_width = (high - low) / 2
     if half_width <= 0:
-        return about(center, 4), about(low, 4), about(high, 4)
+        return format_rounded(center, 4), format_rounded(low, 4), format_rounded(high, 4)
     most, least = max(0, _decimals(center, 4)), _decimals(center, 2)
     decimals = max(least, min(_decimals(half_width, width_digits), most))
-    return fixed(center, decimals), fixed(low, decimals), fixed(high, decimals)
+    return format_decimals(center, decimals), format_decimals(low, decimals), format_decimals(high, decimals)
 
 
-def ranged(center: float, low: float, high: float, unit: str = "", width_digits: int = 2) -> str:
+def format_with_interval(center: float, low: float, high: float, unit: str = "", width_digits: int = 2) -> str:
     """``40.9 (38.4 to 43.6)``, with what ``center`` is counted in right behind it."""
-    shown = interval(center, low, high, width_digits)
+    shown = format_interval(center, low, high, width_digits)
     return f"{shown[0]}{unit} ({shown[1]} to {shown[2]})"
 
 
-def significant(value: float | None, digits: int = 3) -> str:
+def format_significant(value: float | None, digits: int = 3) -> str:
     """``value`` with that many significant digits; whole numbers are never cut, and what is tiny has an exponent."""
     if value is None:
         return MISSING
-    if 0 < abs(value) < TINY:
+    if 0 < abs(value) < MIN_FIXED_POINT:
         return f"{value:.{digits - 1}e}"
-    return fixed(value, max(0, _decimals(value, digits)))
+    return format_decimals(value, max(0, _decimals(value, digits)))
 
 
-def milliseconds(seconds: float) -> str:
-    return significant(1000 * seconds, 2)
+def format_s_as_ms(seconds: float) -> str:
+    return format_significant(1000 * seconds, 2)
 
 
-def about(value: float, digits: int = 3) -> str:
+def format_rounded(value: float, digits: int = 3) -> str:
     """``value`` rounded to that many significant digits, before the point too: 17,696 is 17,700."""
-    return fixed(value, _decimals(value, digits))
+    return format_decimals(value, _decimals(value, digits))
 
 
-def fixed(value: float | None, decimals: int) -> str:
+def format_decimals(value: float | None, decimals: int) -> str:
     """``value`` with commas and that many decimals; negative ``decimals`` round to tens, hundreds ..."""
     if value is None:
         return MISSING
     return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 
 
-def adding_up(parts: Sequence[float], decimals: int) -> list[str]:
+def format_summands(parts: Sequence[float], decimals: int) -> list[str]:
     """``parts`` as text, rounded so that the printed parts add up to their rounded sum.
 
     Each is the difference of two rounded running sums, so it is off by at most one unit of its last digit.
@@ -63,7 +63,7 @@ def adding_up(parts: Sequence[float], decimals: int) -> list[str]:
     printed: list[str] = []
     total = 0.0
     for part in parts:
-        printed.append(fixed(round(total + part, decimals) - round(total, decimals), decimals))
+        printed.append(format_decimals(round(total + part, decimals) - round(total, decimals), decimals))
         total += part
     return printed
 
@@ -73,15 +73,15 @@ def step_decimals(step_ms: float) -> int:
     return min(max(_decimals(step_ms, 4), 1), 3)
 
 
-def percent(fraction: float | None, digits: int = 3) -> str:
-    return MISSING if fraction is None else f"{significant(100 * fraction, digits)}%"
+def format_percent(fraction: float | None, digits: int = 3) -> str:
+    return MISSING if fraction is None else f"{format_significant(100 * fraction, digits)}%"
 
 
-def gib(size_bytes: int | None) -> str:
+def format_gib(size_bytes: int | None) -> str:
     """Bytes as GiB, without the unit."""
     if size_bytes is None:
         return MISSING
-    return fixed(size_bytes / 2**30, 1 if size_bytes >= 2**30 else 2)
+    return format_decimals(size_bytes / 2**30, 1 if size_bytes >= 2**30 else 2)
 
 
 def _decimals(value: float, digits: int) -> int:

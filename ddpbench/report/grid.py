@@ -9,23 +9,23 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from ddpbench.analysis.metrics import Measure, Spread, spread
+from ddpbench.analysis.metrics import MeanStd, Metric, mean_std
 from ddpbench.record.record import Record
-from ddpbench.report.format import MISSING, fixed, ranged
-from ddpbench.report.layout import GAP, Page, columns, sentence
-from ddpbench.report.styled import LABEL, inked
+from ddpbench.report.format import MISSING, format_decimals, format_with_interval
+from ddpbench.report.layout import COLUMN_GAP, Page, align_columns, wrap_text
+from ddpbench.report.styled import LABEL, styled
 
-NO_MEMORY = "no memory"
+OUT_OF_MEMORY = "no memory"
 
 
 @dataclass(frozen=True)
-class Column:
+class GridColumn:
     """One column: what stands over it, and a cell a row. ``joined`` keeps it beside the column before it."""
 
     heading: str
     cells: Sequence[str]
     align: str = ">"
-    joined: bool = False
+    joins_previous: bool = False
 
     @property
     def width(self) -> int:
@@ -36,88 +36,88 @@ class Grid(NamedTuple):
     """One table: what it shows, the columns that name its rows, and those with figures."""
 
     title: str
-    names: Sequence[Column]
-    values: Sequence[Column]
+    name_columns: Sequence[GridColumn]
+    value_columns: Sequence[GridColumn]
 
 
-def grid(title: str, names: Sequence[Column], values: Sequence[Column], page: Page) -> Iterator[Text]:
-    """The table under its title; ``names`` are repeated in front of every part where its columns need more than one."""
-    yield from inked(sentence("", title, page), LABEL)
-    for part in _parts(names, values, page):
-        yield from inked(laid_out(part, page))
+def grid_lines(title: str, name_columns: Sequence[GridColumn], value_columns: Sequence[GridColumn], page: Page) -> Iterator[Text]:
+    """The table under its title; ``name_columns`` are repeated in front of every part where its columns need more than one."""
+    yield from styled(wrap_text("", title, page), LABEL)
+    for part in _split_to_width(name_columns, value_columns, page):
+        yield from styled(column_lines(part, page))
 
 
-def laid_out(table: Sequence[Column], page: Page) -> list[str]:
+def column_lines(table: Sequence[GridColumn], page: Page) -> list[str]:
     """The lines of ``table``, the headings first."""
     rows = zip(*([column.heading, *column.cells] for column in table), strict=True)
-    return columns(list(rows), "".join(column.align for column in table), page)
+    return align_columns(list(rows), "".join(column.align for column in table), page)
 
 
-def mean_cell(measure: Measure, record: Record | None, with_sd: bool = True) -> str:
+def mean_cell(metric: Metric, record: Record | None, with_std: bool = True) -> str:
     """``40.92 (2.08)``: mean and standard deviation over rounds; how the cell ended where it has no value."""
-    return spread_text(spread(measure.values(record)), measure, with_sd) if record and measure.values(record) else ended(record)
+    return mean_std_text(mean_std(metric.values(record)), metric, with_std) if record and metric.values(record) else status_cell(record)
 
 
-def middle_cell(measure: Measure, record: Record | None) -> str:
+def median_cell(metric: Metric, record: Record | None) -> str:
     """``40.9 (38.4 to 43.6)``: median and interval, or the median alone where there is no interval."""
-    found = measure.middle(record) if record else None
+    found = metric.median_and_interval(record) if record else None
     if found is None:
-        return ended(record)
+        return status_cell(record)
     if found.low == found.high:
-        return number(found.center, measure)
-    return ranged(found.center / measure.scale, found.low / measure.scale, found.high / measure.scale)
+        return format_metric(found.center, metric)
+    return format_with_interval(found.center / metric.scale, found.low / metric.scale, found.high / metric.scale)
 
 
-def spread_text(found: Spread | None, measure: Measure, with_sd: bool = True) -> str:
-    if found is None:
+def mean_std_text(mean_std: MeanStd | None, metric: Metric, with_std: bool = True) -> str:
+    if mean_std is None:
         return MISSING
-    if found.sd is None or not with_sd:
-        return number(found.mean, measure)
-    places = _places(found.mean / measure.scale, measure)
-    return f"{number(found.mean, measure)} ({fixed(found.sd / measure.scale, places)})"
+    if mean_std.std is None or not with_std:
+        return format_metric(mean_std.mean, metric)
+    places = _places(mean_std.mean / metric.scale, metric)
+    return f"{format_metric(mean_std.mean, metric)} ({format_decimals(mean_std.std / metric.scale, places)})"
 
 
-def as_published(found: Spread | None, measure: Measure, with_sd: bool = True) -> str:
+def format_as_published(mean_std: MeanStd | None, metric: Metric, with_std: bool = True) -> str:
     """With the very digits that the source prints."""
-    if found is None:
+    if mean_std is None:
         return MISSING
-    figures = [found.mean, *([found.sd] if with_sd and found.sd is not None else [])]
-    mean, *sd = (f"{round(figure / measure.scale, 6):,}".removesuffix(".0") for figure in figures)
+    figures = [mean_std.mean, *([mean_std.std] if with_std and mean_std.std is not None else [])]
+    mean, *sd = (f"{round(figure / metric.scale, 6):,}".removesuffix(".0") for figure in figures)
     return f"{mean} ({sd[0]})" if sd else mean
 
 
-def number(value: float, measure: Measure) -> str:
+def format_metric(value: float, metric: Metric) -> str:
     """In the measure's unit: four digits, as many decimals as its sources print, and two digits at least of what is small."""
-    return fixed(value / measure.scale, _places(value / measure.scale, measure))
+    return format_decimals(value / metric.scale, _places(value / metric.scale, metric))
 
 
-def ended(record: Record | None) -> str:
+def status_cell(record: Record | None) -> str:
     """In a cell's place, why it has no value: ``-`` for a cell that was never asked for."""
     if record is None or record.status == "ok":
         return MISSING
-    return NO_MEMORY if record.out_of_memory else record.status
+    return OUT_OF_MEMORY if record.out_of_memory else record.status
 
 
-def _places(value: float, measure: Measure) -> int:
+def _places(value: float, metric: Metric) -> int:
     exponent = floor(log10(abs(value))) if value else 0
-    return max(min(max(3 - exponent, 0), measure.decimals), 1 - exponent if measure.decimals else 0)
+    return max(min(max(3 - exponent, 0), metric.decimals), 1 - exponent if metric.decimals else 0)
 
 
-def _parts(names: Sequence[Column], values: Sequence[Column], page: Page) -> list[list[Column]]:
-    parts: list[list[Column]] = []
-    for group in _groups(values):
+def _split_to_width(names: Sequence[GridColumn], values: Sequence[GridColumn], page: Page) -> list[list[GridColumn]]:
+    parts: list[list[GridColumn]] = []
+    for group in _joined_groups(values):
         widened = [*parts[-1], *group] if parts else []
-        if parts and sum(column.width for column in widened) + len(GAP) * (len(widened) - 1) <= page.table_width:
+        if parts and sum(column.width for column in widened) + len(COLUMN_GAP) * (len(widened) - 1) <= page.table_width:
             parts[-1] = widened
         else:
             parts.append([*names, *group])
     return parts
 
 
-def _groups(values: Sequence[Column]) -> list[list[Column]]:
-    groups: list[list[Column]] = []
+def _joined_groups(values: Sequence[GridColumn]) -> list[list[GridColumn]]:
+    groups: list[list[GridColumn]] = []
     for column in values:
-        if column.joined:
+        if column.joins_previous:
             groups[-1].append(column)
         else:
             groups.append([column])

@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
+SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 """A word of a shell command with its quotes: a blank between quotes does not end it."""
 
-TYPED = re.compile(r"`[^`]*`[,.;:]?|\S+")
+HINT_PIECE = re.compile(r"`[^`]*`[,.;:]?|\S+")
 """A piece of advice that no line may end in: a word, or what stands between backticks."""
 
-GAP = "  "
+COLUMN_GAP = "  "
 """Between two columns of a table."""
 
 TABLE_WIDTH = 80
@@ -32,7 +32,7 @@ class Page:
         return max(self.width, TABLE_WIDTH)
 
 
-def flow(label: str, items: Iterable[str], page: Page, gap: str = "   ") -> list[str]:
+def wrap_items(label: str, items: Iterable[str], page: Page, gap: str = "   ") -> list[str]:
     """``label``, then ``items`` side by side in as many lines as they need, indented under the first item.
 
     An item is broken, between words, only where it alone is wider than the page.
@@ -43,37 +43,41 @@ def flow(label: str, items: Iterable[str], page: Page, gap: str = "   ") -> list
         if lines and len(lines[-1]) + len(gap) + len(item) <= page.width:
             lines[-1] += gap + item
         else:
-            lines += [indent + piece for piece in _pieces(item, page.width - len(indent))]
+            lines += [indent + piece for piece in _wrap_words(item, page.width - len(indent))]
     return [label + lines[0][len(indent) :], *lines[1:]] if lines else [label.rstrip()]
 
 
-def sentence(label: str, text: str, page: Page) -> list[str]:
+def wrap_text(label: str, text: str, page: Page) -> list[str]:
     """``label`` and ``text``, broken between words."""
-    return flow(label, text.split(), page, gap=" ")
+    return wrap_items(label, text.split(), page, gap=" ")
 
 
-def advice(label: str, text: str, page: Page) -> list[str]:
+def wrap_hint(label: str, text: str, page: Page) -> list[str]:
     """``label`` and ``text``, in which what stands between backticks is to be typed: never broken but as a command is."""
     indent = " " * len(label)
     lines: list[str] = []
     prose: list[str] = []
-    for item in TYPED.findall(text):
+    for item in HINT_PIECE.findall(text):
         typed = item.replace("`", "")
         if item.startswith("`") and len(indent) + len(typed) > page.width:
-            lines += [*flow(indent, prose, page, gap=" "), *command(indent, typed, page)] if prose else command(indent, typed, page)
+            lines += (
+                [*wrap_items(indent, prose, page, gap=" "), *wrap_command(indent, typed, page)]
+                if prose
+                else wrap_command(indent, typed, page)
+            )
             prose = []
         else:
             prose.append(typed)
-    lines += flow(indent, prose, page, gap=" ") if prose else []
+    lines += wrap_items(indent, prose, page, gap=" ") if prose else []
     return [label + lines[0][len(indent) :], *lines[1:]]
 
 
-def command(label: str, text: str, page: Page) -> list[str]:
+def wrap_command(label: str, text: str, page: Page) -> list[str]:
     """A shell command that can be copied as it stands: broken before a flag or a word, never inside, with backslashes."""
     indent = " " * (len(label) + 2)
     room = page.width - len(" \\")
     lines: list[str] = []
-    for unit in _units(WORD.findall(text)):
+    for unit in _flags_with_values(SHELL_WORD.findall(text)):
         if lines and len(lines[-1]) + 1 + len(unit) <= room:
             lines[-1] += f" {unit}"
         else:
@@ -81,7 +85,7 @@ def command(label: str, text: str, page: Page) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
-def columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list[str]:
     """``rows`` with their cells padded to columns; ``align`` has one ``<`` or ``>`` a column.
 
     The last cell of a row with fewer cells than ``align`` runs on over the columns that it lacks, in as many lines as it needs.
@@ -92,16 +96,16 @@ def columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list[str]:
     lines: list[str] = []
     for row in rows:
         whole = len(row) if len(row) == len(align) else len(row) - 1
-        padded = GAP.join(f"{cell:{align[at]}{widths[at]}}" for at, cell in enumerate(row[:whole]))
-        lines += [padded.rstrip()] if whole == len(row) else flow(padded + GAP, [row[-1]] if row[-1] else [], page)
+        padded = COLUMN_GAP.join(f"{cell:{align[at]}{widths[at]}}" for at, cell in enumerate(row[:whole]))
+        lines += [padded.rstrip()] if whole == len(row) else wrap_items(padded + COLUMN_GAP, [row[-1]] if row[-1] else [], page)
     return lines
 
 
-def _pieces(text: str, width: int) -> list[str]:
+def _wrap_words(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _units(words: Sequence[str]) -> list[str]:
+def _flags_with_values(words: Sequence[str]) -> list[str]:
     """Each flag together with its value, so that no line ends between the two."""
     units: list[str] = []
     for before, word in zip(["", *words], words, strict=False):

@@ -8,17 +8,25 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpbench.record.record import Job, slug
-from ddpbench.report.plot_data import Bars, Cell, Chart, bars, cells_by_workload, charts, outdated
+from ddpbench.report.plot_data import (
+    BatchSizePlot,
+    SpeedupPlot,
+    SweepPoint,
+    batch_size_plots,
+    outdated_points,
+    points_by_workload,
+    speedup_plots,
+)
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
-TAKEN_APART = ("diagnose", "scale")
+CONTROL_RUN_KINDS = ("diagnose", "scale")
 """Kinds of job whose arms are one training under several conditions, such as the all-reduce without it: no settings to choose from."""
 
-AT_ONCE = 7
+MAX_SETTINGS = 7
 """Settings that one picture tells apart without colour."""
 
-DEVICES, PANELS = 4, 4
+MAX_DEVICES, MAX_PANELS = 4, 4
 """Devices on one pair of axes; panels of one picture."""
 
 
@@ -34,74 +42,80 @@ PLOTTERS: list[Plotter] = []
 """Experiments above this floor add their own."""
 
 
-def plot(jobs: Sequence[Job], folder: Path) -> list[Path]:
+def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """Draws everything that ``jobs`` have, those of several GPUs in one picture, into ``folder``; the files written, in order.
 
     Time and memory are drawn twice, with and without the spread of the rounds where there is any. What is too much for one picture
     goes on in another. Nothing is drawn, and nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two
     devices. Raises OSError where ``folder`` cannot be written. matplotlib is loaded here, not with this module.
     """
-    from ddpbench.report.draw import draw_bars, draw_chart, save
+    from ddpbench.report.draw import draw_batch_size_plot, draw_speedup_plots, save_figure
 
     written: list[Path] = []
-    for workload, cells in _drawn(jobs).items():
-        for chart in charts(workload, cells):
-            for number, page in enumerate(pages_of_curves(chart), 1):
-                written += save(draw_chart(page, with_spread=False), folder, stem_of(chart.stem, number))
+    for workload, cells in _plotted_points(jobs).items():
+        for chart in batch_size_plots(workload, cells):
+            for number, page in enumerate(split_batch_size_plot(chart), 1):
+                written += save_figure(draw_batch_size_plot(page, with_spread=False), folder, numbered_stem(chart.stem, number))
                 if any(any(curve.spread) for curve in page.curves):
-                    written += save(draw_chart(page, with_spread=True), folder, stem_of(f"{chart.stem}-spread", number))
-        for number, panels in enumerate(pages_of_bars(bars(cells)), 1):
-            written += save(draw_bars(workload, panels), folder, stem_of(f"{workload}-speed-up", number))
+                    written += save_figure(
+                        draw_batch_size_plot(page, with_spread=True), folder, numbered_stem(f"{chart.stem}-spread", number)
+                    )
+        for number, panels in enumerate(split_speedup_plots(speedup_plots(cells)), 1):
+            written += save_figure(draw_speedup_plots(workload, panels), folder, numbered_stem(f"{workload}-speed-up", number))
     for plotter in PLOTTERS:
         written += plotter.draw([job for job in jobs if plotter.handles(job)], folder)
     return written
 
 
-def left_out(jobs: Sequence[Job]) -> list[str]:
+def left_out_reasons(jobs: Sequence[Job]) -> list[str]:
     """What no picture shows of ``jobs``, and why."""
     apart = [
-        f"the {job.kind} of {job.records[0].config.workload}, of {job.started}: its arms are no settings" for job in jobs if _apart(job)
+        f"the {job.kind} of {job.records[0].config.workload}, of {job.started}: its arms are no settings"
+        for job in jobs
+        if _has_only_control_runs(job)
     ]
     return apart + [
         f"{workload}, {cell.device}, {cell.setting}, batch {cell.batch}, of {cell.started}: it was measured again later"
-        for workload, cells in _drawn(jobs).items()
-        if charts(workload, cells)
-        for cell in outdated(cells)
+        for workload, cells in _plotted_points(jobs).items()
+        if batch_size_plots(workload, cells)
+        for cell in outdated_points(cells)
     ]
 
 
-def _drawn(jobs: Sequence[Job]) -> dict[str, list[Cell]]:
-    return cells_by_workload([job for job in jobs if not _apart(job) and not any(plotter.handles(job) for plotter in PLOTTERS)])
+def _plotted_points(jobs: Sequence[Job]) -> dict[str, list[SweepPoint]]:
+    return points_by_workload(
+        [job for job in jobs if not _has_only_control_runs(job) and not any(plotter.handles(job) for plotter in PLOTTERS)]
+    )
 
 
-def _apart(job: Job) -> bool:
-    return job.kind in TAKEN_APART
+def _has_only_control_runs(job: Job) -> bool:
+    return job.kind in CONTROL_RUN_KINDS
 
 
-def stem_of(name: str, number: int) -> str:
+def numbered_stem(name: str, number: int) -> str:
     return slug(name) if number == 1 else f"{slug(name)}-{number}"
 
 
-def pages_of_curves(chart: Chart) -> Iterator[Chart]:
+def split_batch_size_plot(chart: BatchSizePlot) -> Iterator[BatchSizePlot]:
     """At most so many devices and settings in each as can be told apart."""
     devices, settings = (list(dict.fromkeys(getattr(curve, name) for curve in chart.curves)) for name in ("device", "setting"))
-    for some in batched(devices, DEVICES):
-        for few in batched(settings, AT_ONCE):
+    for some in batched(devices, MAX_DEVICES):
+        for few in batched(settings, MAX_SETTINGS):
             curves = [curve for curve in chart.curves if curve.device in some and curve.setting in few]
             if any(curve.x for curve in curves):
                 yield replace(chart, curves=curves)
 
 
-def pages_of_bars(panels: Sequence[Bars]) -> Iterator[list[Bars]]:
+def split_speedup_plots(panels: Sequence[SpeedupPlot]) -> Iterator[list[SpeedupPlot]]:
     """At most so many panels and settings in each as can be told apart."""
-    for some in batched(panels, PANELS):
-        for few in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), AT_ONCE):
-            shown = [panel.of(few) for panel in some]
+    for some in batched(panels, MAX_PANELS):
+        for few in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), MAX_SETTINGS):
+            shown = [panel.subset(few) for panel in some]
             shown = [panel for panel in shown if any(any(each) for each in panel.speedups.values())]
             if shown:
                 yield shown
 
 
-def batched(things: Sequence[Thing], most: int) -> Iterator[Sequence[Thing]]:
+def batched(items: Sequence[Item], n: int) -> Iterator[Sequence[Item]]:
     """In their order, at most so many at a time."""
-    return (things[at : at + most] for at in range(0, len(things), most))
+    return (items[at : at + n] for at in range(0, len(items), n))

@@ -14,19 +14,21 @@ from rich.table import Column
 
 from ddpbench.record.progress import Progress
 from ddpbench.record.text import printable
-from ddpbench.report.console import make_console, say
+from ddpbench.report.console import make_console, print_line
 
-EVERY_S = 5.0
+LOG_INTERVAL_S = 5.0
 """Between two lines of a log that count many small pieces of work."""
 
 
-def listener(stream: TextIO | None) -> Progress:
+def make_progress(stream: TextIO | None) -> Progress:
     """Shows the stages and rounds of a run on ``stream``: a bar if that is a terminal, else lines."""
-    return _shown_on(make_console(stream))
+    return _bar_or_log(make_console(stream))
 
 
 @contextmanager
-def counting(stream: TextIO | None, what: str, total: int, items: str, every_s: float = EVERY_S) -> Iterator[Callable[[int], None]]:
+def count_progress(
+    stream: TextIO | None, what: str, total: int, items: str, every_s: float = LOG_INTERVAL_S
+) -> Iterator[Callable[[int], None]]:
     """Yields a function that shows how many of ``total`` are done, to be called with 0 first; until then ``stream`` shows nothing."""
     console = make_console(stream)
     shown: BarProgress | LogProgress | None = None
@@ -37,9 +39,9 @@ def counting(stream: TextIO | None, what: str, total: int, items: str, every_s: 
         now = monotonic()
         if shown is None:
             LogProgress(console).stage(what)
-            shown, began, said = _shown_on(console), now, now
+            shown, began, said = _bar_or_log(console), now, now
         left_s = (now - began) / done * (total - done) if done else None
-        words = _listed(f"{done:,} of {total:,} {items}", time_left(left_s))
+        words = _listed(f"{done:,} of {total:,} {items}", format_time_left(left_s))
         if isinstance(shown, BarProgress):
             shown.move(done, total, words)
         elif now - said >= every_s:
@@ -60,11 +62,11 @@ class LogProgress:
         self._console = console
 
     def stage(self, text: str) -> None:
-        say(self._console, f"ddpbench: {text}")
+        print_line(self._console, f"ddpbench: {text}")
         self._console.file.flush()
 
     def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        self.stage(_listed(f"round {done} of {total}: {text}", time_left(seconds_left)))
+        self.stage(_listed(f"round {done} of {total}: {text}", format_time_left(seconds_left)))
 
     def close(self) -> None: ...
 
@@ -87,7 +89,7 @@ class BarProgress:
         self._bar.update(self._task, description=printable(text), refresh=True)
 
     def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        self.move(done, total, _listed(f"{done} of {total} rounds", text, time_left(seconds_left)))
+        self.move(done, total, _listed(f"{done} of {total} rounds", text, format_time_left(seconds_left)))
 
     def move(self, done: int, total: int, text: str) -> None:
         self._bar.update(self._task, completed=done, total=total, description=printable(text), refresh=True)
@@ -96,14 +98,14 @@ class BarProgress:
         self._bar.stop()
 
 
-def time_left(seconds: float | None) -> str:
+def format_time_left(seconds: float | None) -> str:
     """``about 9 s left``, ``about 3 min left``; empty if it is unknown, or nothing is left."""
     if not seconds or seconds < 0.5:
         return ""
     return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
 
 
-def _shown_on(console: Console) -> BarProgress | LogProgress:
+def _bar_or_log(console: Console) -> BarProgress | LogProgress:
     can_move = console.is_interactive and console.file.isatty()  # with FORCE_COLOR rich takes a log for a terminal
     return BarProgress(console) if can_move else LogProgress(console)
 

@@ -10,7 +10,7 @@ LABEL = "bold"
 GOOD, CAUTION, BAD = "bold green", "bold yellow", "bold red"
 
 
-def inked(lines: Sequence[str], style: str = "", length: int | None = None) -> list[Text]:
+def styled(lines: Sequence[str], style: str = "", length: int | None = None) -> list[Text]:
     """The lines as Text: the first ``length`` characters of the first line in ``style``, or all lines where no length is given."""
     if length is None or not lines:
         return [Text(line, style=style) for line in lines]

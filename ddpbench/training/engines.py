@@ -14,10 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.distributed.world import World
 from ddpbench.record.registry import PrecisionSpec
-from ddpbench.record.resolved import Settled
-from ddpbench.training.master_weights import Masters
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.training.master_weights import MasterWeights
 from ddpbench.training.precision import autocast
-from ddpbench.training.scaler import loss_scaler
+from ddpbench.training.scaler import make_loss_scaler
 
 BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
 """What DDP calls the broadcast of buffers before a forward: torch 2.15 renamed it."""
@@ -29,7 +29,7 @@ class Engine(Protocol):
     """``model`` is what the loop calls; the rest is what it does with the loss."""
 
     model: nn.Module
-    master: str  # dtype of the master weights; empty where the optimizer updates the model's own
+    master_dtype: str  # dtype of the master weights; empty where the optimizer updates the model's own
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the forward pass."""
@@ -45,27 +45,29 @@ class Engine(Protocol):
 
     def load_scaler_state(self, state: Mapping[str, Any]) -> None: ...
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """The model's parameters are those of a new training: so are master weights and the loss scale."""
 
 
-class Torch:
+class TorchEngine:
     """torch alone: DistributedDataParallel where there is a process group, the bare model where there is none or none is wanted."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Settled, spec: PrecisionSpec, world: World) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World
+    ) -> None:
         self._optimizer = optimizer
         self._spec = spec
         self._device = world.device
-        self._scaler = loss_scaler(spec, world.device, config.static_loss_scale)
-        self._first_scale = self._scaler.state_dict()
-        self._masters = Masters(model, optimizer)
+        self._scaler = make_loss_scaler(spec, world.device, config.static_loss_scale)
+        self._initial_scaler_state = self._scaler.state_dict()
+        self._master_weights = MasterWeights(model, optimizer)
         self._set_to_none = config.set_to_none
-        self.master = self._masters.dtype
+        self.master_dtype = self._master_weights.dtype
         self.model = model
-        if world.distributed and config.engine != "none":
+        if world.is_distributed and config.engine != "none":
             self.model = DistributedDataParallel(
                 model,
-                device_ids=[world.device.torch.index] if world.device.cuda else None,
+                device_ids=[world.device.torch_device.index] if world.device.is_cuda else None,
                 bucket_cap_mb=config.bucket_cap_mb,
                 gradient_as_bucket_view=config.gradient_as_bucket_view,
                 static_graph=config.static_graph,
@@ -73,7 +75,7 @@ class Torch:
                 **{BROADCAST_FLAG: config.broadcast_buffers},  # type: ignore[arg-type]
             )
             self.model.require_backward_grad_sync = config.engine != "no-sync"  # what DDP's no_sync() sets, for good
-            self._masters.follow_parameters()
+            self._master_weights.sync_from_parameters()
             if config.comm_hook != "none":
                 self.model.register_comm_hook(None, COMM_HOOKS[config.comm_hook])
 
@@ -84,12 +86,12 @@ class Torch:
         self._scaler.scale(loss).backward()
 
     def update(self) -> None:
-        self._masters.take_gradients()
+        self._master_weights.copy_grads_in()
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        self._masters.give_weights()
+        self._master_weights.copy_weights_out()
         self._optimizer.zero_grad(set_to_none=self._set_to_none)
-        self._masters.zero_grad(set_to_none=self._set_to_none)
+        self._master_weights.zero_grad(set_to_none=self._set_to_none)
 
     def scaler_state(self) -> dict[str, Any]:
         return self._scaler.state_dict()
@@ -98,18 +100,20 @@ class Torch:
         if state:
             self._scaler.load_state_dict(dict(state))
 
-    def start_over(self) -> None:
-        self._masters.start_over()
-        self._masters.zero_grad(set_to_none=True)
-        self.load_scaler_state(self._first_scale)
+    def reset(self) -> None:
+        self._master_weights.reset()
+        self._master_weights.zero_grad(set_to_none=True)
+        self.load_scaler_state(self._initial_scaler_state)
 
 
-class Accelerate:
+class AccelerateEngine:
     """Hugging Face Accelerate: its Accelerator wraps model and optimizer, and owns autocast and the scaler."""
 
-    master = ""
+    master_dtype = ""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: Settled, spec: PrecisionSpec, world: World) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World
+    ) -> None:
         from accelerate import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
         from accelerate.state import AcceleratorState
 
@@ -121,11 +125,11 @@ class Accelerate:
             static_graph=config.static_graph,
             comm_hook=DDPCommunicationHookType("no" if config.comm_hook == "none" else config.comm_hook),
         )
-        mixed = {None: "no", "float16": "fp16", "bfloat16": "bf16", "float32": "no"}[spec.autocast]
-        self._accelerator = Accelerator(mixed_precision=mixed, cpu=not world.device.cuda, kwargs_handlers=[ddp])
+        mixed = {None: "no", "float16": "fp16", "bfloat16": "bf16", "float32": "no"}[spec.autocast_dtype]
+        self._accelerator = Accelerator(mixed_precision=mixed, cpu=not world.device.is_cuda, kwargs_handlers=[ddp])
         self.model, self._optimizer = self._accelerator.prepare(model, optimizer)
         self._set_to_none = config.set_to_none
-        self._first_scale = self.scaler_state()
+        self._initial_scaler_state = self.scaler_state()
 
     def autocast(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self._accelerator.autocast()
@@ -145,8 +149,8 @@ class Accelerate:
         if state and self._accelerator.scaler:
             self._accelerator.scaler.load_state_dict(dict(state))
 
-    def start_over(self) -> None:
-        self.load_scaler_state(self._first_scale)
+    def reset(self) -> None:
+        self.load_scaler_state(self._initial_scaler_state)
 
 
 def bucket_bytes(model: nn.Module) -> list[int]:
@@ -157,7 +161,7 @@ def bucket_bytes(model: nn.Module) -> list[int]:
     return [int(size) for size in (told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "").split(", ") if size]
 
 
-def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: Settled, spec: PrecisionSpec, world: World) -> Engine:
+def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World) -> Engine:
     """The engine that ``config`` asks for."""
-    kind = Accelerate if config.engine == "accelerate" else Torch
+    kind = AccelerateEngine if config.engine == "accelerate" else TorchEngine
     return kind(model, optimizer, config, spec, world)

@@ -6,29 +6,29 @@ from collections.abc import Iterable
 
 import torch
 
-from ddpbench.distributed.room import with_room
-from ddpbench.machine.backends import without_trying
+from ddpbench.distributed.room import guard_oom
+from ddpbench.machine.backends import cudnn_benchmark_disabled
 from ddpbench.training.session import Session
 
-HeldOut = Iterable[tuple[torch.Tensor, torch.Tensor]]
+HeldOutBatches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 """This rank's share of the samples, and their labels, in batches on the device."""
 
 
-def accuracy(session: Session, held_out: HeldOut) -> float:
+def evaluate_accuracy(session: Session, held_out: HeldOutBatches) -> float:
     """The fraction of held-out samples that the model names right, over the shares of all ranks.
 
     Raises DoesNotFit on every rank where one of them ran out of memory.
     """
     world, where = session.world, f"at batch {session.config.batch_size} in validation"
-    right, seen = with_room(world, where, lambda: _named_right(session, held_out))
-    return world.total(right) / world.total(seen)
+    right, seen = guard_oom(world, where, lambda: _num_correct(session, held_out))
+    return world.all_sum(right) / world.all_sum(seen)
 
 
-def _named_right(session: Session, held_out: HeldOut) -> tuple[float, int]:
+def _num_correct(session: Session, held_out: HeldOutBatches) -> tuple[float, int]:
     """How many of this rank's samples the model names right, of how many."""
-    right, seen = torch.zeros((), device=session.world.device.torch), 0
+    right, seen = torch.zeros((), device=session.world.device.torch_device), 0
     session.model.eval()
-    with torch.no_grad(), session.engine.autocast(), without_trying():  # the last batch of a share is of a size of its own
+    with torch.no_grad(), session.engine.autocast(), cudnn_benchmark_disabled():  # the last batch of a share is of a size of its own
         for samples, labels in held_out:
             right += (session.model(samples).argmax(1) == labels).sum()
             seen += len(labels)

@@ -14,7 +14,7 @@ SCALAR_BYTES = 8
 INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class Ledger:
+class LossTracker:
     """Keeps a reference to every loss and to every verdict of the loss scaler; they are read when the round is over.
 
     With ``log_loss`` the host waits for every loss as well, as a script does that prints it.
@@ -24,32 +24,32 @@ class Ledger:
         self._log_loss = log_loss
         self._losses: list[torch.Tensor] = []
         self._updates: list[torch.Tensor | bool] = []
-        self._stepped: torch.Tensor | bool = False
-        optimizer.register_step_pre_hook(self._note_update)
+        self._update_applied: torch.Tensor | bool = False
+        optimizer.register_step_pre_hook(self._record_update)
 
-    def _note_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def _record_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """A fused optimizer is told by ``found_inf`` to skip; any other is simply not called."""
         found_inf = getattr(optimizer, "found_inf", None)
-        self._stepped = True if found_inf is None else found_inf
+        self._update_applied = True if found_inf is None else found_inf
 
-    def open(self) -> None:
+    def reset(self) -> None:
         """A new round begins."""
         self._losses.clear()
         self._updates.clear()
 
-    def note(self, loss: torch.Tensor) -> None:
+    def record_step(self, loss: torch.Tensor) -> None:
         """One step is issued."""
         kept = loss.detach()
         if kept.untyped_storage().nbytes() > SCALAR_BYTES:
             kept = kept.clone()  # MSELoss's mean lies in the memory of all its squares, which must not live on with it
         self._losses.append(kept)
-        self._updates.append(self._stepped)
-        self._stepped = False
+        self._updates.append(self._update_applied)
+        self._update_applied = False
         if self._log_loss:
             loss.item()
 
-    def close(self, scale: float | None, before: int, after: int) -> Numerics:
-        """Reads the round's numbers from the device; ``before`` and ``after`` are the parameters' digests."""
+    def finish(self, loss_scale: float | None, checksum_before: int, checksum_after: int) -> Numerics:
+        """Reads the round's numbers from the device; ``checksum_before`` and ``checksum_after`` are the parameters' digests."""
         losses = torch.stack(self._losses).double().tolist()
         skipped = [step for step, update in enumerate(self._updates) if (update is False or (update is not True and bool(update)))]
         return Numerics(
@@ -58,9 +58,9 @@ class Ledger:
             mean_loss=_finite(sum(losses) / len(losses)),
             nonfinite_step=next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None),
             skipped_steps=skipped,
-            loss_scale=scale,
-            parameters_before=before,
-            parameters_after=after,
+            loss_scale=loss_scale,
+            params_checksum_before=checksum_before,
+            params_checksum_after=checksum_after,
         )
 
 
@@ -69,7 +69,7 @@ def _finite(value: float) -> float | None:
 
 
 @torch.no_grad()
-def digest(parameters: Iterable[torch.Tensor]) -> int:
+def parameter_checksum(parameters: Iterable[torch.Tensor]) -> int:
     """A checksum over the bits of all ``parameters``, computed on their device: equal on ranks that hold the same model."""
     bits = (parameter.detach().flatten().view(INTEGER_OF_SIZE[parameter.element_size()]) for parameter in parameters)
     sums = [words.sum(dtype=torch.int64) for words in bits]

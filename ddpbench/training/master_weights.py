@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 
-def master_weights(model: nn.Module) -> list[nn.Parameter]:
+def make_master_weights(model: nn.Module) -> list[nn.Parameter]:
     """One float32 parameter for each of ``model``'s, in their order: a copy, or itself where it is float32 already."""
     return [each if each.dtype == torch.float32 else nn.Parameter(each.detach().float()) for each in model.parameters()]
 
 
-def keep_in_state(optimizer: torch.optim.Optimizer, masters: Sequence[nn.Parameter]) -> None:
+def add_to_optimizer_state(optimizer: torch.optim.Optimizer, masters: Sequence[nn.Parameter]) -> None:
     """From now on ``optimizer.state_dict()`` holds the masters too, and ``load_state_dict`` brings them back."""
 
     def leave(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ def keep_in_state(optimizer: torch.optim.Optimizer, masters: Sequence[nn.Paramet
     optimizer.register_load_state_dict_pre_hook(enter)
 
 
-class Masters:
+class MasterWeights:
     """The half parameters of ``model`` beside those that ``optimizer`` holds in their stead; nobody where it holds the model's own."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -48,19 +48,19 @@ class Masters:
         return "/".join(sorted({str(master.dtype).removeprefix("torch.") for master in self._masters}))
 
     @torch.no_grad()
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """The parameters are those of a new training."""
         for parameter, master in zip(self._parameters, self._masters, strict=True):
             master.copy_(parameter)
 
     @torch.no_grad()
-    def follow_parameters(self) -> None:
+    def sync_from_parameters(self) -> None:
         """What no longer rounds to its parameter starts anew from it: DDP gives every rank the parameters of rank 0."""
         for parameter, master in zip(self._parameters, self._masters, strict=True):
             master.copy_(torch.where(master.to(parameter.dtype) == parameter, master, parameter.float()))
 
     @torch.no_grad()
-    def take_gradients(self) -> None:
+    def copy_grads_in(self) -> None:
         """Gives the masters the gradients of their parameters, in float32 before anything unscales them."""
         gradients, taken = [], []
         for parameter, master in zip(self._parameters, self._masters, strict=True):
@@ -74,7 +74,7 @@ class Masters:
             torch._foreach_copy_(taken, gradients)
 
     @torch.no_grad()
-    def give_weights(self) -> None:
+    def copy_weights_out(self) -> None:
         """Rounds the masters to their parameters."""
         if self._masters:
             torch._foreach_copy_(self._parameters, self._masters)

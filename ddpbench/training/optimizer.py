@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import Settled
-from ddpbench.training.master_weights import keep_in_state, master_weights
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.training.master_weights import add_to_optimizer_state, make_master_weights
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -25,22 +25,22 @@ IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
 }
 
 
-def make_optimizer(model: nn.Module, config: Settled) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:
     """The optimizer that ``config`` asks for, over all parameters of ``model`` or, where its precision has them, their masters."""
-    masters = master_weights(model) if PRECISIONS[config.precision].master_weights else None
+    masters = make_master_weights(model) if PRECISIONS[config.precision].master_weights else None
     settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl]}
     if config.optimizer == "sgd":
         settings["momentum"] = config.momentum
     optimizer = OPTIMIZERS[config.optimizer](masters or model.parameters(), **settings)
     if masters:
-        keep_in_state(optimizer, masters)
+        add_to_optimizer_state(optimizer, masters)
     if config.optimizer == "sgd" and config.momentum:
-        fill_momentum(optimizer)
+        init_momentum_buffers(optimizer)
     return optimizer
 
 
 @torch.no_grad()
-def forget(optimizer: torch.optim.Optimizer) -> None:
+def reset_state(optimizer: torch.optim.Optimizer) -> None:
     """Momentum, averages and counts back to zero, where they lie; and no gradients, which a new training has not either."""
     optimizer.zero_grad(set_to_none=True)
     for state in optimizer.state.values():
@@ -48,7 +48,7 @@ def forget(optimizer: torch.optim.Optimizer) -> None:
             value.zero_()
 
 
-def fill_momentum(optimizer: torch.optim.Optimizer) -> None:
+def init_momentum_buffers(optimizer: torch.optim.Optimizer) -> None:
     """Gives SGD's momentum buffers zeros to start from, which is the same first update as torch's own.
 
     Left to itself, the fused kernel makes them uninitialised and, where the loss scaler skips the first update, never

@@ -9,31 +9,31 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ddpbench.machine.backends import tf32
+from ddpbench.machine.backends import get_tf32
 from ddpbench.machine.device import Device
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Attestation
+from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PrecisionSpec
 
-COMPUTING = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+COMPUTE_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def refuse_impossible(spec: PrecisionSpec, device: Device, engine: str, static_loss_scale: float | None = None) -> None:
+def check_precision_supported(spec: PrecisionSpec, device: Device, engine: str, static_loss_scale: float | None = None) -> None:
     """Raises UsageError for a precision that the device, or the engine on it, cannot do."""
-    if engine == "accelerate" and spec.model != "float32":
+    if engine == "accelerate" and spec.model_dtype != "float32":
         raise UsageError(
-            f"--engine accelerate keeps its models in float32, and --precision {spec.name} has one in {spec.model}", "--engine ddp"
+            f"--engine accelerate keeps its models in float32, and --precision {spec.name} has one in {spec.model_dtype}", "--engine ddp"
         )
-    if engine == "accelerate" and spec.static_scale(static_loss_scale) is not None:
+    if engine == "accelerate" and spec.static_loss_scale(static_loss_scale) is not None:
         raise UsageError("--engine accelerate has no static loss scale", "--engine ddp, or leave --static-loss-scale out")
-    if engine == "accelerate" and spec.loss_scaling and not device.cuda:
+    if engine == "accelerate" and spec.loss_scaling and not device.is_cuda:
         raise UsageError(
             f"--engine accelerate has no loss scaling on a CPU, which {spec.name} needs", "--engine ddp, or --precision amp-bf16"
         )
-    if spec.name == "tf32" and (not device.cuda or torch.cuda.get_device_capability(device.torch) < (8, 0)):
+    if spec.name == "tf32" and (not device.is_cuda or torch.cuda.get_device_capability(device.torch_device) < (8, 0)):
         raise UsageError(f"--precision tf32 is impossible on {device.name}: TF32 needs an NVIDIA GPU of Ampere or newer", "try fp32")
-    if spec.layers == "bfloat16" and device.cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
+    if spec.layer_dtype == "bfloat16" and device.is_cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise UsageError(f"--precision {spec.name} is impossible on {device.name}: it has no bfloat16 arithmetic", "try amp-fp16")
 
 
@@ -43,9 +43,9 @@ def cast_model(model: nn.Module, spec: PrecisionSpec) -> nn.Module:
 
     One in half casts its own input, and its output to float32, where the loss is computed.
     """
-    if spec.model == "float32":
+    if spec.model_dtype == "float32":
         return model
-    dtype, norm = getattr(torch, spec.model), getattr(torch, spec.batch_norm)
+    dtype, norm = getattr(torch, spec.model_dtype), getattr(torch, spec.batch_norm_dtype)
     for module in model.modules():
         own = norm if isinstance(module, BatchNorm) else dtype
         for parameter in module.parameters(recurse=False):
@@ -63,12 +63,12 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def autocast(spec: PrecisionSpec, device: Device) -> torch.autocast:
     """The autocast context of this precision; disabled where it has none."""
-    dtype = getattr(torch, spec.autocast) if spec.autocast else None
-    return torch.autocast(device.torch.type, dtype=dtype, enabled=dtype is not None)
+    dtype = getattr(torch, spec.autocast_dtype) if spec.autocast_dtype else None
+    return torch.autocast(device.torch_device.type, dtype=dtype, enabled=dtype is not None)
 
 
 @dataclass
-class Observation:
+class StepObservation:
     """What one real training step showed."""
 
     first_layer: str = ""
@@ -78,13 +78,13 @@ class Observation:
 
 
 @contextmanager
-def observed(model: nn.Module, compiled: bool) -> Iterator[Observation]:
+def observe_step(model: nn.Module, compiled: bool) -> Iterator[StepObservation]:
     """Watches one real training step through hooks, and leaves none behind.
 
     The dtype of a convolution's or linear layer's output is the one that both of its operands have, by autocast or of
     their own. A compiled model runs this one step eagerly, so that hooks are called and nothing of them stays in the compiled code.
     """
-    seen = Observation()
+    seen = StepObservation()
 
     def layer(_: nn.Module, __: object, output: torch.Tensor) -> None:
         seen.last_layer = _short(output.dtype)
@@ -96,7 +96,7 @@ def observed(model: nn.Module, compiled: bool) -> Iterator[Observation]:
         seen.last_gradient = parameter
         seen.gradients.add(_short(parameter.grad.dtype))
 
-    hooks = [module.register_forward_hook(layer) for module in model.modules() if isinstance(module, COMPUTING)]
+    hooks = [module.register_forward_hook(layer) for module in model.modules() if isinstance(module, COMPUTE_LAYERS)]
     hooks += [parameter.register_post_accumulate_grad_hook(arrived) for parameter in model.parameters() if parameter.requires_grad]
     try:
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
@@ -106,25 +106,27 @@ def observed(model: nn.Module, compiled: bool) -> Iterator[Observation]:
             hook.remove()
 
 
-def attest(model: nn.Module, seen: Observation, optimizer: str, scale: float | None, master: str = "") -> Attestation:
+def observe_precision(
+    model: nn.Module, seen: StepObservation, optimizer: str, loss_scale: float | None, master_dtype: str = ""
+) -> ObservedPrecision:
     """What ran: dtypes of parameters, gradients and batch norms, of the first and the last layer, and torch's switches."""
-    norms = {_short(each.dtype) for module in model.modules() if isinstance(module, BatchNorm) for each in _numbers(module)}
-    matmul, cudnn = tf32()
-    return Attestation(
-        parameters=sorted({_short(parameter.dtype) for parameter in model.parameters()}),
-        gradients=sorted(seen.gradients),
-        batch_norm=sorted(norms),
-        first_layer=seen.first_layer,
-        last_layer=seen.last_layer,
+    norms = {_short(each.dtype) for module in model.modules() if isinstance(module, BatchNorm) for each in _float_tensors(module)}
+    matmul, cudnn = get_tf32()
+    return ObservedPrecision(
+        parameter_dtypes=sorted({_short(parameter.dtype) for parameter in model.parameters()}),
+        gradient_dtypes=sorted(seen.gradients),
+        batch_norm_dtypes=sorted(norms),
+        first_layer_dtype=seen.first_layer,
+        last_layer_dtype=seen.last_layer,
         tf32_matmul=matmul,
         tf32_cudnn=cudnn,
-        loss_scale=scale,
+        loss_scale=loss_scale,
         optimizer=optimizer,
-        master=master,
+        master_weight_dtype=master_dtype,
     )
 
 
-def _numbers(norm: nn.Module) -> list[torch.Tensor]:
+def _float_tensors(norm: nn.Module) -> list[torch.Tensor]:
     """Weights and running statistics; not the count of batches."""
     return [each for each in (*norm.parameters(), *norm.buffers()) if each.is_floating_point()]
 

@@ -7,11 +7,11 @@ from torch import nn
 
 from ddpbench.machine.device import Device
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.training.precision import cast_model
 
 
-def compiled(model: nn.Module, config: Settled) -> nn.Module:
+def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
     """What runs ``model``, which is on the device: itself, unless it is to be compiled.
 
     Convolutions stay with cuDNN: inductor's Triton ones read another TF32 switch, and take minutes to tune.
@@ -24,7 +24,7 @@ def compiled(model: nn.Module, config: Settled) -> nn.Module:
     return torch.compile(model, options=options)  # type: ignore[return-value]
 
 
-def on_device(model: nn.Module, config: Settled, device: Device) -> nn.Module:
+def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
     """``model`` on the device, in the dtypes and the memory layout asked for."""
-    model = cast_model(model.to(device.torch).train(), PRECISIONS[config.precision])
+    model = cast_model(model.to(device.torch_device).train(), PRECISIONS[config.precision])
     return model.to(memory_format=torch.channels_last) if config.channels_last else model

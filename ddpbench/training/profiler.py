@@ -10,64 +10,68 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from ddpbench.record.scaling import Kernel
+from ddpbench.record.scaling import CommKernel
 from ddpbench.training.session import Session
 
-STEPS = 5
+PROFILED_STEPS = 5
 
-SILENT = "99"
+KINETO_LOG_OFF = "99"
 """Above every level of kineto's log."""
 
-COMMUNICATION = re.compile("nccl", re.IGNORECASE)
-ALL_REDUCE = re.compile("nccl.*AllReduce", re.IGNORECASE)
+NCCL_KERNEL = re.compile("nccl", re.IGNORECASE)
+ALL_REDUCE_KERNEL = re.compile("nccl.*AllReduce", re.IGNORECASE)
 """DDP's broadcast of buffers is no all-reduce: nothing could hide it."""
 
-NO_KERNEL = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
+NON_COMPUTE = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
 """What runs on the GPU beside the training: communication, which spins while it waits, and copies that overlap it."""
 
 
-def kernel_ms(session: Session, keep: Path | None) -> float | None:
+def profile_kernel_ms(session: Session, trace_file: Path | None) -> float | None:
     """Milliseconds a step in which at least one kernel of this rank ran, or ``None`` on a CPU.
 
-    ``keep`` is where the trace is written, in the format that Perfetto and chrome://tracing read.
+    ``trace_file`` is where the trace is written, in the format that Perfetto and chrome://tracing read.
     """
     cuda = torch.cuda.is_initialized()
     activities = {ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU}
     if not cuda:
-        os.environ.setdefault("KINETO_LOG_LEVEL", SILENT)  # it calls it an error that it finds no GPU
-    if keep is not None:
+        os.environ.setdefault("KINETO_LOG_LEVEL", KINETO_LOG_OFF)  # it calls it an error that it finds no GPU
+    if trace_file is not None:
         activities.add(ProfilerActivity.CPU)
     with profile(activities=activities, acc_events=True) as window:
-        session.train(STEPS)
-    if keep is not None:
-        window.export_chrome_trace(str(keep))
+        session.train(PROFILED_STEPS)
+    if trace_file is not None:
+        window.export_chrome_trace(str(trace_file))
     if not cuda:
         return None
     spans = sorted(
         (event.time_range.start, event.time_range.end)
         for event in window.events() or []
-        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not NO_KERNEL.search(event.name)
+        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not NON_COMPUTE.search(event.name)
     )
-    return _covered(spans) / 1e3 / STEPS
+    return _union_length(spans) / 1e3 / PROFILED_STEPS
 
 
-def all_reduces(session: Session) -> list[Kernel]:
+def profile_all_reduces(session: Session) -> list[CommKernel]:
     """Every all-reduce of ``STEPS`` steps on this rank, in order. Only on CUDA."""
     with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
-        session.train(STEPS)
+        session.train(PROFILED_STEPS)
     events = [event for event in window.events() or [] if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
     spans = sorted((event.time_range.start, event.time_range.end, event.name) for event in events)
-    others = [(start, end) for start, end, name in spans if not COMMUNICATION.search(name)]
-    return [Kernel((end - start) / 1e3, bare_of((start, end), others) / 1e3) for start, end, name in spans if ALL_REDUCE.search(name)]
+    others = [(start, end) for start, end, name in spans if not NCCL_KERNEL.search(name)]
+    return [
+        CommKernel((end - start) / 1e3, exposed_length((start, end), others) / 1e3)
+        for start, end, name in spans
+        if ALL_REDUCE_KERNEL.search(name)
+    ]
 
 
-def bare_of(span: tuple[float, float], others: list[tuple[float, float]]) -> float:
+def exposed_length(span: tuple[float, float], others: list[tuple[float, float]]) -> float:
     """How much of ``span`` none of the sorted ``others`` covers."""
     start, end = span
-    return end - start - _covered([(max(start, begin), min(end, over)) for begin, over in others if begin < end and over > start])
+    return end - start - _union_length([(max(start, begin), min(end, over)) for begin, over in others if begin < end and over > start])
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def _union_length(spans: list[tuple[float, float]]) -> float:
     """The length of the union of sorted ``spans``."""
     covered, reach = 0.0, float("-inf")
     for start, end in spans:

@@ -8,7 +8,7 @@ from ddpbench.machine.device import Device
 from ddpbench.record.registry import PrecisionSpec
 
 
-class StaticScaler(torch.amp.GradScaler):
+class StaticGradScaler(torch.amp.GradScaler):
     """A loss scale that neither grows nor backs off; an update with gradients that overflowed is skipped all the same.
 
     Gradients in half are unscaled where they lie, which torch's scaler refuses: a model that is half throughout has no others.
@@ -28,9 +28,9 @@ class StaticScaler(torch.amp.GradScaler):
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
 
 
-def loss_scaler(spec: PrecisionSpec, device: Device, static: float | None) -> torch.amp.GradScaler:
-    """The scaler of this precision, held at ``static`` where that has a use; it passes everything through where nothing is scaled."""
-    scale = spec.static_scale(static)
+def make_loss_scaler(spec: PrecisionSpec, device: Device, static_scale: float | None) -> torch.amp.GradScaler:
+    """The scaler of this precision, held at ``static_scale`` where that has a use; it passes everything through where nothing is scaled."""
+    scale = spec.static_loss_scale(static_scale)
     if scale is not None:
-        return StaticScaler(device.torch.type, scale)
-    return torch.amp.GradScaler(device.torch.type, enabled=spec.loss_scaling)
+        return StaticGradScaler(device.torch_device.type, scale)
+    return torch.amp.GradScaler(device.torch_device.type, enabled=spec.loss_scaling)

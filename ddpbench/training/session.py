@@ -14,34 +14,34 @@ import torch
 from torch import nn
 
 from ddpbench.distributed.world import World
-from ddpbench.machine.backends import set_for_training
-from ddpbench.machine.cpu_usage import CoreWatch
-from ddpbench.machine.gpu import HealthWatch
+from ddpbench.machine.backends import configure_backends
+from ddpbench.machine.cpu_usage import CpuMonitor
+from ddpbench.machine.gpu import GpuTelemetry
 from ddpbench.machine.host import cpu_seconds
-from ddpbench.machine.progress_marker import Pulse
-from ddpbench.machine.step_timer import open_clock
-from ddpbench.record.loader_stats import Loading
-from ddpbench.record.record import Attestation
+from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.machine.step_timer import make_step_timer
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Trace
-from ddpbench.training.drain import Drain
+from ddpbench.training.drain import PrefetchDrainer
 from ddpbench.training.engines import bucket_bytes, make_engine
-from ddpbench.training.loop import Batches, Marked, train
-from ddpbench.training.loss_tracker import Ledger, digest
-from ddpbench.training.offload import Parked, on_host
-from ddpbench.training.optimizer import forget, make_optimizer
-from ddpbench.training.precision import Observation, attest, refuse_impossible
-from ddpbench.training.prepare_model import compiled, on_device
-from ddpbench.training.schedule import Schedule
+from ddpbench.training.loop import BatchSource, TimedModel, train
+from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
+from ddpbench.training.offload import OffloadedState, to_cpu
+from ddpbench.training.optimizer import make_optimizer, reset_state
+from ddpbench.training.precision import StepObservation, check_precision_supported, observe_precision
+from ddpbench.training.prepare_model import compile_model, prepare_model
+from ddpbench.training.schedule import LRSchedule
 
 
-class Loader(Batches, Protocol):
+class SessionLoader(BatchSource, Protocol):
     """What a session asks of a loader beside batches."""
 
-    in_flight: int  # most batches that can be ready after a pause
+    max_prefetched: int  # most batches that can be ready after a pause
 
-    def loading(self) -> Loading | None: ...
+    def pop_stats(self) -> LoaderStats | None: ...
 
     def worker_pids(self) -> list[int]: ...
 
@@ -53,37 +53,37 @@ class Session:
 
     def __init__(
         self,
-        config: Settled,
+        config: ResolvedConfig,
         model: nn.Module,
-        loss_of: nn.Module,
-        loader: Loader,
+        loss_fn: nn.Module,
+        loader: SessionLoader,
         world: World,
-        pulse: Pulse,
-        parked: Parked | None = None,
+        marker: ProgressMarker,
+        offloaded: OffloadedState | None = None,
     ) -> None:
         self.config = config
-        self.world, self.pulse, self._device = world, pulse, world.device
+        self.world, self.marker, self._device = world, marker, world.device
         spec = PRECISIONS[config.precision]
-        refuse_impossible(spec, self._device, config.engine, config.static_loss_scale)
-        set_for_training(spec.tf32)
+        check_precision_supported(spec, self._device, config.engine, config.static_loss_scale)
+        configure_backends(spec.tf32)
         torch.manual_seed(config.seed)
 
-        self.model = on_device(model, config, self._device)
+        self.model = prepare_model(model, config, self._device)
         self.compiled = config.compile != "off"
-        self.clock = open_clock(pulse, self._device.torch)
+        self.timer = make_step_timer(marker, self._device.torch_device)
         self._optimizer = make_optimizer(self.model, config)
-        self.engine = make_engine(Marked(compiled(self.model, config), self.clock), self._optimizer, config, spec, world)
-        if parked:
-            self.go_on_from(parked)
-        self._schedule = Schedule(self._optimizer, config)
-        self._ledger = Ledger(self._optimizer, config.log_loss)
-        self._loss_of = loss_of
+        self.engine = make_engine(TimedModel(compile_model(self.model, config), self.timer), self._optimizer, config, spec, world)
+        if offloaded:
+            self.load(offloaded)
+        self._schedule = LRSchedule(self._optimizer, config)
+        self._loss_tracker = LossTracker(self._optimizer, config.log_loss)
+        self._loss_fn = loss_fn
         self._loader = loader
         self._workspace_bytes: int | None = None
         self.steps_trained = 0
-        self._drain = Drain(world)
+        self._drainer = PrefetchDrainer(world)
 
-    def start_over(self, weights: Mapping[str, Any], open_loader: Callable[[], Loader]) -> None:
+    def reset(self, weights: Mapping[str, Any], open_loader: Callable[[], SessionLoader]) -> None:
         """A new training on the same engine: other weights, no momentum, another loader's first batch, the loss scale as it begins.
 
         That loader is opened when the one before it is closed: two would take shared memory, cores and a device twice.
@@ -91,48 +91,48 @@ class Session:
         self._loader.close()
         self._loader = open_loader()
         self.model.load_state_dict(weights)
-        forget(self._optimizer)
-        self.engine.start_over()
+        reset_state(self._optimizer)
+        self.engine.reset()
 
-    def go_on_from(self, parked: Parked) -> None:
+    def load(self, offloaded: OffloadedState) -> None:
         """The training that was parked, in place of this one; where its schedule stood is for ``plan``."""
-        self.model.load_state_dict(parked.model)
-        self._optimizer.load_state_dict(dict(parked.optimizer))
-        self.engine.load_scaler_state(parked.scaler)
+        self.model.load_state_dict(offloaded.model)
+        self._optimizer.load_state_dict(dict(offloaded.optimizer))
+        self.engine.load_scaler_state(offloaded.scaler)
 
-    def plan(self, steps: int, steps_an_epoch: int, done: int = 0) -> None:
+    def set_schedule_length(self, steps: int, steps_per_epoch: int, updates_done: int = 0) -> None:
         """Tells the schedule how long the training is, and how many of its updates are done."""
-        self._schedule.plan(steps, steps_an_epoch, done)
+        self._schedule.set_length(steps, steps_per_epoch, updates_done)
 
     @property
-    def update(self) -> int:
+    def updates_done(self) -> int:
         """Where its schedule stands: how many of its updates are done."""
-        return self._schedule.update
+        return self._schedule.updates_done
 
     def train(self, steps: int) -> float:
         """Trains so many steps, to their end on the device; returns the seconds that they took."""
         begin = perf_counter()
         self.steps_trained += steps
-        self._ledger.open()
-        train(steps, self._loader, self.engine, self._loss_of, self.clock, self._ledger)
+        self._loss_tracker.reset()
+        train(steps, self._loader, self.engine, self._loss_fn, self.timer, self._loss_tracker)
         self._device.synchronize()
         return perf_counter() - begin
 
-    def round(self, steps: int, drain_s: float = inf, during: AbstractContextManager[None] | None = None) -> Trace:
+    def run_round(self, steps: int, max_drain_s: float = inf, during: AbstractContextManager[None] | None = None) -> Trace:
         """One timed round, which begins when what was prefetched during the pause is trained away, off the clock.
 
-        That begins no other portion after ``drain_s`` seconds, and not at all where they are 0: a new training has no pause behind it.
+        That begins no other portion after ``max_drain_s`` seconds, and not at all where they are 0: a new training has no pause behind it.
         ``during`` is entered just before the timed steps.
         """
-        health, cores = HealthWatch(self._device.gpu, self._ranks_on_this_gpu()), CoreWatch()
-        with _collector_frozen():
-            if drain_s:
-                with self._schedule.held():
-                    self._drain.run(self.train, self.clock, self._loader.in_flight, drain_s)
-            retries, before = self._device.allocator_retries(), self._digest()
-            self._device.reset_peaks()  # after the checksum, which takes as much memory as the largest parameter, twice
+        health, cores = GpuTelemetry(self._device.gpu, self._ranks_on_this_gpu()), CpuMonitor()
+        with gc_disabled():
+            if max_drain_s:
+                with self._schedule.paused():
+                    self._drainer.drain_prefetch(self.train, self.timer, self._loader.max_prefetched, max_drain_s)
+            retries, before = self._device.allocator_retries(), self._parameter_checksum()
+            self._device.reset_peak_memory_stats()  # after the checksum, which takes as much memory as the largest parameter, twice
             busy_s = self._cpu_seconds()
-            loaded_before = self._loader.loading()
+            loaded_before = self._loader.pop_stats()
             cores.start()
             health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
             try:
@@ -145,8 +145,8 @@ class Session:
                 seen = health.finish()  # whose thread would look on at what comes after a step that broke off
             used = cores.finish()
             busy_s = self._cpu_seconds() - busy_s
-        self.pulse.enter("reading the round")
-        loading, reading = self._loader.loading(), self.clock.read()
+        self.marker.enter("reading the round")
+        loading, reading = self._loader.pop_stats(), self.timer.read()
         return Trace(
             rank=self.world.rank,
             steps=steps,
@@ -154,15 +154,15 @@ class Session:
             wall_s=wall_s,
             phases_ms=reading.phases_ms,
             host_data_ms=reading.host_data_ms,
-            lead_ms=reading.lead_ms,
-            issuing_ms=reading.issuing_ms,
+            host_lead_ms=reading.host_lead_ms,
+            host_issue_ms=reading.host_issue_ms,
             cpu_s=busy_s,
             thread_cpu_s=thread_s,
-            memory=self._device.memory(self._loader.worker_pids(), retries, self._workspace_bytes),
-            numerics=self._ledger.close(self.loss_scale(), before, self._digest()),
+            memory=self._device.memory_stats(self._loader.worker_pids(), retries, self._workspace_bytes),
+            numerics=self._loss_tracker.finish(self.loss_scale(), before, self._parameter_checksum()),
             health=seen,
-            loading=loading and loading.after(loaded_before),
-            cores=used,
+            loader_stats=loading and loading.prepend_skipped_files(loaded_before),
+            cpu_usage=used,
         )
 
     def loss_scale(self) -> float | None:
@@ -174,52 +174,52 @@ class Session:
         """The sizes of DDP's buckets; none without DDP."""
         return bucket_bytes(self.engine.model)
 
-    def weigh_workspaces(self) -> None:
+    def measure_workspaces(self) -> None:
         """Frees what the matrix libraries hold, of which every round from now on tells the bytes; the next step takes it anew.
 
         CUDA graphs, which a compiled model may have, do not survive it.
         """
-        self._workspace_bytes = self._device.free_workspaces()
+        self._workspace_bytes = self._device.free_cublas_workspaces()
 
-    def attest(self, seen: Observation) -> Attestation:
+    def observe_precision(self, seen: StepObservation) -> ObservedPrecision:
         """What runs, of which one step has shown ``seen``."""
         settings = self._optimizer.defaults
         implementation = next((name for name in ("fused", "foreach") if settings.get(name)), "loop")
         optimizer = f"{type(self._optimizer).__name__} {implementation}"
-        return attest(self.model, seen, optimizer, self.loss_scale(), self.engine.master)
+        return observe_precision(self.model, seen, optimizer, self.loss_scale(), self.engine.master_dtype)
 
-    def close(self) -> Parked | None:
+    def close(self) -> OffloadedState | None:
         """Frees the device and gives back the training as it stands, on the host; None where each round begins anew."""
         parked = None
         if not self.config.fresh:
-            kept = on_host(self.model.state_dict()), on_host(self._optimizer.state_dict())
-            parked = Parked(*kept, self.engine.scaler_state(), self.update)
+            kept = to_cpu(self.model.state_dict()), to_cpu(self._optimizer.state_dict())
+            parked = OffloadedState(*kept, self.engine.scaler_state(), self.updates_done)
         self._loader.close()
-        self.discard()
+        self.release_device()
         return parked
 
-    def discard(self) -> None:
+    def release_device(self) -> None:
         """Lets go of everything on the device."""
-        del self.model, self.engine, self.clock, self._optimizer, self._ledger, self._schedule, self._loader
+        del self.model, self.engine, self.timer, self._optimizer, self._loss_tracker, self._schedule, self._loader
         if self.compiled:
             torch._dynamo.reset()  # or the next arm's shapes count as changes of this one's, and compile as dynamic
         gc.collect()
-        self._device.release()
+        self._device.empty_cache()
 
-    def _digest(self) -> int:
+    def _parameter_checksum(self) -> int:
         """The checksum of what the optimizer updates: master weights, where there are any, move before their roundings do."""
-        return digest(parameter for group in self._optimizer.param_groups for parameter in group["params"])
+        return parameter_checksum(parameter for group in self._optimizer.param_groups for parameter in group["params"])
 
     def _cpu_seconds(self) -> float:
         """CPU time of this rank and its loader workers so far."""
         return cpu_seconds([os.getpid(), *self._loader.worker_pids()])
 
     def _ranks_on_this_gpu(self) -> int:
-        return sum(place.device_id == self._device.id for place in self.world.places)
+        return sum(place.device_id == self._device.uuid for place in self.world.placements)
 
 
 @contextmanager
-def _collector_frozen() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Python's garbage collector does not run: its pauses would be charged to whatever phase they hit."""
     gc.collect()
     gc.disable()

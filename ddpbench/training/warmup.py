@@ -4,55 +4,55 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from ddpbench.record.record import Attestation, Preparation
-from ddpbench.record.resolved import Settled
+from ddpbench.record.record import ObservedPrecision, Warmup
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.training.loop import mark_last_gradient
-from ddpbench.training.precision import Observation, observed
+from ddpbench.training.precision import StepObservation, observe_step
 from ddpbench.training.session import Session
 
-AGREEMENT = 0.03
+WINDOW_TOLERANCE = 0.03
 """Two warm-up windows agree when their step times differ by less than this fraction."""
 
-LEAST_WARM_UP, WARMUP_LIMIT = 2, 10
+MIN_WARMUP_WINDOWS, MAX_WARMUP_WINDOWS = 2, 10
 """Warm-up goes on for at least and at most this many windows."""
 
 WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
 
-FIRST_STEP_PATIENCE, COMPILE_PATIENCE = 2.5, 10.0
+FIRST_STEP_TIMEOUT_FACTOR, COMPILE_TIMEOUT_FACTOR = 2.5, 10.0
 """Times the hang timeout until the first step has ended: drivers load, cuDNN tries, compilers compile."""
 
 
-def first_step_patience_s(config: Settled) -> float:
+def first_step_timeout_s(config: ResolvedConfig) -> float:
     """How long the first step may last."""
-    return config.hang_timeout * (FIRST_STEP_PATIENCE if config.compile == "off" else COMPILE_PATIENCE)
+    return config.hang_timeout * (FIRST_STEP_TIMEOUT_FACTOR if config.compile == "off" else COMPILE_TIMEOUT_FACTOR)
 
 
 def warm_up(
-    session: Session, build_s: float = 0.0, limit_s: float | None = None, least: int = LEAST_WARM_UP
-) -> tuple[Preparation, Attestation, float]:
+    session: Session, build_s: float = 0.0, limit_s: float | None = None, min_windows: int = MIN_WARMUP_WINDOWS
+) -> tuple[Warmup, ObservedPrecision, float]:
     """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
 
     ``build_s`` is what it took to make the session. After ``limit_s`` seconds no window begins any more that is not among the
-    ``least``. A round that is a whole training needs one step: it is itself the time until everything has settled. All ranks agree
+    ``min_windows``. A round that is a whole training needs one step: it is itself the time until everything has settled. All ranks agree
     on each decision, so that none of them waits for the others in a collective.
     """
     begin = perf_counter()
     first_batch_s, seen, step_s = _first_step(session)
     first_step_s = perf_counter() - begin
     config, world = session.config, session.world
-    window, most = (1, 1) if config.fresh else (config.warmup, WARMUP_LIMIT)
-    least = min(most, least)
-    limit_s = limit_s or WARMUP_LIMIT_S[world.device.torch.type]
+    window, most = (1, 1) if config.fresh else (config.warmup, MAX_WARMUP_WINDOWS)
+    min_windows = min(most, min_windows)
+    limit_s = limit_s or WARMUP_LIMIT_S[world.device.torch_device.type]
     steps, agreed = 2, False
     for number in range(most):
-        if number >= least and (agreed or world.most(perf_counter() - begin) > limit_s):
+        if number >= min_windows and (agreed or world.all_max(perf_counter() - begin) > limit_s):
             break
         before, step_s = step_s, _window_s(session, window) / window
-        steps, agreed = steps + window, number > 0 and abs(step_s / before - 1) < AGREEMENT
-    preparation = Preparation(
-        build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_agreed=agreed
+        steps, agreed = steps + window, number > 0 and abs(step_s / before - 1) < WINDOW_TOLERANCE
+    preparation = Warmup(
+        build_s=build_s, first_batch_s=first_batch_s, first_step_s=first_step_s, warmup_steps=steps, warmup_converged=agreed
     )
-    return preparation, session.attest(seen), step_s
+    return preparation, session.observe_precision(seen), step_s
 
 
 def warm_up_again(session: Session, limit_s: float | None = None) -> None:
@@ -60,28 +60,28 @@ def warm_up_again(session: Session, limit_s: float | None = None) -> None:
     begin = perf_counter()
     _first_step(session)
     config, world = session.config, session.world
-    if not config.fresh and not (limit_s and world.most(perf_counter() - begin) > limit_s):
+    if not config.fresh and not (limit_s and world.all_max(perf_counter() - begin) > limit_s):
         _window_s(session, config.warmup)
 
 
-def _first_step(session: Session) -> tuple[float, Observation, float]:
+def _first_step(session: Session) -> tuple[float, StepObservation, float]:
     """One observed step, after which the end of backward can be marked, and one more.
 
     Returns the seconds that the batch of the first took, what was seen, and the seconds that the second took.
     """
-    with observed(session.model, session.compiled) as seen:
+    with observe_step(session.model, session.compiled) as seen:
         session.train(1)
     assert seen.last_gradient is not None, "a step without gradients"
-    mark_last_gradient(seen.last_gradient, session.clock)
-    first_batch_s = session.clock.host_data_ms()[0] / 1e3
+    mark_last_gradient(seen.last_gradient, session.timer)
+    first_batch_s = session.timer.host_data_ms()[0] / 1e3
     if not session.compiled:
-        session.weigh_workspaces()
+        session.measure_workspaces()
     step_s = session.train(1)  # a compiled model compiles now
-    session.pulse.patience_s = session.config.hang_timeout
+    session.marker.timeout_s = session.config.hang_timeout
     return first_batch_s, seen, step_s
 
 
 def _window_s(session: Session, steps: int) -> float:
     """Seconds for ``steps`` steps, of the slowest rank."""
     session.world.barrier()
-    return session.world.most(session.train(steps))
+    return session.world.all_max(session.train(steps))

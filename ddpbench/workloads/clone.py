@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 
-def copied(model: nn.Module, device: torch.device) -> nn.Module:
+def clone(model: nn.Module, device: torch.device) -> nn.Module:
     """A copy of ``model`` on ``device``, which shares nothing with it. On the meta device its tensors have shapes and no storage.
 
     Weights go there straight: a copy on the host first takes fresh memory, which for 36 million of them, on two cores of a virtual

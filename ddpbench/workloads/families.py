@@ -11,15 +11,15 @@ from ddpbench.workloads.spec import WorkloadSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class WorkloadFamily:
     """``name`` holds a word in braces for each of the numbers, which ``ranges`` limits; ``member`` takes them in that order."""
 
     name: str
     help: str
     ranges: Mapping[str, range]
-    member: Callable[..., WorkloadSpec]
+    build_spec: Callable[..., WorkloadSpec]
 
-    def numbers(self, name: str) -> list[int] | None:
+    def parse_name(self, name: str) -> list[int] | None:
         """The numbers in ``name``, in range or not; None where it is no name of this family."""
         pattern = re.sub(r"\\{\w+\\}", r"(0|[1-9]\\d*)", re.escape(self.name))
         match = re.fullmatch(pattern, name)
@@ -27,20 +27,20 @@ class Family:
 
     def find(self, name: str) -> WorkloadSpec | None:
         """The member called ``name``, or None where it is no name of this family. Raises UsageError for a number out of range."""
-        numbers = self.numbers(name)
+        numbers = self.parse_name(name)
         if numbers is None:
             return None
         for number, (word, allowed) in zip(numbers, self.ranges.items(), strict=True):
             if number not in allowed:
-                raise UsageError(f"there is no '{name}': {number} is out of the range of {word}", self.limits())
-        return self.member(*numbers)
+                raise UsageError(f"there is no '{name}': {number} is out of the range of {word}", self.range_hint())
+        return self.build_spec(*numbers)
 
-    def limits(self) -> str:
+    def range_hint(self) -> str:
         """``depth 10 to 100 in steps of 6, width 1 to 20``."""
-        return ", ".join(f"{word} {_in_words(allowed)}" for word, allowed in self.ranges.items())
+        return ", ".join(f"{word} {_format_range(allowed)}" for word, allowed in self.ranges.items())
 
 
-def _in_words(allowed: range) -> str:
+def _format_range(allowed: range) -> str:
     steps = f" in steps of {allowed.step}" if allowed.step > 1 else ""
     return f"{allowed[0]:,} to {allowed[-1]:,}{steps}"
 
@@ -84,7 +84,7 @@ def disc_mlp(layers: int) -> WorkloadSpec:
         help=f"MLP of {layers} layers, 2-4-...-{2**layers}-2, on 1,000 points in and around a disc",
         dataset="disc",
         classes=2,
-        item="point",
+        sample_unit="point",
         model=f"ddpbench.workloads.mlp:disc{layers}",
         batch_cuda=100,
         batch_cpu=100,
@@ -105,7 +105,7 @@ def gemm_mlp(width: int) -> WorkloadSpec:
         classes=width,
         iterations=150,
         loss="mse",
-        item="row",
+        sample_unit="row",
         model="ddpbench.workloads.mlp:gemm",
         batch_cuda=512,
         batch_cpu=16,
@@ -118,28 +118,28 @@ def gemm_mlp(width: int) -> WorkloadSpec:
 
 
 FAMILIES = (
-    Family(
+    WorkloadFamily(
         name="wrn{depth}x{width}-cifar10",
         help="Wide-ResNet of that depth and width, dropout 0.3, on CIFAR-10",
         ranges={"depth": range(10, 101, 6), "width": range(1, 21)},
-        member=wide_resnet,
+        build_spec=wide_resnet,
     ),
-    Family(
+    WorkloadFamily(
         name="vgg16-{width}-cifar10",
         help="VGG16 with that many channels in its first stage, 64 in vgg16-cifar10",
         ranges={"width": range(1, 257)},
-        member=vgg16,
+        build_spec=vgg16,
     ),
-    Family(
+    WorkloadFamily(
         name="disc-mlp-{layers}",
         help="MLP that doubles its width with every layer, on 1,000 points in and around a disc",
         ranges={"layers": range(2, 13)},
-        member=disc_mlp,
+        build_spec=disc_mlp,
     ),
-    Family(
+    WorkloadFamily(
         name="gemm-mlp-{width}",
         help="three square Linear layers of that width and a squared error",
         ranges={"width": range(8, 16385)},
-        member=gemm_mlp,
+        build_spec=gemm_mlp,
     ),
 )

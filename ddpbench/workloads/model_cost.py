@@ -12,32 +12,32 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from ddpbench.record.errors import UsageError
-from ddpbench.record.names import resolve
-from ddpbench.workloads.clone import copied
-from ddpbench.workloads.registry import find
+from ddpbench.record.names import import_object
+from ddpbench.workloads.clone import clone
+from ddpbench.workloads.registry import find_workload
 
 
 @dataclass(frozen=True)
-class Cost:
+class ModelCost:
     """Trainable parameters, and floating-point operations of forward and backward of one sample, 2 a multiply-add."""
 
     parameters: int
-    flops_per_image: float
+    flops_per_sample: float
 
 
 @cache
-def cost_of(workload: str, image_size: int | None) -> Cost:
+def workload_cost(workload: str, image_size: int | None) -> ModelCost:
     """The cost of the workload called ``workload``. Raises UsageError where its model cannot take images of that size."""
-    spec = find(workload)
-    return cost(resolve(spec.model)(image_size, spec.classes), spec.input_shape(image_size))
+    spec = find_workload(workload)
+    return model_cost(import_object(spec.model)(image_size, spec.classes), spec.input_shape(image_size))
 
 
-def cost(model: nn.Module, input_shape: tuple[int, ...]) -> Cost:
+def model_cost(model: nn.Module, input_shape: tuple[int, ...]) -> ModelCost:
     """The cost of training ``model`` on inputs of ``input_shape``, which leaves the batch out, by torch.utils.flop_counter.
 
     Takes 0.1 to 1.5 s of one core; ``model`` itself is not touched. Raises UsageError where the model cannot take such inputs.
     """
-    twin = copied(model, torch.device("meta")).train()
+    twin = clone(model, torch.device("meta")).train()
     samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm refuses a single value a channel
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     try:
@@ -47,7 +47,7 @@ def cost(model: nn.Module, input_shape: tuple[int, ...]) -> Cost:
         what = f"images of {input_shape[-1]} px" if len(input_shape) == 3 else f"rows of {input_shape[-1]:,} numbers"
         raise UsageError(f"the model cannot take {what}: {problem}", "choose another --image-size") from problem
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return Cost(parameters, counter.get_total_flops() / batch)
+    return ModelCost(parameters, counter.get_total_flops() / batch)
 
 
 def _convolution_backward(

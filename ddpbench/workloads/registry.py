@@ -11,7 +11,7 @@ from ddpbench.workloads.spec import WorkloadSpec
 from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 
 
-def _imagenet(name: str) -> WorkloadSpec:
+def _torchvision_spec(name: str) -> WorkloadSpec:
     """torchvision's model ``name`` on ImageNet."""
     return WorkloadSpec(
         name=name,
@@ -28,17 +28,31 @@ def _imagenet(name: str) -> WorkloadSpec:
 
 _RESNETS = "imagenet-resnet-slurm-vs-container"
 
-_NAMED = (
-    replace(_imagenet("resnet18"), help="ResNet-18 on ImageNet", iterations=360, parameters=11_689_512, gflops=10.648, source=_RESNETS),
-    replace(_imagenet("resnet50"), help="ResNet-50 on ImageNet", iterations=360, parameters=25_557_032, gflops=24.299, source=_RESNETS),
+_MEASURED = (
+    replace(
+        _torchvision_spec("resnet18"),
+        help="ResNet-18 on ImageNet",
+        iterations=360,
+        parameters=11_689_512,
+        gflop_per_sample=10.648,
+        source=_RESNETS,
+    ),
+    replace(
+        _torchvision_spec("resnet50"),
+        help="ResNet-50 on ImageNet",
+        iterations=360,
+        parameters=25_557_032,
+        gflop_per_sample=24.299,
+        source=_RESNETS,
+    ),
     replace(
         vgg16(64),
         name="vgg16-cifar10",
         help="VGG16 with batch norm and a convolutional classifier on CIFAR-10",
         parameters=33_650_624,
-        gflops=1.989,
+        gflop_per_sample=1.989,
     ),
-    replace(wide_resnet(28, 10), parameters=36_489_290, gflops=31.459),
+    replace(wide_resnet(28, 10), parameters=36_489_290, gflop_per_sample=31.459),
     WorkloadSpec(
         name="mnist-cnn",
         help="two convolutions and two Linear layers on MNIST",
@@ -47,22 +61,24 @@ _NAMED = (
         classes=10,
         model="ddpbench.workloads.mnist:cnn",
         parameters=1_199_882,
-        gflops=0.07157,
+        gflop_per_sample=0.07157,
         batch_cuda=512,
         batch_cpu=64,
         lr=0.05,
         weight_decay=0.0,
         source="t4-tensor-cores",
     ),
-    replace(gemm_mlp(4096), name="gemm-mlp", parameters=50_343_936, gflops=0.26844),
-    replace(disc_mlp(10), parameters=703_142, gflops=0.0042066),
+    replace(gemm_mlp(4096), name="gemm-mlp", parameters=50_343_936, gflop_per_sample=0.26844),
+    replace(disc_mlp(10), parameters=703_142, gflop_per_sample=0.0042066),
 )
 
-WORKLOADS: Mapping[str, WorkloadSpec] = {name: _imagenet(name) for name in TORCHVISION_NAMES} | {spec.name: spec for spec in _NAMED}
+WORKLOADS: Mapping[str, WorkloadSpec] = {name: _torchvision_spec(name) for name in TORCHVISION_NAMES} | {
+    spec.name: spec for spec in _MEASURED
+}
 """Every workload by name, beside the other members of FAMILIES. The named ones carry their parameters and GFLOPs."""
 
 
-def find(name: str) -> WorkloadSpec:
+def find_workload(name: str) -> WorkloadSpec:
     """The workload called ``name``, or the one that ``package.module:name`` points at.
 
     Raises UsageError where there is none, or where a number in the name is out of its family's range.
@@ -76,4 +92,4 @@ def find(name: str) -> WorkloadSpec:
 
 def is_workload(name: str) -> bool:
     """Whether ``name`` is a workload's, as far as it can be told without loading one from outside, or a family's out of range."""
-    return name in WORKLOADS or any(family.numbers(name) for family in FAMILIES)
+    return name in WORKLOADS or any(family.parse_name(name) for family in FAMILIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ddpbench.record.datasets import DATASETS, Dataset
+from ddpbench.record.datasets import DATASETS, DatasetName
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
 
@@ -23,13 +23,13 @@ class WorkloadSpec:
 
     name: str
     help: str
-    dataset: Dataset
+    dataset: DatasetName
     classes: int
     model: str
     image_size: int | None = None
     iterations: int = 100
     loss: Literal["cross-entropy", "mse"] = "cross-entropy"
-    item: Literal["image", "point", "row"] = "image"
+    sample_unit: Literal["image", "point", "row"] = "image"
     batch_cuda: int
     batch_cpu: int
     lr: float = 0.01
@@ -37,7 +37,7 @@ class WorkloadSpec:
     weight_decay: float = 1e-4
     convolutional: bool = True
     parameters: int | None = None
-    gflops: float | None = None
+    gflop_per_sample: float | None = None
     source: str = ""
     """The published experiment that it comes from, by its id."""
 
@@ -48,5 +48,5 @@ class WorkloadSpec:
         """
         shape = lookup("data set", self.dataset, DATASETS).input_shape(image_size or self.image_size, self.classes)
         if image_size is not None and len(shape) == 1:
-            raise UsageError(f"{self.name} trains on {self.item}s of {shape[0]:,} numbers", "leave out --image-size")
+            raise UsageError(f"{self.name} trains on {self.sample_unit}s of {shape[0]:,} numbers", "leave out --image-size")
         return shape

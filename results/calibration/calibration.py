@@ -34,15 +34,15 @@ import msgspec  # noqa: E402
 from imagery import image_tree  # noqa: E402
 from situations.table import SITUATIONS  # noqa: E402
 
-from ddpbench.analysis.compare import times_as_fast  # noqa: E402
-from ddpbench.analysis.controls import diagnosed  # noqa: E402
-from ddpbench.analysis.evidence import batches_lacking  # noqa: E402
-from ddpbench.analysis.whatif.outcome import WIDEST, outcomes  # noqa: E402
-from ddpbench.analysis.whatif.query import ask  # noqa: E402
-from ddpbench.bench.launch import without  # noqa: E402
-from ddpbench.record.diagnosis import AGAIN, TRIED  # noqa: E402
+from ddpbench.analysis.compare import throughput_ratio  # noqa: E402
+from ddpbench.analysis.controls import baseline_of  # noqa: E402
+from ddpbench.analysis.evidence import missing_batches  # noqa: E402
+from ddpbench.analysis.whatif.outcome import MAX_INTERVAL_RATIO, outcomes  # noqa: E402
+from ddpbench.analysis.whatif.query import answer_whatif  # noqa: E402
+from ddpbench.bench.launch import strip_flags  # noqa: E402
+from ddpbench.record.diagnosis import BASELINE_REPEAT, TRIAL_PREFIX  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
-from ddpbench.record.prediction import Change  # noqa: E402
+from ddpbench.record.prediction import Scenario  # noqa: E402
 from ddpbench.record.record import Job, Record, load  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
@@ -145,7 +145,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_wide(self) -> bool:
         """Whether the measured interval is too wide to judge the prediction by."""
-        return bool(self.measured_low and self.measured_high and self.measured_high > WIDEST * self.measured_low)
+        return bool(self.measured_low and self.measured_high and self.measured_high > MAX_INTERVAL_RATIO * self.measured_low)
 
     @property
     def inside(self) -> bool | None:
@@ -191,21 +191,21 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
 def proved(file: Path) -> list[Pair]:
     """The changes that a diagnosis predicted and then tried itself."""
     job = load(file)
-    real, arms = diagnosed(job) or job.records[0], {record.label: record for record in job.records}
-    config, devices = real.config, f"{real.world_size} x {real.environment.places[0].device}"
+    real, arms = baseline_of(job) or job.records[0], {record.label: record for record in job.records}
+    config, devices = real.config, f"{real.world_size} x {real.environment.placements[0].device_name}"
     link = f"[proof]({os.path.relpath(file, HERE)})"
     training = f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {devices}, {link}"
     return [
         Pair(
             training=training,
-            change=each.prediction.change.words,
+            change=each.prediction.scenario.flag_text,
             predicted=each.prediction.gain,
             low=each.prediction.low,
             high=each.prediction.high,
             measured=each.measured.center,
             measured_low=each.measured.low,
             measured_high=each.measured.high,
-            struck_out=short_rounds(baseline=arms[AGAIN], trial=arms[TRIED + each.prediction.change.words]),
+            struck_out=short_rounds(baseline=arms[BASELINE_REPEAT], trial=arms[TRIAL_PREFIX + each.prediction.scenario.flag_text]),
         )
         for each in outcomes(job)
         if each.measured is not None and each.measured.has_interval
@@ -216,7 +216,7 @@ def short_rounds(**sides: Record) -> str:
     """Which sides of a proof have rounds of fewer than 4 batches per worker or DALI pipeline; empty if none has."""
     reasons = []
     for side, record in sides.items():
-        if lacking := batches_lacking(record):
+        if lacking := missing_batches(record):
             steps = min(timed.traces[0].steps for timed in record.rounds)
             reasons.append(f"{side} has {steps} steps per round, needs {steps + lacking}")
     return "; ".join(reasons)
@@ -231,12 +231,12 @@ def diagnosis(plan: Plan, kept: Path) -> Job | str:
 
 
 def predict(job: Job, others: Sequence[Job | str], field: str, value: Any) -> Pair:
-    change = Change(**{field: value})
+    change = Scenario(**{field: value})
     try:
-        price = ask(job, change, [other for other in others if isinstance(other, Job)]).price
+        price = answer_whatif(job, change, [other for other in others if isinstance(other, Job)]).estimate
     except UsageError as problem:
-        return Pair(training="", change=change.words, problem=problem.message)
-    return Pair(training="", change=change.words, predicted=price.gain, low=price.low, high=price.high, miss=price.miss)
+        return Pair(training="", change=change.flag_text, problem=problem.message)
+    return Pair(training="", change=change.flag_text, predicted=price.gain, low=price.low, high=price.high, miss=price.residual)
 
 
 def run_arms(plan: Plan, kept: Path, field: str, values: Sequence[Any], job: Job) -> Job | str:
@@ -254,7 +254,7 @@ def finished(plan: Plan, field: str, value: Any, predicted: Pair, run: Job | str
     if isinstance(run, str):
         return msgspec.structs.replace(pair, problem=pair.problem or run)
     arm = next(record for record in run.records if getattr(record.config, field) == value)
-    found = times_as_fast(arm, run.records[0])
+    found = throughput_ratio(arm, run.records[0])
     if found is None:
         return msgspec.structs.replace(pair, problem=pair.problem or "no round of both")
     if not found.has_interval:
@@ -269,7 +269,7 @@ def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence
     data = ["--data-dir", str(tree_in(kept))] if plan.tree else []
     flag = next((word for word in more if word.startswith("--") and word != "--no-verify"), "")
     short = {"--workers": "-j", "--batch-size": "-b"}.get(flag, flag)
-    words = without(plan.words, [*filter(None, {flag, short})])
+    words = strip_flags(plan.words, [*filter(None, {flag, short})])
     ranks = ["--gpus", str(plan.ranks), "--device", plan.device, "--time-limit", str(limit_s)]
     argv = [sys.executable, "-m", "ddpbench", command, *words, *data, *ranks, *more, "-o", str(folder)]
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
@@ -289,7 +289,7 @@ def tree_in(kept: Path) -> Path:
 
 
 def words_of(field: str, value: Any) -> str:
-    return Change(**{field: value}).words
+    return Scenario(**{field: value}).flag_text
 
 
 def slug(text: str) -> str:

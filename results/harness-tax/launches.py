@@ -37,7 +37,7 @@ def main(baseline: Path, gpus: int, workload: str, steps: int, target: Path, pai
             words = [workload, "--precision", "amp-fp16", "-b", str(BATCH), "--steps", str(steps), "--rounds", "3", "-q", "-o", folder]
             subprocess.run([*torchrun, "-m", "ddpbench", *words], check=True, capture_output=True)
             (path,) = Path(folder).glob("*.json")
-            headline = load(path).records[0].headline
+            headline = load(path).records[0].throughput
             assert headline is not None
             return headline.images_per_s
 

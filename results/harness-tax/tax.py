@@ -19,10 +19,10 @@ from bare import bare_windows
 
 from ddpbench.analysis.ratio import ratio_of
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.preflight import prepare
-from ddpbench.machine.progress_marker import Pulse, Watchdog
+from ddpbench.bench.preflight import prepare_job
+from ddpbench.machine.progress_marker import ProgressMarker, Watchdog
 from ddpbench.record.config import Config
-from ddpbench.record.request import Output, Request
+from ddpbench.record.request import OutputOptions, Request
 
 WARMUP = 20
 DTYPES = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
@@ -31,34 +31,34 @@ DTYPES = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 def main(workload: str, steps: int, target: Path, precision: str, pairs: int) -> None:
     """Measures ``pairs`` pairs of windows and writes them to ``target``."""
     asked = Config(workload=workload, precision=precision, steps=steps)
-    (config,), world, _ = prepare(Request(arms=[asked], output=Output(output_dir=str(target.parent)), command=sys.argv))
-    world.join()
-    pulse = Pulse(600.0)
+    (config,), world, _ = prepare_job(Request(arms=[asked], output=OutputOptions(output_dir=str(target.parent)), command=sys.argv))
+    world.init_process_group()
+    pulse = ProgressMarker(600.0)
     arm = Arm(config, world, pulse)
-    arm.enter()
+    arm.activate()
     images = (config.batch_size or 0) * steps * world.size
-    bare = bare_windows(workload, config.batch_size or 0, world.device.torch, steps, WARMUP, DTYPES[precision])
+    bare = bare_windows(workload, config.batch_size or 0, world.device.torch_device, steps, WARMUP, DTYPES[precision])
     next(bare)
     ours: list[float] = []
     theirs: list[float] = []
 
     def measured() -> None:
-        watchdog = Watchdog(pulse, world.board.beat, lambda seconds: None, lambda: None)
+        watchdog = Watchdog(pulse, world.store.heartbeat, lambda seconds: None, lambda: None)
         watchdog.start()
-        timed = arm.round(len(ours))
+        timed = arm.run_round(len(ours))
         watchdog.stop()
         if timed is not None:
             ours.append(timed.images_per_s)
 
     def unmeasured() -> None:
         gc.disable()  # as in ddpbench's rounds, so that both run without its pauses
-        theirs.append(images / world.most(next(bare)))
+        theirs.append(images / world.all_max(next(bare)))
         gc.enable()
 
     for pair in range(pairs):
         for turn in (measured, unmeasured) if pair % 2 == 0 else (unmeasured, measured):
             turn()
-    if world.seat.speaks:
+    if world.rank_env.is_rank0:
         ratio = ratio_of(theirs, ours)
         result = {
             "command": f"torchrun --nproc_per_node={world.size} results/harness-tax/tax.py {workload} {steps} --precision {precision}",
@@ -76,7 +76,7 @@ def main(workload: str, steps: int, target: Path, precision: str, pairs: int) ->
         }
         target.write_text(json.dumps(result, indent=1) + "\n")
         print(f"{workload} on {world.size} x {world.device.name}: {ratio.center:.4f} ({ratio.low:.4f} to {ratio.high:.4f}) of bare")
-    arm.leave()
+    arm.park()
     world.close()
 
 

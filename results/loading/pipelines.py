@@ -15,20 +15,21 @@ from statistics import median
 from time import perf_counter, process_time
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.loaders.dali.graph import Graph, Name, name_of
-from ddpbench.data.loaders.dali.turns import Turns
-from ddpbench.data.sampler import ShardPlan
+from ddpbench.data.loaders.dali.graph import DaliGraph, EncodedPath, encode_path
+from ddpbench.data.loaders.dali.turns import RoundRobin
+from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.machine.host import cpu_name, usable_cores
-from ddpbench.record.loaders import spec_of
+from ddpbench.record.loaders import loader_spec
 
-GRAPH = Graph(image_size=224, augment=True, dtype="UINT8", layout="HWC")
+GRAPH = DaliGraph(image_size=224, augment=True, dtype="UINT8", layout="HWC")
 BATCH, PREFETCH, SECONDS = 256, 2, 2.0
 
 
 def main(directory: Path, target: Path, sizes: str, rounds: int) -> None:
     """Teams of every size in turn, several times over."""
-    files, threads = image_folder.read(str(directory)).files, max(1, int(usable_cores()) - 1)
-    teams = {size: replace(spec_of("dali-cpu"), team=int(size)).teams(threads) for size in sizes.split(",")}
+    files, threads = image_folder.read_index(str(directory)).files, max(1, int(usable_cores()) - 1)
+    spec = loader_spec("dali-cpu")
+    teams = {size: replace(spec, max_threads_per_batch=int(size)).thread_group_sizes(threads) for size in sizes.split(",")}
     found: dict[str, list[dict[str, float]]] = {size: [] for size in teams}
     for number in range(rounds):
         for size in list(teams)[:: 1 if number % 2 == 0 else -1]:
@@ -53,24 +54,24 @@ def main(directory: Path, target: Path, sizes: str, rounds: int) -> None:
 def measured(teams: Sequence[int], files: Sequence[str]) -> dict[str, float]:
     """Images a second of a pipeline for each team, the cores that they keep busy, and the seconds until the first batch."""
     begin = perf_counter()
-    turns = Turns([GRAPH.pipeline(names(files, seed), BATCH, size, PREFETCH, seed) for seed, size in enumerate(teams)], teams)
-    turns.run()
+    turns = RoundRobin([GRAPH.build_pipeline(names(files, seed), BATCH, size, PREFETCH, seed) for seed, size in enumerate(teams)], teams)
+    turns.next_output()
     first_s = perf_counter() - begin
     for _ in range(2 * PREFETCH * len(teams)):
-        turns.run()  # what was ready, and until they are in step
+        turns.next_output()  # what was ready, and until they are in step
     begin, busy_s, batches = perf_counter(), process_time(), 0
     while perf_counter() - begin < SECONDS:
-        turns.run()
+        turns.next_output()
         batches += 1
     span_s = perf_counter() - begin
     told = {"images_per_s": batches * BATCH / span_s, "cores": (process_time() - busy_s) / span_s, "first_s": first_s}
-    turns.end()
+    turns.close()
     return told
 
 
-def names(files: Sequence[str], seed: int) -> Iterator[list[Name]]:
-    for batch in ShardPlan(len(files), BATCH, 0, 1, seed, shuffle=True):
-        yield [name_of(files[number]) for number in batch]
+def names(files: Sequence[str], seed: int) -> Iterator[list[EncodedPath]]:
+    for batch in DistributedBatchSampler(len(files), BATCH, 0, 1, seed, shuffle=True):
+        yield [encode_path(files[number]) for number in batch]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import torch
 from uint8 import NOT_TIMED, STOCK, rates_of
 
 from ddpbench.analysis.ratio import ratio_of
-from ddpbench.bench.resolve import settle
+from ddpbench.bench.resolve import resolve_config
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.machine.host import cpu_name
@@ -25,7 +25,7 @@ TIMED, UNTIMED = STOCK, STOCK + NOT_TIMED
 BATCH, WARM_UP = 512, 8
 
 ASKED = Config(workload="vgg16-cifar10", loader="torch", batch_size=BATCH, workers=0, augment=False, channels_last=False, device="cpu")
-CIFAR = settle(ASKED, cuda=False, local_world_size=1)
+CIFAR = resolve_config(ASKED, cuda=False, local_world_size=1)
 
 
 def main(target: Path, batches: int) -> None:

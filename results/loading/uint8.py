@@ -19,8 +19,8 @@ from unittest import mock
 import torch
 
 from ddpbench.analysis.ratio import ratio_of
-from ddpbench.bench.resolve import settle
-from ddpbench.bench.scheduler import schedule
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.scheduler import abba_schedule
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
@@ -66,14 +66,14 @@ def opened(loader: str, folder: str) -> Loader:
     asked = Config(
         workload="resnet50", loader=loader, data_dir=folder, batch_size=BATCH, image_size=SIDE, workers=0, channels_last=True, device="cpu"
     )
-    settled = settle(asked, cuda=False, local_world_size=1)
+    settled = resolve_config(asked, cuda=False, local_world_size=1)
     return open_loader(settled, Shard("imagenet", 1000, 0, 1, torch.device("cpu")))
 
 
 def rates_of(loaders: dict[str, Loader], batches: int, images: int) -> dict[str, list[float]]:
     """Images a second of this process's time, of each of an arm's next batches of so many images."""
     rates: dict[str, list[float]] = {name: [] for name in loaders}
-    for arm, batch in schedule([batches] * len(loaders)):
+    for arm, batch in abba_schedule([batches] * len(loaders)):
         name = list(loaders)[arm]
         torch.manual_seed(batch)  # the same crops for all that draw alike
         with standing_still() if name.endswith(NOT_TIMED) else nullcontext():

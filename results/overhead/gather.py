@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ddpbench.bench.gathering import collect
-from ddpbench.bench.preflight import meet_others
+from ddpbench.bench.gathering import collect_round
+from ddpbench.bench.preflight import rendezvous_ranks
 from ddpbench.machine.device import open_device
-from ddpbench.machine.rank_env import take_seat
+from ddpbench.machine.rank_env import from_env
 from ddpbench.record.config import Config
 from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 
@@ -25,9 +25,9 @@ STEPS, REPEATS = 2000, 5
 
 def main(target: str) -> None:
     """Gathers ``REPEATS`` rounds of ``STEPS`` steps and writes the seconds of each, of the slowest rank."""
-    seat = take_seat()
-    world = meet_others(seat, open_device("cpu", seat, False), Config(workload="resnet50"), data="", asked={})
-    world.join()
+    seat = from_env()
+    world = rendezvous_ranks(seat, open_device("cpu", seat, False), Config(workload="resnet50"), data="", requested={})
+    world.init_process_group()
     trace = Trace(
         rank=world.rank,
         steps=STEPS,
@@ -35,7 +35,7 @@ def main(target: str) -> None:
         wall_s=1.0,
         phases_ms={name: [1.2345 + step / 7919 for step in range(STEPS)] for name in PHASES},
         host_data_ms=[1.2345 + step / 7919 for step in range(STEPS)],
-        lead_ms=[1.2345 + step / 7919 for step in range(STEPS)],
+        host_lead_ms=[1.2345 + step / 7919 for step in range(STEPS)],
         memory=Memory(),
         numerics=Numerics(first_loss=1.0, last_loss=1.0),
     )
@@ -44,9 +44,9 @@ def main(target: str) -> None:
         world.barrier()
         begin = perf_counter()
         if traces := world.gather(trace):
-            collect(0, traces, "ddp")
-        seconds.append(world.most(perf_counter() - begin))
-    if world.seat.speaks:
+            collect_round(0, traces, "ddp")
+        seconds.append(world.all_max(perf_counter() - begin))
+    if world.rank_env.is_rank0:
         result = {
             "command": f"torchrun --nproc_per_node={world.size} results/overhead/gather.py",
             "ranks": world.size,

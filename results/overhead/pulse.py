@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ddpbench.machine.progress_marker import Pulse, Watchdog
-from ddpbench.machine.step_timer import HostClock
+from ddpbench.machine.progress_marker import ProgressMarker, Watchdog
+from ddpbench.machine.step_timer import HostStepTimer
 from ddpbench.record.trace import PHASES
 
 STEPS, REPEATS = 20_000, 15
@@ -26,9 +26,9 @@ class Still:
         pass
 
 
-def microseconds_a_step(pulse: Pulse) -> float:
+def microseconds_a_step(pulse: ProgressMarker) -> float:
     """All marks of a step, the least of some runs of ``STEPS`` steps: noise only adds."""
-    clock = HostClock(pulse)
+    clock = HostStepTimer(pulse)
     clock.begin(STEPS)
     begin = perf_counter()
     for _ in range(STEPS):
@@ -39,7 +39,7 @@ def microseconds_a_step(pulse: Pulse) -> float:
 
 def main(target: str) -> None:
     """Measures both ways in turns and writes them."""
-    beating = Pulse(600.0)
+    beating = ProgressMarker(600.0)
     watchdog = Watchdog(beating, lambda mark: None, lambda seconds: None, lambda: None)
     watchdog.start()
     pairs = [(microseconds_a_step(beating), microseconds_a_step(Still())) for _ in range(REPEATS)]  # type: ignore[arg-type]

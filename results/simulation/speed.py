@@ -13,8 +13,8 @@ from random import Random
 from statistics import median
 from time import perf_counter
 
-from ddpbench.analysis.simulation.params import Setting
-from ddpbench.analysis.simulation.simulate import run
+from ddpbench.analysis.simulation.params import SimParams
+from ddpbench.analysis.simulation.simulate import simulate
 
 RANKS, STEPS, REPEATS = 8, 10_000, 15
 
@@ -22,9 +22,9 @@ RANKS, STEPS, REPEATS = 8, 10_000, 15
 def seconds(prefetch: int) -> float:
     chance = Random(0)
     batches = [[chance.lognormvariate(0.0, 0.47) for _ in range(1000)] for _ in range(RANKS)]
-    setting = Setting(ranks=RANKS, workers=8, prefetch=prefetch, batches=batches, steps=[1.1 / 8])
+    setting = SimParams(ranks=RANKS, workers=8, prefetch=prefetch, batch_times_s=batches, step_times_s=[1.1 / 8])
     begin = perf_counter()
-    run(setting, STEPS, chance)
+    simulate(setting, STEPS, chance)
     return perf_counter() - begin
 
 

@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import straggling
 
-from ddpbench.analysis.ranks import known, own_ms
-from ddpbench.analysis.straggler import LEAST_EXCESS
-from ddpbench.analysis.summary import summarise
-from ddpbench.record.files import write_whole
+from ddpbench.analysis.ranks import drop_none, own_ms
+from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
+from ddpbench.analysis.summary import summarize
+from ddpbench.record.files import atomic_write
 from ddpbench.record.record import Record, load
 from ddpbench.record.trace import Trace
 
@@ -91,7 +91,7 @@ def windows_of(launch: Launch) -> Iterator[Launch]:
 
 def core_excess(told: list[list[RankTold]]) -> float | None:
     """By how much longer the control took on the core where it took longest than in the median of the others."""
-    ranks = [known(rank.control_ms for rank in ranks) for ranks in zip(*told, strict=True)]
+    ranks = [drop_none(rank.control_ms for rank in ranks) for ranks in zip(*told, strict=True)]
     if not all(ranks):
         return None
     *others, slowest = sorted(map(fmean, ranks))
@@ -124,7 +124,7 @@ class Judged(msgspec.Struct):
 
     @property
     def on_equal_cores(self) -> bool:
-        return self.core_excess is not None and self.core_excess < LEAST_EXCESS["cpu"]
+        return self.core_excess is not None and self.core_excess < MIN_EXCESS_FRACTION["cpu"]
 
 
 class Told(msgspec.Struct):
@@ -138,8 +138,8 @@ class Told(msgspec.Struct):
 
 
 def judged(window: Launch, kind: str = "", rank: int = -1) -> Judged:
-    slow = summarise(window.record).slow
-    found = Found(slow.rank, slow.kind, round(slow.excess, 4)) if slow else None
+    slow = summarize(window.record).straggler
+    found = Found(slow.rank, slow.kind, round(slow.excess_fraction, 4)) if slow else None
     return Judged(kind, rank, found, core_excess(window.told))
 
 
@@ -168,7 +168,7 @@ def table(told: Told, options: argparse.Namespace) -> str:
         return f"{sum(rows)} of {len(rows)} ({sum(rows) / len(rows):.1%})" if rows else "-"
 
     cores = any(row.core_excess is not None for row in (*told.injected, *told.clean))
-    equal = f"where the control took as long on every core, within {LEAST_EXCESS['cpu']:.0%}"
+    equal = f"where the control took as long on every core, within {MIN_EXCESS_FRACTION['cpu']:.0%}"
     lines = [
         f"{options.ranks} ranks, {options.device}, delays of {options.share:.0%} of a step of {told.step_ms:.1f} ms, windows of {WINDOW} "
         f"rounds of {options.steps} steps; those with delays of one launch, the others of {-(-len(told.clean) // MOST_WINDOWS)}.",
@@ -196,7 +196,7 @@ def row_of(*cells: str) -> str:
 
 def begun(kept: Path, first: Record) -> Told:
     """What an earlier start with the same words on the same devices has left unfinished, without a table; or a new beginning."""
-    new = Told(sys.argv[1:], [place.device for place in first.environment.places], median(map(own_ms, traces_of(first))))
+    new = Told(sys.argv[1:], [place.device_name for place in first.environment.placements], median(map(own_ms, traces_of(first))))
     if kept.exists() and not kept.with_suffix(".md").exists():
         told = msgspec.json.decode(kept.read_bytes(), type=Told)
         if (told.words, told.devices) == (new.words, new.devices):
@@ -225,7 +225,7 @@ def main() -> None:
     told = begun(kept, launched(options, 1, memory_of(options)).record)
     for line in launches(options, told):
         print(line, file=sys.stderr, flush=True)
-        write_whole(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+        atomic_write(kept, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
     kept.with_suffix(".md").write_text(table(told, options))
     print(table(told, options))
 

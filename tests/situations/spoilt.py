@@ -17,19 +17,19 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.datasets.samples import Collate, TreeSamples
+from ddpbench.data.datasets.samples import Collate, ImageFolderDataset
 from ddpbench.data.images import decode
-from ddpbench.data.loader import Finish, HostBatch, HostLoader
-from ddpbench.data.loaders.replay import replayed
-from ddpbench.data.loaders.workers import Workers, data_loader
-from ddpbench.data.normalize import in_layout
-from ddpbench.data.sampler import ShardPlan
+from ddpbench.data.loader import DeviceTransform, HostBatch, HostLoader
+from ddpbench.data.loaders.replay import make_replay
+from ddpbench.data.loaders.workers import DataLoaderAdapter, make_data_loader
+from ddpbench.data.normalize import to_memory_format
+from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
 TAIL = 64
 """One image in so many is the one that takes long, where one does."""
@@ -89,18 +89,18 @@ def throttled(path: str, bytes_per_s: float | None) -> bytes:
         return file.read()
 
 
-class SpoiltSamples(TreeSamples):
+class SpoiltSamples(ImageFolderDataset):
     """Images of a tree: decoded, made small, and nothing else."""
 
-    def __init__(self, tree: Any, side: int, watch: Stopwatch, spoilt: Spoilt) -> None:
-        super().__init__(tree, self._seen, watch, allowed=0)
+    def __init__(self, index: Any, side: int, watch: Stopwatch, spoilt: Spoilt) -> None:
+        super().__init__(index, self._seen, watch, max_skipped=0)
         self._side, self._spoilt = side, spoilt
 
-    def _pixels(self, file: str) -> Tensor:
+    def _load_image(self, file: str) -> Tensor:
         self._watch.start()
         content = throttled(file, self._spoilt.bytes_per_s)
         self._watch.lap("read")
-        return self._view(content, file, self._watch)
+        return self._transform(content, file, self._watch)
 
     def _seen(self, content: bytes, file: str, watch: Stopwatch) -> Tensor:
         image = decode(content, file)
@@ -138,14 +138,14 @@ class SpoiltCollate(Collate):
         batch = super().__call__(samples)
         if isinstance(batch, BenchError):
             return batch
-        return SlowlyPinned(batch.samples, batch.labels, batch.sheet, self._spoilt.pin_ms)
+        return SlowlyPinned(batch.samples, batch.labels, batch.worker_timing, self._spoilt.pin_ms)
 
 
-class SpoiltWorkers(Workers):
+class SpoiltWorkers(DataLoaderAdapter):
     """Does something to every batch in the trainer's own process."""
 
-    def __init__(self, batches: DataLoader[Any], data: Data, finish: Finish, take_over_ms: float) -> None:
-        super().__init__(batches, data, finish)
+    def __init__(self, data_loader: DataLoader[Any], data: DatasetInfo, device_transform: DeviceTransform, take_over_ms: float) -> None:
+        super().__init__(data_loader, data, device_transform)
         self._take_over_ms = take_over_ms
 
     def next_batch(self) -> HostBatch:
@@ -154,25 +154,25 @@ class SpoiltWorkers(Workers):
         return batch
 
 
-def open_spoilt(spoilt: Spoilt, config: Settled, shard: Shard) -> Workers:
+def open_spoilt(spoilt: Spoilt, config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:
     assert config.data_dir
-    watch, tree, here = Stopwatch(), image_folder.read(config.data_dir), spoilt.on(shard.rank)
+    watch, tree, here = Stopwatch(), image_folder.read_index(config.data_dir), spoilt.on(shard.rank)
     samples = SpoiltSamples(tree, config.image_size or 0, watch, here)
-    plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
-    batches = data_loader(samples, plan, watch, config, shard.rank, shard.device)
+    plan = DistributedBatchSampler(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
+    batches = make_data_loader(samples, plan, watch, config, shard.rank, shard.device)
     batches.collate_fn = SpoiltCollate(watch, here)
-    data = Data(loader="spoilt", description=tree.description, images=len(tree.files))
-    return SpoiltWorkers(batches, data, lambda images: in_layout(images, config.channels_last), here.take_over_ms)
+    data = DatasetInfo(loader="spoilt", description=tree.description, images=len(tree.files))
+    return SpoiltWorkers(batches, data, lambda images: to_memory_format(images, config.channels_last), here.take_over_ms)
 
 
 def _loader(name: str, spoilt: Spoilt) -> LoaderSpec:
-    def opened(config: Settled, shard: Shard) -> HostLoader:
+    def opened(config: ResolvedConfig, shard: Shard) -> HostLoader:
         workers = open_spoilt(spoilt, config, shard)
-        return replayed(workers, torch.device("cpu")) if spoilt.replayed else workers
+        return make_replay(workers, torch.device("cpu")) if spoilt.replayed else workers
 
     globals()[f"open_{name}"] = opened
     where = f"situations.spoilt:open_{name}"
-    return LoaderSpec(name=name, help=name, open=where, reads_files=True, datasets=("imagenet",), made_by="processes")
+    return LoaderSpec(name=name, help=name, factory=where, reads_dataset=True, datasets=("imagenet",), worker_type="processes")
 
 
 fine = _loader("fine", Spoilt())
@@ -199,11 +199,11 @@ class Asked(Dataset[tuple[Tensor, int]]):
         return torch.zeros(3, 32, 32), index % 10
 
 
-def far_away(config: Settled) -> DataLoader[Any]:
+def far_away(config: ResolvedConfig) -> DataLoader[Any]:
     return DataLoader(Asked(), config.batch_size, num_workers=config.workers, drop_last=True)
 
 
-def for_one_worker(config: Settled, rank: int) -> DataLoader[Any]:
+def for_one_worker(config: ResolvedConfig, rank: int) -> DataLoader[Any]:
     """The same, which has no more on the second rank."""
     if rank == 1 and config.workers > 1:
         raise BenchError("there is room for one worker")
@@ -218,14 +218,14 @@ class Bright(Asked):
         return image + 99, label
 
 
-def dark_for_one_worker(config: Settled, rank: int) -> DataLoader[Any]:
+def dark_for_one_worker(config: ResolvedConfig, rank: int) -> DataLoader[Any]:
     """What is far away, and bright where the second rank has more."""
     if rank == 1 and config.workers > 1:
         return DataLoader(Bright(), config.batch_size, num_workers=config.workers, drop_last=True)
     return far_away(config)
 
 
-def own_folder(config: Settled) -> DataLoader[Any]:
+def own_folder(config: ResolvedConfig) -> DataLoader[Any]:
     """A script's own, which tells reading and decoding not apart, on slow storage."""
     steps = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     images = ImageFolder(f"{config.data_dir}/train", steps, loader=_slowly)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 from imagery import image_tree
 
-from ddpbench.analysis.controls import diagnosed
+from ddpbench.analysis.controls import baseline_of
 from ddpbench.record.record import Record, load
 from situations.situation import Situation
 
@@ -116,10 +116,10 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
     """What the record of ``command`` says; ``ended`` are the last lines that it printed, if it left none."""
     if record is None or record.verdict is None:
         return Said(command=command, score="no verdict", problem=ended)
-    found, figure = record.verdict, record.headline
+    found, figure = record.verdict, record.throughput
     return Said(
         command=command,
-        score=score(situation, found.kind, found.cause, not (found.is_probable or found.cause_is_probable)),
+        score=score(situation, found.kind, found.cause, not (found.is_probable or found.is_cause_probable)),
         kind=found.kind,
         cause=found.cause,
         says=found.says,
@@ -129,7 +129,7 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
         runner_up=found.runner_up,
         images_per_s=figure.images_per_s if figure else None,
         round_cv=figure.round_cv if figure else None,
-        checks=[check.name for check in record.checks],
+        checks=[check.code for check in record.checks],
     )
 
 
@@ -158,4 +158,4 @@ def _record(folder: Path) -> Record | None:
     """That of the run which was asked for."""
     paths: list[Any] = sorted(folder.glob("*.json"))
     job = load(paths[-1]) if paths else None
-    return (diagnosed(job) or job.records[0]) if job else None
+    return (baseline_of(job) or job.records[0]) if job else None

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from ddpbench.analysis.bottleneck.loading import data_bound, host_to_device_bound, loader_steals_cpu, loader_steals_gpu, noisy_neighbour
 from ddpbench.analysis.bottleneck.training import compute_bound, launch_bound, straggler, sync_bound, too_few_cores, unexplained
-from ddpbench.analysis.inputs import Case
+from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.record.findings import Verdict
 
-Limit = Callable[[Case], Verdict | None]
+BottleneckRule = Callable[[AnalysisInput], Verdict | None]
 
-LIMITS: tuple[Limit, ...] = (
+BOTTLENECKS: tuple[BottleneckRule, ...] = (
     straggler,
     loader_steals_cpu,
     loader_steals_gpu,
@@ -27,5 +27,5 @@ LIMITS: tuple[Limit, ...] = (
 """The first that holds is the verdict; the last always does."""
 
 
-def first_limit(case: Case) -> Verdict:
-    return next(held for limit in LIMITS if (held := limit(case)))
+def first_bottleneck(inputs: AnalysisInput) -> Verdict:
+    return next(held for limit in BOTTLENECKS if (held := limit(inputs)))

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddpbench.analysis.bottleneck.limits import first_limit
-from ddpbench.analysis.bottleneck.loading import rates
-from ddpbench.analysis.bottleneck.training import looks_like
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.controls import NONE, Experiments
-from ddpbench.analysis.evidence import steps, too_few_for_a_verdict
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.remedies.training import next_step
-from ddpbench.analysis.straggler import suspect
+from ddpbench.analysis.bottleneck.limits import first_bottleneck
+from ddpbench.analysis.bottleneck.loading import format_rates
+from ddpbench.analysis.bottleneck.training import describe_likely
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
+from ddpbench.analysis.evidence import is_too_short_for_verdict, timed_steps
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.training import next_command
+from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary
-from ddpbench.record.findings import PROBABLE, Verdict
+from ddpbench.record.findings import PROBABLE_FRACTION, Verdict
 from ddpbench.record.record import Record
-from ddpbench.record.text import count
+from ddpbench.record.text import pluralize
 
-DECIDES = {
+DECIDING_MEASUREMENT = {
     "straggler": "the control runs of a diagnosis",
     "loader-steals-cpu": "training while the loader runs and its batches are dropped",
     "loader-steals-gpu": "training while the loader runs and its batches are dropped",
@@ -34,74 +34,74 @@ DECIDES = {
 """The measurement that decides on a limit; compute-bound is what remains if none of them holds."""
 
 
-def verdict(record: Record, summary: Summary, swept: Sequence[str] = (), around: Experiments = NONE) -> Verdict | None:
+def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
     """The limit that ``record`` hit, why, how often it repeats, and a command to try next.
 
-    None without rounds. ``swept`` are the fields that its job compares, and ``around`` holds the control runs. Too few rounds or steps,
+    None without rounds. ``swept`` are the fields that its job compares, and ``controls`` holds the control runs. Too few rounds or steps,
     and two limits of which no one is named by ``PROBABLE`` of the resamples, make it inconclusive. How much the rounds vary is no reason
     by itself: if they vary by 5% and all of them show the same limit, every resample does, too.
     """
     if summary.step_ms is None:
         return None
-    case = Case(record, summary, around.with_intervals())
-    found = first_limit(case)
-    if too_few_for_a_verdict(record):
-        few = f"{count(len(record.rounds), 'round')} and {count(steps(record), 'step')} are too few for a verdict"
-        found = Verdict(kind="inconclusive", says=few, why=looks_like(found), rank=found.rank)
+    case = AnalysisInput(record, summary, controls.with_intervals())
+    found = first_bottleneck(case)
+    if is_too_short_for_verdict(record):
+        few = f"{pluralize(len(record.rounds), 'round')} and {pluralize(timed_steps(record), 'step')} are too few for a verdict"
+        found = Verdict(kind="inconclusive", says=few, why=describe_likely(found), rank=found.rank)
     elif found.kind != "inconclusive":
-        resampled = resampled_limits(case, found)
-        found = repeated(found, resampled, has_controls=case.around.device is not None, without_cause=rates(case))
-    run = Rerun(record, "diagnose" if around.diagnosis else "run", swept)
-    return msgspec.structs.replace(found, next=next_step(run, Case(record, summary, around), found))
+        resampled = resampled_verdicts(case, found)
+        found = with_repeatability(found, resampled, has_controls=case.controls.compute_only is not None, without_cause=format_rates(case))
+    run = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
+    return msgspec.structs.replace(found, next=next_command(run, AnalysisInput(record, summary, controls), found))
 
 
-def resampled_limits(case: Case, found: Verdict) -> list[Verdict]:
-    """The limit of each resample; of each single round instead if all of these agree with ``found``, and rounds are all the evidence.
+def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]:
+    """The limit of each resample; of each single round instead if all of these agree with ``verdict``, and rounds are all the evidence.
 
     Whether a rank is slow by chance, no single round shows; control runs and the profiler's window have an uncertainty of their own.
     """
-    by_rounds = case.around.diagnosis is None and case.record.launch_gap is None
-    if by_rounds and suspect(case.record, case.summary.ranks) is None:
-        alone = [first_limit(each) for each in case.each_round()]
-        if {(each.kind, each.cause) for each in alone} == {(found.kind, found.cause)}:
+    by_rounds = inputs.controls.diagnosis is None and inputs.record.kernel_activity is None
+    if by_rounds and suspected_straggler(inputs.record, inputs.summary.ranks) is None:
+        alone = [first_bottleneck(each) for each in inputs.each_round()]
+        if {(each.kind, each.cause) for each in alone} == {(verdict.kind, verdict.cause)}:
             return alone
-    return [first_limit(each) for each in case.resampled()]
+    return [first_bottleneck(each) for each in inputs.resampled()]
 
 
-def repeated(found: Verdict, resampled: Sequence[Verdict], *, has_controls: bool, without_cause: str = "") -> Verdict:
-    """``found`` with the shares of the ``resampled`` verdicts that name its limit and its cause.
+def with_repeatability(verdict: Verdict, resampled: Sequence[Verdict], *, has_controls: bool, without_cause: str = "") -> Verdict:
+    """``verdict`` with the shares of the ``resampled`` verdicts that name its limit and its cause.
 
     A limit below ``PROBABLE`` becomes inconclusive. A cause below it is left open: ``without_cause`` is what ``why`` says then, with the
     two causes that compete. If the control runs are there (``has_controls``), only more rounds of them can decide.
     """
-    same = [each for each in resampled if _is_same_limit(each, found)]
-    others = [each for each in resampled if not _is_same_limit(each, found)]
-    limits = Counter(_name(each) for each in others)
+    same = [each for each in resampled if _is_same_bottleneck(each, verdict)]
+    others = [each for each in resampled if not _is_same_bottleneck(each, verdict)]
+    limits = Counter(_bottleneck_name(each) for each in others)
     share = len(same) / len(resampled)
     runner_up, times = limits.most_common(1)[0] if limits else ("", 0)
-    if share < PROBABLE:
-        other = next(each for each in others if _name(each) == runner_up)
-        ranked = sorted(((found, share), (other, times / len(resampled))), key=lambda each: -each[1])
+    if share < PROBABLE_FRACTION:
+        other = next(each for each in others if _bottleneck_name(each) == runner_up)
+        ranked = sorted(((verdict, share), (other, times / len(resampled))), key=lambda each: -each[1])
         return _undecided(ranked, runner_up, has_controls)
     causes = Counter(each.cause for each in same)
-    cause_share = causes[found.cause] / len(same) if found.cause else None
-    is_open = cause_share is not None and cause_share < PROBABLE
+    cause_share = causes[verdict.cause] / len(same) if verdict.cause else None
+    is_open = cause_share is not None and cause_share < PROBABLE_FRACTION
     return msgspec.structs.replace(
-        found,
+        verdict,
         repeatability=share,
-        cause="" if is_open else found.cause,
+        cause="" if is_open else verdict.cause,
         cause_repeatability=None if is_open else cause_share,
         runner_up=runner_up,
-        cause_runner_up="" if is_open else next((cause for cause, _ in causes.most_common() if cause not in ("", found.cause)), ""),
-        why=f"{without_cause}; {_open_cause(causes, len(same))}" if is_open else found.why,
+        cause_runner_up="" if is_open else next((cause for cause, _ in causes.most_common() if cause not in ("", verdict.cause)), ""),
+        why=f"{without_cause}; {_undecided_cause(causes, len(same))}" if is_open else verdict.why,
     )
 
 
-def _name(found: Verdict) -> str:
-    return "none of them" if found.kind == "inconclusive" else found.kind
+def _bottleneck_name(verdict: Verdict) -> str:
+    return "none of them" if verdict.kind == "inconclusive" else verdict.kind
 
 
-def _is_same_limit(one: Verdict, other: Verdict) -> bool:
+def _is_same_bottleneck(one: Verdict, other: Verdict) -> bool:
     """Of two stragglers, whether they may be the same rank: a verdict on waiting may name none."""
     ranks = {one.rank, other.rank} - {None}
     return one.kind == other.kind and (one.kind != "straggler" or len(ranks) < 2)
@@ -111,17 +111,17 @@ def _undecided(ranked: Sequence[tuple[Verdict, float]], runner_up: str, has_cont
     """The two limits that compete, each with its share, the more frequent one first."""
     (first, share), _ = ranked
     kinds = [] if has_controls else [found.kind for found, _ in ranked]
-    decides = list(dict.fromkeys(DECIDES[kind] for kind in kinds if kind in DECIDES)) or ["more rounds"]
+    decides = list(dict.fromkeys(DECIDING_MEASUREMENT[kind] for kind in kinds if kind in DECIDING_MEASUREMENT)) or ["more rounds"]
     return Verdict(
         kind="inconclusive",
-        says=" or ".join(f"{_name(found)} ({of:.0%} of resamples)" for found, of in ranked),
-        why=f"{looks_like(first)}; {' or '.join(decides)} would decide",
+        says=" or ".join(f"{_bottleneck_name(found)} ({of:.0%} of resamples)" for found, of in ranked),
+        why=f"{describe_likely(first)}; {' or '.join(decides)} would decide",
         repeatability=share,
         runner_up=runner_up,
         rank=first.rank,
     )
 
 
-def _open_cause(causes: Counter[str], resamples: int) -> str:
+def _undecided_cause(causes: Counter[str], resamples: int) -> str:
     shares = [f"{cause.replace('-', ' ') or 'unknown'} in {number / resamples:.0%}" for cause, number in causes.most_common(2)]
     return f"the cause is open: {', '.join(shares)} of resamples"

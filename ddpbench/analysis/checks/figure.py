@@ -9,50 +9,64 @@ from statistics import fmean
 from ddpbench.analysis.checks.cluster import no_infiniband, unequal_nodes
 from ddpbench.analysis.checks.node import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
 from ddpbench.analysis.checks.precision import not_as_asked, unused_scale
-from ddpbench.analysis.evidence import LEAST_ROUNDS, LEAST_STEPS, enough, steps
-from ddpbench.analysis.stats import variation
-from ddpbench.analysis.summary import flops_utilisation
-from ddpbench.record.diagnosis import AGAIN, BESIDE, DEVICE, NO_SYNC, REAL, REPLAY, TRIED
+from ddpbench.analysis.evidence import MIN_ROUNDS, MIN_STEPS, required_length, timed_steps
+from ddpbench.analysis.stats import coefficient_of_variation
+from ddpbench.analysis.summary import compute_mfu
+from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, TRIAL_PREFIX
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.scaling import ALONE, APART, SHARE, UNSYNCED, WITH_DATA, rung
-from ddpbench.record.text import count
+from ddpbench.record.scaling import INDEPENDENT_RANKS, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, ddp_label
+from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Trace
 
-MOST_SKIPPED = 0.01
-MOST_VARIATION = 0.01
-MOST_DRIFT = 0.02
+MAX_SKIPPED_FRACTION = 0.01
+MAX_ROUND_CV = 0.01
+MAX_DRIFT = 0.02
 
-CURES_OF_SKIPS = {
+SKIPPED_STEP_HINTS = {
     False: "more --warmup lets the loss scale settle; `--precision amp-bf16` needs none",
     True: "a lower --static-loss-scale; `--precision amp-bf16` needs none",
 }
 """By whether the loss scale is static."""
 
-OF_THE_FIGURE = ("noisy", "drift", "few-rounds")
+FIGURE_CHECKS = ("noisy", "drift", "few-rounds")
 """Checks of nothing but how well the rounds support their figure."""
 
-TIMED = frozenset({REAL, AGAIN, DEVICE, NO_SYNC, REPLAY, BESIDE, ALONE, APART, SHARE, UNSYNCED, WITH_DATA})
+TIME_LIMITED_LABELS = frozenset(
+    {
+        BASELINE,
+        BASELINE_REPEAT,
+        COMPUTE_ONLY,
+        INDEPENDENT,
+        REPLAY,
+        LOADER_IN_BACKGROUND,
+        SINGLE_NO_DDP,
+        INDEPENDENT_RANKS,
+        SINGLE_SHARD_BATCH,
+        NO_SYNC,
+        WITH_DATA,
+    }
+)
 """Trainings of a diagnosis or of a ladder, whose time limit decides how many rounds there are."""
 
-SEVERITY = ("blocks", "warns", "informs")
+SEVERITY_ORDER = ("blocks", "warns", "informs")
 
-CUT_SHORT = ("running", "interrupted", "hung")
+CUT_SHORT_STATUSES = ("running", "interrupted", "hung")
 """Statuses of a run that nothing in itself kept from its end."""
 
-Rule = Callable[[Record], Check | None]
+CheckRule = Callable[[Record], Check | None]
 
 
-def checks(record: Record) -> list[Check]:
+def run_checks(record: Record) -> list[Check]:
     """The checks that have something to say about ``record``: those that block its figure, then those that warn, then the rest.
 
     Where the figure is blocked nobody asks what it rests on.
     """
-    spoken = [check for each in RULES if record.rounds and (check := each(record))]
-    if any(check.effect == "blocks" for check in spoken):
-        spoken = [check for check in spoken if check.name not in OF_THE_FIGURE]
-    return sorted(spoken, key=lambda check: SEVERITY.index(check.effect))
+    spoken = [check for each in CHECK_RULES if record.rounds and (check := each(record))]
+    if any(check.severity == "blocks" for check in spoken):
+        spoken = [check for check in spoken if check.code not in FIGURE_CHECKS]
+    return sorted(spoken, key=lambda check: SEVERITY_ORDER.index(check.severity))
 
 
 def not_finite(record: Record) -> Check | None:
@@ -65,11 +79,11 @@ def not_finite(record: Record) -> Check | None:
         return None
     step, rank = min(bad)
     return Check(
-        name="not-finite",
-        effect="blocks",
+        code="not-finite",
+        severity="blocks",
         sentence=f"loss not finite, step {step}, rank {rank}",
         numbers={"step": step, "rank": rank},
-        hint="a lower --lr" + (", or `--precision amp-bf16`" if _in_float16(record) else ""),
+        hint="a lower --lr" + (", or `--precision amp-bf16`" if _computes_in_float16(record) else ""),
     )
 
 
@@ -83,15 +97,15 @@ def skipped_steps(record: Record) -> Check | None:
     skipped = sorted({before + step for before, trace in _timeline(record) for step in _skipped(trace, finding)})
     if not skipped:
         return None
-    timed = steps(record)
+    timed = timed_steps(record)
     in_a_row = any(after - before == 1 for before, after in pairwise(skipped))
-    dead = in_a_row or (len(skipped) > 1 and len(skipped) > MOST_SKIPPED * timed)
+    dead = in_a_row or (len(skipped) > 1 and len(skipped) > MAX_SKIPPED_FRACTION * timed)
     return Check(
-        name="skipped-steps",
-        effect="blocks" if dead else "informs",
-        sentence=f"the loss scaler skipped {count(len(skipped), 'update')} of {timed}" + (", two in a row" if in_a_row else ""),
+        code="skipped-steps",
+        severity="blocks" if dead else "informs",
+        sentence=f"the loss scaler skipped {pluralize(len(skipped), 'update')} of {timed}" + (", two in a row" if in_a_row else ""),
         numbers={"skipped": len(skipped), "steps": timed},
-        hint=(CURES_OF_SKIPS[static] if dead else ""),
+        hint=(SKIPPED_STEP_HINTS[static] if dead else ""),
     )
 
 
@@ -99,10 +113,10 @@ def frozen(record: Record) -> Check | None:
     """By the checksums of all parameters; 0 is one that was not taken."""
     for timed in record.rounds:
         for trace in timed.traces:
-            if trace.numerics.parameters_before == trace.numerics.parameters_after != 0:
+            if trace.numerics.params_checksum_before == trace.numerics.params_checksum_after != 0:
                 return Check(
-                    name="frozen",
-                    effect="blocks",
+                    code="frozen",
+                    severity="blocks",
                     sentence=f"no parameter changed in round {timed.index + 1}, rank {trace.rank}",
                     numbers={"round": timed.index + 1, "rank": trace.rank},
                     hint="every update was skipped, or the optimizer was given other parameters",
@@ -111,12 +125,12 @@ def frozen(record: Record) -> Check | None:
 
 
 def diverged(record: Record) -> Check | None:
-    apart = [timed.index + 1 for timed in record.rounds if not timed.digests_agree]
+    apart = [timed.index + 1 for timed in record.rounds if not timed.params_in_sync]
     if not apart:
         return None
     return Check(
-        name="diverged",
-        effect="blocks",
+        code="diverged",
+        severity="blocks",
         sentence=f"ranks ended round {apart[0]} with different parameters",
         numbers={"round": apart[0]},
         hint="gradients are not averaged over all ranks",
@@ -127,22 +141,22 @@ def noisy(record: Record) -> Check | None:
     """The spread of rounds alone: that of steps is a shape (a loader's bursts), no noise."""
     if len(record.rounds) < 2:
         return None
-    spread = variation([timed.images_per_s for timed in record.rounds])
-    if spread <= MOST_VARIATION:
+    spread = coefficient_of_variation([timed.images_per_s for timed in record.rounds])
+    if spread <= MAX_ROUND_CV:
         return None
     return Check(
-        name="noisy",
-        effect="warns",
-        sentence=f"the rounds vary by {spread:.1%} (more than {MOST_VARIATION:.0%})",
+        code="noisy",
+        severity="warns",
+        sentence=f"the rounds vary by {spread:.1%} (more than {MAX_ROUND_CV:.0%})",
         numbers={"variation": spread},
-        hint=_more_rounds(record),
+        hint=_more_rounds_hint(record),
     )
 
 
-def _more_rounds(record: Record) -> str:
+def _more_rounds_hint(record: Record) -> str:
     """Twice as many, once; nothing of trainings whose command decides how many there are."""
-    asked = record.asked or record.config
-    return f"`--rounds {2 * asked.rounds}` narrows the interval" if asked.rounds <= LEAST_ROUNDS and not _is_timed(record) else ""
+    asked = record.requested or record.config
+    return f"`--rounds {2 * asked.rounds}` narrows the interval" if asked.rounds <= MIN_ROUNDS and not _is_time_limited(record) else ""
 
 
 def drift(record: Record) -> Check | None:
@@ -150,11 +164,11 @@ def drift(record: Record) -> Check | None:
     if len(figures) < 4:
         return None
     change = fmean(figures[-2:]) / fmean(figures[:2]) - 1
-    if abs(change) <= MOST_DRIFT:
+    if abs(change) <= MAX_DRIFT:
         return None
     return Check(
-        name="drift",
-        effect="warns",
+        code="drift",
+        severity="warns",
         sentence=f"the last two rounds are {abs(change):.1%} {'slower' if change < 0 else 'faster'} than the first two",
         numbers={"change": change},
         hint="a longer --warmup, if the first rounds are the slower ones; else heat or other work",
@@ -162,12 +176,12 @@ def drift(record: Record) -> Check | None:
 
 
 def moved(record: Record) -> Check | None:
-    if not record.moves:
+    if not record.relocations:
         return None
-    turns = [f"{move.round + 1}" for move in record.moves]
+    turns = [f"{move.first_round + 1}" for move in record.relocations]
     return Check(
-        name="moved",
-        effect="warns",
+        code="moved",
+        severity="warns",
         sentence=f"on other GPUs or hosts from round {' and again from round '.join(turns)} on, where the journal was gone on with",
         numbers={"moves": len(turns)},
         hint="arms of the same rounds still compare; for the figure of one machine let it run there from the beginning",
@@ -176,61 +190,61 @@ def moved(record: Record) -> Check | None:
 
 def few_rounds(record: Record) -> Check | None:
     """A warning if the user's own flags, or an early end, leave too few; only a note if ddpbench chose as many as the time allowed."""
-    rounds, timed, asked = len(record.rounds), steps(record), record.asked or record.config
-    if rounds >= LEAST_ROUNDS and timed >= LEAST_STEPS:
+    rounds, timed, asked = len(record.rounds), timed_steps(record), record.requested or record.config
+    if rounds >= MIN_ROUNDS and timed >= MIN_STEPS:
         return None
-    by_time = record.status == "ok" and (_is_timed(record) or (rounds >= LEAST_ROUNDS and not asked.steps and not asked.epochs))
-    seen = f"{count(rounds, 'round')} and {count(timed, 'step')}"
-    limit = "the time limit" if _is_timed(record) else "a minute"
-    needed = f"a figure needs {LEAST_ROUNDS} rounds and {LEAST_STEPS} steps"
+    by_time = record.status == "ok" and (_is_time_limited(record) or (rounds >= MIN_ROUNDS and not asked.steps and not asked.epochs))
+    seen = f"{pluralize(rounds, 'round')} and {pluralize(timed, 'step')}"
+    limit = "the time limit" if _is_time_limited(record) else "a minute"
+    needed = f"a figure needs {MIN_ROUNDS} rounds and {MIN_STEPS} steps"
     return Check(
-        name="few-rounds",
-        effect="informs" if by_time else "warns",
+        code="few-rounds",
+        severity="informs" if by_time else "warns",
         sentence=f"{seen}, as many as {limit} allows" if by_time else f"{seen}; {needed}",
         numbers={"rounds": rounds, "steps": timed},
-        hint=", ".join(_more_evidence(record)),
+        hint=", ".join(_more_evidence_hints(record)),
     )
 
 
-def _more_evidence(record: Record) -> Iterator[str]:
+def _more_evidence_hints(record: Record) -> Iterator[str]:
     """What would have given a figure enough rounds and steps."""
-    asked, wanted = record.asked or record.config, enough(record)
-    if _is_timed(record):
+    asked, wanted = record.requested or record.config, required_length(record)
+    if _is_time_limited(record):
         yield "a longer --time-limit"
         return
     if len(record.rounds) < asked.rounds:
         if record.status == "ok" and asked.time_limit is not None:
             yield "a longer --time-limit"
-        elif record.status in CUT_SHORT:
+        elif record.status in CUT_SHORT_STATUSES:
             yield "let it run to its end"
     if more := [f"--{name} {number}" for name, number in wanted.items() if number != getattr(asked, name)]:
         yield f"`{' '.join(more)}` or more"
 
 
-def _is_timed(record: Record) -> bool:
-    return record.label in TIMED or record.label.startswith(TRIED) or record.label == rung(record.world_size)
+def _is_time_limited(record: Record) -> bool:
+    return record.label in TIME_LIMITED_LABELS or record.label.startswith(TRIAL_PREFIX) or record.label == ddp_label(record.world_size)
 
 
 def recycled(record: Record) -> Check | None:
-    if record.data is None or not record.data.recycled:
+    if record.data is None or not record.data.reread:
         return None
     return Check(
-        name="recycled",
-        effect="informs",
+        code="recycled",
+        severity="informs",
         sentence="the timed rounds read the same files more than once, from memory and not from storage",
         hint="a larger data set shows what storage gives",
     )
 
 
 def left_out(record: Record) -> Check | None:
-    told = (trace.loading.left_out for trace in record.traces if trace.loading)
+    told = (trace.loader_stats.skipped_files for trace in record.traces if trace.loader_stats)
     files = len(set(chain.from_iterable(told)))
     if not files:
         return None
     return Check(
-        name="left-out",
-        effect="informs",
-        sentence=f"{count(files, 'file')} could not be read, and {'was' if files == 1 else 'were'} left out, as --skip-bad allows",
+        code="left-out",
+        severity="informs",
+        sentence=f"{pluralize(files, 'file')} could not be read, and {'was' if files == 1 else 'were'} left out, as --skip-bad allows",
         numbers={"files": files},
         hint="the record names them: repair them, or take them away",
     )
@@ -238,41 +252,41 @@ def left_out(record: Record) -> Check | None:
 
 def not_validated(record: Record) -> Check | None:
     """Of who asked for accuracy; where it comes with fresh rounds, nobody misses it."""
-    asked = record.asked
+    asked = record.requested
     if not (asked and (asked.validate or asked.epochs)):
         return None
     if any(trace.numerics.accuracy is not None for trace in record.traces):
         return None
     return Check(
-        name="not-validated",
-        effect="informs",
+        code="not-validated",
+        severity="informs",
         sentence="no accuracy: there are no held-out data",
         hint="a --data-dir may have some, and so has the set that --loader torch reads without one",
     )
 
 
 def implausible(record: Record) -> Check | None:
-    share = flops_utilisation(record)
+    share = compute_mfu(record)
     if share is None or share <= 1:
         return None
     return Check(
-        name="implausible",
-        effect="warns",
+        code="implausible",
+        severity="warns",
         sentence=f"{share:.0%} of the ceiling measured on this device",
         numbers={"mfu": share},
         hint="the ceiling was measured on a busy device, or not all of the model ran",
     )
 
 
-def _skipped(trace: Trace, finding: bool) -> list[int]:
+def _skipped(trace: Trace, is_finding_scale: bool) -> list[int]:
     """The steps of a round that were skipped; of one that begins by finding its scale, without those that no update came before."""
     steps = trace.numerics.skipped_steps
-    return [step for place, step in enumerate(steps) if not (finding and step == place)]
+    return [step for place, step in enumerate(steps) if not (is_finding_scale and step == place)]
 
 
-def _in_float16(record: Record) -> bool:
+def _computes_in_float16(record: Record) -> bool:
     spec = PRECISIONS.get(record.config.precision)
-    return spec is not None and spec.layers == "float16"
+    return spec is not None and spec.layer_dtype == "float16"
 
 
 def _timeline(record: Record) -> Iterator[tuple[int, Trace]]:
@@ -283,7 +297,7 @@ def _timeline(record: Record) -> Iterator[tuple[int, Trace]]:
         before += timed.traces[0].steps
 
 
-RULES: tuple[Rule, ...] = (
+CHECK_RULES: tuple[CheckRule, ...] = (
     not_as_asked,
     unused_scale,
     not_finite,

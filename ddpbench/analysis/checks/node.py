@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from ddpbench.analysis.cpu_demand import Need, kept_from_cores, need, trainer_threads, workers_idle
-from ddpbench.analysis.straggler import THROTTLING
+from ddpbench.analysis.cpu_demand import CpuDemand, are_workers_idle, cpu_demand, starved_ranks, trainer_threads
+from ddpbench.analysis.straggler import SERIOUS_THROTTLE_REASONS
 from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
-from ddpbench.record.text import count
+from ddpbench.record.text import pluralize
 
-WHO_RUNS = "top -b -n 1 -o %CPU | head -15"
+TOP_COMMAND = "top -b -n 1 -o %CPU | head -15"
 """What shows who computes on a host."""
 
 
 def throttled(record: Record) -> Check | None:
-    slowed = [(trace.rank, THROTTLING.intersection(trace.health.throttle_reasons)) for trace in record.traces if trace.health]
+    slowed = [(trace.rank, SERIOUS_THROTTLE_REASONS.intersection(trace.health.throttle_reasons)) for trace in record.traces if trace.health]
     ranks = sorted({rank for rank, reasons in slowed if reasons})
     if not ranks:
         return None
     reasons = sorted({reason for _, seen in slowed for reason in seen})
     return Check(
-        name="throttled",
-        effect="warns",
-        sentence=f"{where(record, ranks)}: {', '.join(reasons)}",
+        code="throttled",
+        severity="warns",
+        sentence=f"{format_ranks(record, ranks)}: {', '.join(reasons)}",
         numbers={"ranks": len(ranks), "first_rank": ranks[0]},
         hint="too hot, or too little power: `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`",
     )
@@ -32,21 +32,21 @@ def power_cap(record: Record) -> Check | None:
     if not ranks:
         return None
     return Check(
-        name="power-cap",
-        effect="informs",
-        sentence=f"{where(record, ranks)}: clocks held down by the power limit, as on many a busy GPU",
+        code="power-cap",
+        severity="informs",
+        sentence=f"{format_ranks(record, ranks)}: clocks held down by the power limit, as on many a busy GPU",
         numbers={"ranks": len(ranks), "first_rank": ranks[0]},
     )
 
 
 def rerun(record: Record) -> Check | None:
-    again = [timed.index + 1 for timed in record.rounds if any(trace.retried_for for trace in timed.traces)]
+    again = [timed.index + 1 for timed in record.rounds if any(trace.retry_reason for trace in timed.traces)]
     if not again:
         return None
-    reasons = sorted({trace.retried_for for trace in record.traces if trace.retried_for})
+    reasons = sorted({trace.retry_reason for trace in record.traces if trace.retry_reason})
     return Check(
-        name="rerun",
-        effect="informs",
+        code="rerun",
+        severity="informs",
         sentence=f"measured a second time for {', '.join(reasons)}: round {', '.join(map(str, again))}",
         numbers={"rounds": len(again)},
     )
@@ -58,9 +58,9 @@ def shared_gpu(record: Record) -> Check | None:
         return None
     most = max(visitors.values())
     return Check(
-        name="shared-gpu",
-        effect="warns",
-        sentence=f"{where(record, sorted(visitors))}: {count(most, 'other process', 'es')} on the GPU",
+        code="shared-gpu",
+        severity="warns",
+        sentence=f"{format_ranks(record, sorted(visitors))}: {pluralize(most, 'other process', 'es')} on the GPU",
         numbers={"ranks": len(visitors), "other_processes": most},
         hint="`nvidia-smi` lists them",
     )
@@ -71,9 +71,9 @@ def alloc_retry(record: Record) -> Check | None:
     if not retries:
         return None
     return Check(
-        name="alloc-retry",
-        effect="warns",
-        sentence=f"the allocator ran out of memory and tried again {count(retries, 'time')}",
+        code="alloc-retry",
+        severity="warns",
+        sentence=f"the allocator ran out of memory and tried again {pluralize(retries, 'time')}",
         numbers={"retries": retries},
         hint="a smaller --batch-size",
     )
@@ -84,50 +84,50 @@ def cpu_starved(record: Record) -> Check | None:
 
     Workers that were seen to wait, and need next to no core, starve nobody.
     """
-    node = need(record)
-    if node.cores <= node.usable or (node.trainers <= node.usable and workers_idle(record, node)):
+    node = cpu_demand(record)
+    if node.cores <= node.usable_cores or (node.trainer_cores <= node.usable_cores and are_workers_idle(record, node)):
         return None
     on = f" on {node.host}" if record.environment.nodes > 1 else ""
     return Check(
-        name="cpu-starved",
-        effect="warns",
-        sentence=f"{wanted_of(node)} > {count(node.usable, 'usable core')}{on}",
-        numbers={"ranks": node.ranks, "workers": node.workers, "trainer_threads": node.threads, "usable_cores": node.usable},
-        hint=f"`-j {node.room}`, or more cores" if 1 <= node.room < node.workers else "fewer ranks or threads, or more cores",
+        code="cpu-starved",
+        severity="warns",
+        sentence=f"{format_demand(node)} > {pluralize(node.usable_cores, 'usable core')}{on}",
+        numbers={"ranks": node.ranks, "workers": node.workers, "trainer_threads": node.threads_per_rank, "usable_cores": node.usable_cores},
+        hint=f"`-j {node.max_workers}`, or more cores" if 1 <= node.max_workers < node.workers else "fewer ranks or threads, or more cores",
     )
 
 
-def wanted_of(node: Need) -> str:
+def format_demand(node: CpuDemand) -> str:
     """``4 ranks x 16 workers + 4``, ``2 ranks x 3 threads``."""
     if node.workers:
-        return f"{count(node.ranks, 'rank')} x {count(node.workers, 'worker')} + {node.trainers}"
-    return f"{count(node.ranks, 'rank')} x {count(node.threads, 'thread')}"
+        return f"{pluralize(node.ranks, 'rank')} x {pluralize(node.workers, 'worker')} + {node.trainer_cores}"
+    return f"{pluralize(node.ranks, 'rank')} x {pluralize(node.threads_per_rank, 'thread')}"
 
 
 def noisy_neighbour(record: Record) -> Check | None:
     """By the CPU time that ranks on processors got while they waited for nothing."""
-    kept = kept_from_cores(record)
+    kept = starved_ranks(record)
     if not kept:
         return None
     return Check(
-        name="noisy-neighbour",
-        effect="warns",
-        sentence=f"{cores_given(record)} in computing",
+        code="noisy-neighbour",
+        severity="warns",
+        sentence=f"{format_starved_ranks(record)} in computing",
         numbers={"ranks": len(kept), "least_cores": min(kept.values())},
-        hint=f"`{WHO_RUNS}` shows who else computes here",
+        hint=f"`{TOP_COMMAND}` shows who else computes here",
     )
 
 
-def cores_given(record: Record) -> str:
+def format_starved_ranks(record: Record) -> str:
     """``rank 0 (node-01) got 0.62 of a core``, ``2 ranks got 1.20 to 1.31 of 4 cores each``."""
-    kept, threads = kept_from_cores(record), trainer_threads(record)
+    kept, threads = starved_ranks(record), trainer_threads(record)
     least, most = f"{min(kept.values()):.2f}", f"{max(kept.values()):.2f}"
     cores = (least if least == most else f"{least} to {most}") + (f" of {threads} cores" if threads > 1 else " of a core")
-    return f"{where(record, sorted(kept))} got {cores}" + (" each" if len(kept) > 1 else "")
+    return f"{format_ranks(record, sorted(kept))} got {cores}" + (" each" if len(kept) > 1 else "")
 
 
-def where(record: Record, ranks: list[int]) -> str:
+def format_ranks(record: Record, ranks: list[int]) -> str:
     """``rank 2 (node-01)``, or ``4 ranks`` where it is more than one."""
     if len(ranks) > 1:
         return f"{len(ranks)} ranks"
-    return next(f"rank {place.rank} ({place.host})" for place in record.environment.places if place.rank == ranks[0])
+    return next(f"rank {place.rank} ({place.host})" for place in record.environment.placements if place.rank == ranks[0])

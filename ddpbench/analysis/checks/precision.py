@@ -9,17 +9,19 @@ from ddpbench.record.registry import PRECISIONS
 
 def not_as_asked(record: Record) -> Check | None:
     """The precision that ran is the one that was asked for, as far as it was observed."""
-    seen, asked = record.attestation, PRECISIONS.get(record.config.precision)
+    seen, asked = record.observed_precision, PRECISIONS.get(record.config.precision)
     if seen is None or asked is None:
         return None
-    wrong = [f"layers compute in {dtype}" for dtype in (seen.first_layer, seen.last_layer) if dtype and dtype != asked.layers]
-    wrong += [f"BatchNorm is {dtype}" for dtype in seen.batch_norm if dtype != asked.batch_norm]
-    held = {asked.model, *seen.batch_norm}
-    wrong += [f"parameters are {dtype}" for dtype in seen.parameters if dtype not in held]
-    wrong += [f"gradients are {dtype}" for dtype in seen.gradients if dtype not in held]
-    if asked.master_weights != bool(seen.master):
-        wrong.append("there are master weights" if seen.master else "there are no master weights")
-    static = asked.static_scale(record.config.static_loss_scale)
+    wrong = [
+        f"layers compute in {dtype}" for dtype in (seen.first_layer_dtype, seen.last_layer_dtype) if dtype and dtype != asked.layer_dtype
+    ]
+    wrong += [f"BatchNorm is {dtype}" for dtype in seen.batch_norm_dtypes if dtype != asked.batch_norm_dtype]
+    held = {asked.model_dtype, *seen.batch_norm_dtypes}
+    wrong += [f"parameters are {dtype}" for dtype in seen.parameter_dtypes if dtype not in held]
+    wrong += [f"gradients are {dtype}" for dtype in seen.gradient_dtypes if dtype not in held]
+    if asked.master_weights != bool(seen.master_weight_dtype):
+        wrong.append("there are master weights" if seen.master_weight_dtype else "there are no master weights")
+    static = asked.static_loss_scale(record.config.static_loss_scale)
     scaled = asked.loss_scaling or static is not None
     if scaled != (seen.loss_scale is not None):
         wrong.append("there is a loss scaler" if seen.loss_scale is not None else "there is no loss scaler")
@@ -31,8 +33,8 @@ def not_as_asked(record: Record) -> Check | None:
     if not wrong:
         return None
     return Check(
-        name="not-as-asked",
-        effect="blocks",
+        code="not-as-asked",
+        severity="blocks",
         sentence=f"asked for {asked.name}, but {', '.join(dict.fromkeys(wrong))}",
         hint="something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
     )
@@ -41,11 +43,11 @@ def not_as_asked(record: Record) -> Check | None:
 def unused_scale(record: Record) -> Check | None:
     """Scripts give every precision the same flags: a static loss scale does no harm where there is none to set."""
     scale, asked = record.config.static_loss_scale, PRECISIONS.get(record.config.precision)
-    if scale in (None, 1) or asked is None or asked.static_scale(scale) is not None:  # by 1 nothing is scaled
+    if scale in (None, 1) or asked is None or asked.static_loss_scale(scale) is not None:  # by 1 nothing is scaled
         return None
     return Check(
-        name="unused-scale",
-        effect="informs",
+        code="unused-scale",
+        severity="informs",
         sentence=f"--static-loss-scale {scale:g} is not used: {asked.name} does not scale the loss",
         numbers={"loss_scale": scale},
     )

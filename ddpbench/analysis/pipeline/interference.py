@@ -5,95 +5,109 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import fsum, inf
 
-from ddpbench.analysis.controls import step_s, times_as_long
-from ddpbench.analysis.cpu_demand import FAIR, Need, least_threads, need, traces_on, trainer_got, worker_cpu_s
-from ddpbench.analysis.evidence import BINDING
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.node_cpu_usage import watched
-from ddpbench.analysis.pipeline.model import Supply, supply
-from ddpbench.analysis.ranks import COMPUTE
-from ddpbench.analysis.ratio import Ratio
-from ddpbench.record.loaders import spec_of
+from ddpbench.analysis.controls import step_s, step_time_ratio
+from ddpbench.analysis.cpu_demand import (
+    MIN_FAIR_FRACTION,
+    CpuDemand,
+    cores_per_trainer,
+    cpu_demand,
+    min_busy_cores,
+    traces_on_host,
+    worker_cpu_s,
+)
+from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.node_cpu_usage import node_cpu_usage
+from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
+from ddpbench.analysis.ranks import COMPUTE_PHASES
+from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record
-from ddpbench.record.text import trimmed
+from ddpbench.record.text import format_3sig
 
 
 @dataclass(frozen=True)
-class Stolen:
+class Interference:
     """``fraction`` is how much longer a step takes for it: g."""
 
-    fraction: float
-    why: str
-    on_the_device: bool
+    slowdown_fraction: float
+    reason: str
+    on_device: bool
 
 
-def stolen(case: Case) -> Stolen | None:
+def find_interference(inputs: AnalysisInput) -> Interference | None:
     """What the loader takes, where that is a limit: more of a step than the wait for its data.
 
     One that could not keep up if it had everything for itself takes what it needs: then the run is bound by data, if it waits for them;
     unless both are on the device, and sharing it costs a step more than the loader's own slowness.
     """
-    given = supply(case)
-    slow = given.wait_share >= BINDING and given.loader_rate is not None and given.loader_rate < given.device_rate
-    if slow and not (decodes_on_device(case.record) and _crowded(given)):
+    given = pipeline_model(inputs)
+    slow = given.data_wait_fraction >= BOTTLENECK_FRACTION and given.loader_rate is not None and given.loader_rate < given.device_rate
+    if slow and not (decodes_on_device(inputs.record) and _sharing_costs_more(given)):
         return None
-    longer = times_as_long(case.around.beside, case.around.device)
+    longer = step_time_ratio(inputs.controls.loader_in_background, inputs.controls.compute_only)
     if longer is not None:
-        return _measured(case, longer)
-    return _by_cores(case)
+        return _from_control_run(inputs, longer)
+    return _from_cpu_usage(inputs)
 
 
 def decodes_on_device(record: Record) -> bool:
-    return record.environment.device_type == "cuda" and spec_of(record.config.loader).gpu
+    return record.environment.device_type == "cuda" and loader_spec(record.config.loader).needs_gpu
 
 
-def _crowded(given: Supply) -> bool:
+def _sharing_costs_more(pipeline: PipelineModel) -> bool:
     """Whether sharing the device costs an image more time than the loader, alone, takes longer than the training."""
-    alone_s, device_s, given_s = (1 / (rate or inf) for rate in (given.loader_rate, given.device_rate, given.given_rate))
+    alone_s, device_s, given_s = (1 / (rate or inf) for rate in (pipeline.loader_rate, pipeline.device_rate, pipeline.achieved_rate))
     return given_s - alone_s > alone_s - device_s
 
 
-def _measured(case: Case, longer: Ratio) -> Stolen | None:
+def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> Interference | None:
     """Training that needs no data, with the loader beside it and without.
 
     A loader that decodes on the device is slower for the training there, too: then the wait for data is no other limit.
     """
-    on_the_device, device_s = decodes_on_device(case.record), step_s(case.around.device)
+    on_the_device, device_s = decodes_on_device(inputs.record), step_s(inputs.controls.compute_only)
     if device_s is None:
         return None
     beside_ms, device_ms = 1000 * longer.center * device_s, 1000 * device_s
-    taken_ms = min(beside_ms, case.step_ms) - device_ms
-    if taken_ms < BINDING * device_ms or (taken_ms < case.data_wait_ms and not on_the_device):
+    taken_ms = min(beside_ms, inputs.step_ms) - device_ms
+    if taken_ms < BOTTLENECK_FRACTION * device_ms or (taken_ms < inputs.data_wait_ms and not on_the_device):
         return None
-    return Stolen(
+    return Interference(
         longer.center - 1,
-        f"a step on batches that are there already takes {trimmed(device_ms)} ms alone, "
-        f"{trimmed(beside_ms)} while the loader runs; the run waits {trimmed(case.data_wait_ms)} of {trimmed(case.step_ms)} ms for data",
+        f"a step on batches that are there already takes {format_3sig(device_ms)} ms alone, "
+        f"{format_3sig(beside_ms)} while the loader runs; the run waits {format_3sig(inputs.data_wait_ms)} "
+        f"of {format_3sig(inputs.step_ms)} ms for data",
         on_the_device,
     )
 
 
-def _by_cores(case: Case) -> Stolen | None:
+def _from_cpu_usage(inputs: AnalysisInput) -> Interference | None:
     """Ranks on processors that got fewer cores than they compute with, where all are busy, and not with others."""
-    record, node = case.record, need(case.record)
-    traces, busy, least = traces_on(record, node.host), watched(record, node.host), least_threads(node.threads)
-    got = trainer_got(traces)
-    if record.environment.device_type != "cpu" or busy is None or got is None or busy.shared or not busy.all_of_them:
+    record, node = inputs.record, cpu_demand(inputs.record)
+    traces, busy, least = traces_on_host(record, node.host), node_cpu_usage(record, node.host), min_busy_cores(node.threads_per_rank)
+    got = cores_per_trainer(traces)
+    if record.environment.device_type != "cpu" or busy is None or got is None or busy.is_shared or not busy.is_saturated:
         return None
     loading = fsum(map(worker_cpu_s, traces)) / fsum(timed.wall_s for timed in record.rounds)
-    if node.trainers > node.usable or loading < BINDING * node.usable or kept_ms(case, node) < case.largest_wait_ms:
+    if (
+        node.trainer_cores > node.usable_cores
+        or loading < BOTTLENECK_FRACTION * node.usable_cores
+        or starved_ms(inputs, node) < inputs.max_wait_ms
+    ):
         return None
-    return Stolen(
+    return Interference(
         least / max(got, 0.01) - 1,
-        f"while it computes a rank gets {trimmed(got)} of {trimmed(least)} cores, and the loader's workers keep {trimmed(loading)} "
-        f"of {trimmed(node.usable)} busy",
+        f"while it computes a rank gets {format_3sig(got)} of {format_3sig(least)} cores, and the loader's "
+        f"workers keep {format_3sig(loading)} "
+        f"of {format_3sig(node.usable_cores)} busy",
         False,
     )
 
 
-def kept_ms(case: Case, node: Need) -> float:
+def starved_ms(inputs: AnalysisInput, node: CpuDemand) -> float:
     """Of a step, for how long a rank of ``node`` computes only because it got too few of its cores; 0 where it got its share."""
-    got, least = trainer_got(traces_on(case.record, node.host)), least_threads(node.threads)
-    if got is None or got >= FAIR * least:
+    got, least = cores_per_trainer(traces_on_host(inputs.record, node.host)), min_busy_cores(node.threads_per_rank)
+    if got is None or got >= MIN_FAIR_FRACTION * least:
         return 0.0
-    return (1 - got / least) * fsum(case.summary.phases_ms[phase] for phase in COMPUTE)
+    return (1 - got / least) * fsum(inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES)

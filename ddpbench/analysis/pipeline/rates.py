@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil, floor, inf
 
-HEADROOM = 1.15
+WORKER_HEADROOM = 1.15
 """Workers to have, over those that would just keep up."""
 
 
@@ -23,20 +23,20 @@ def worker_rate(workers: int, wall_s: float) -> float:
     return workers / wall_s
 
 
-def core_rate(cores: float, trainers: float, ranks: int, image_s: float) -> float:
-    """R_cpu = (C - k) / (G (c + m)): what the cores beside the trainers can load; ``image_s`` is c + m."""
-    beside = max(0.0, cores - trainers)
-    return beside / (ranks * image_s) if image_s > 0 else inf if beside else 0.0
+def core_rate(cores: float, trainer_cores: float, ranks: int, image_cpu_s: float) -> float:
+    """R_cpu = (C - k) / (G (c + m)): what the cores beside the trainers can load; ``image_cpu_s`` is c + m."""
+    beside = max(0.0, cores - trainer_cores)
+    return beside / (ranks * image_cpu_s) if image_cpu_s > 0 else inf if beside else 0.0
 
 
-def shared_core_rate(cores: float, ranks: int, image_s: float, training_s: float) -> float:
+def shared_core_rate(cores: float, ranks: int, image_cpu_s: float, training_cpu_s: float) -> float:
     """C / (G (c + m + t)): the same where the cores that load also train, and a trainer that waits leaves its own to the workers."""
-    return cores / (ranks * (image_s + training_s))
+    return cores / (ranks * (image_cpu_s + training_cpu_s))
 
 
-def trainer_rate(main_s: float) -> float:
+def trainer_rate(main_process_cpu_s: float) -> float:
     """1 / m: what one process takes over from its workers, pins and hands on; more of it there is not."""
-    return 1 / main_s if main_s > 0 else inf
+    return 1 / main_process_cpu_s if main_process_cpu_s > 0 else inf
 
 
 def copy_rate(bytes_per_s: float, image_bytes: float) -> float:
@@ -44,12 +44,12 @@ def copy_rate(bytes_per_s: float, image_bytes: float) -> float:
     return bytes_per_s / image_bytes
 
 
-def storage_rate(ranks: int, resident: float, warm: float | None, cold: float | None) -> float | None:
+def storage_rate(ranks: int, cached_fraction: float, warm: float | None, cold: float | None) -> float | None:
     """1 / R_st = G (h / R_warm + (1 - h) / R_cold), with R_warm and R_cold in files/s of the node.
 
     None where a rate that it takes is not known.
     """
-    parts = [(resident, warm), (1 - resident, cold)]
+    parts = [(cached_fraction, warm), (1 - cached_fraction, cold)]
     if any(share > 0 and not rate for share, rate in parts):
         return None
     return 1 / (ranks * sum(share / rate for share, rate in parts if share > 0 and rate))
@@ -57,24 +57,24 @@ def storage_rate(ranks: int, resident: float, warm: float | None, cold: float | 
 
 def workers_needed(wall_s: float, rate: float) -> int:
     """ceil(1.15 c_wall R): workers a rank that give ``rate`` with some headroom."""
-    return ceil(HEADROOM * wall_s * rate)
+    return ceil(WORKER_HEADROOM * wall_s * rate)
 
 
-def workers_that_fit(cores: float, trainers: float, ranks: int) -> int:
+def max_workers(cores: float, trainer_cores: float, ranks: int) -> int:
     """The most W with G W + k <= C; 0 where the trainers need all cores."""
-    return max(0, floor((cores - trainers) / ranks))
+    return max(0, floor((cores - trainer_cores) / ranks))
 
 
-def cores_needed(image_s: float, rate: float, trainers: float, ranks: int) -> float:
-    """(c + m) R + k / G: cores a rank that load ``rate`` and train; ``image_s`` is c + m, k without m."""
-    return image_s * rate + trainers / ranks
+def cores_needed(image_cpu_s: float, rate: float, trainer_cores: float, ranks: int) -> float:
+    """(c + m) R + k / G: cores a rank that load ``rate`` and train; ``image_cpu_s`` is c + m, k without m."""
+    return image_cpu_s * rate + trainer_cores / ranks
 
 
-def utilisation(device_s: float, real_s: float) -> float:
+def accelerator_utilization(device_s: float, real_s: float) -> float:
     """AU = T_gpu / T_real: the accelerator utilisation that storage people use, a fraction."""
     return device_s / real_s
 
 
-def exposed_sync(device_s: float, no_sync_s: float) -> float:
+def exposed_allreduce_s(device_s: float, independent_s: float) -> float:
     """T_device - T_no_sync: the part of a step in which gradient all-reduce is not hidden, in seconds; not below 0."""
-    return max(0.0, device_s - no_sync_s)
+    return max(0.0, device_s - independent_s)

@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.pipeline.model import supply
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.remedies.rules import (
-    WORTH_IT,
-    Cure,
-    FedRun,
-    Offer,
-    dali_cpu,
-    dali_gpu,
+    MIN_WORTHWHILE_GAIN,
+    LoaderContext,
+    Remedy,
+    Rule,
+    dali_cpu_loader,
+    dali_gpu_loader,
     data_in_memory,
+    dataloader_with_workers,
     fewer_workers,
-    in_the_trainer,
-    less_on_the_decoder,
     more_cores,
+    more_hw_decoding,
+    more_prefetch,
     more_workers,
-    pinned,
-    prefetch,
-    tensor,
-    torch_uint8,
+    no_workers,
+    persistent_workers,
+    pinned_memory,
+    tensor_loader,
+    torch_uint8_loader,
     without_loader,
-    workers_ahead,
-    workers_that_stay,
 )
-from ddpbench.analysis.whatif.query import gains
+from ddpbench.analysis.whatif.query import gain_predictor
 from ddpbench.record.findings import Verdict
 
-GENERAL: tuple[Offer, ...] = (
-    tensor,
-    less_on_the_decoder,
-    workers_ahead,
+GENERAL_RULES: tuple[Rule, ...] = (
+    tensor_loader,
+    more_hw_decoding,
+    dataloader_with_workers,
     more_workers,
-    workers_that_stay,
-    dali_gpu,
-    torch_uint8,
-    dali_cpu,
+    persistent_workers,
+    dali_gpu_loader,
+    torch_uint8_loader,
+    dali_cpu_loader,
     more_cores,
 )
 """What may help whatever the cause."""
@@ -48,53 +48,53 @@ GENERAL: tuple[Offer, ...] = (
 SAME_GAIN = 0.98
 """A predicted gain that reaches this fraction of another is the same."""
 
-NEVER_LEFT_OUT: tuple[Offer, ...] = (fewer_workers,)
+ALWAYS_OFFERED: tuple[Rule, ...] = (fewer_workers,)
 """Whatever is predicted: what it costs to take turns is not known before there are fewer who do."""
 
-OF_CAUSE: dict[str, tuple[Offer, ...]] = {
+RULES_BY_CAUSE: dict[str, tuple[Rule, ...]] = {
     "too-few-workers": (more_workers,),
     "oversubscribed": (fewer_workers,),
-    "storage": (data_in_memory, more_workers, prefetch),
-    "hand-over": (tensor, torch_uint8, dali_cpu),
-    "head-of-line": (prefetch, more_workers),
+    "storage": (data_in_memory, more_workers, more_prefetch),
+    "hand-over": (tensor_loader, torch_uint8_loader, dali_cpu_loader),
+    "head-of-line": (more_prefetch, more_workers),
 }
 
-OF_KIND: dict[str, tuple[Offer, ...]] = {
-    "loader-steals-cpu": (tensor, fewer_workers, in_the_trainer, dali_gpu, torch_uint8, more_cores),
-    "loader-steals-gpu": (less_on_the_decoder, dali_cpu),
-    "host-to-device-bound": (pinned, torch_uint8, without_loader),
+RULES_BY_BOTTLENECK: dict[str, tuple[Rule, ...]] = {
+    "loader-steals-cpu": (tensor_loader, fewer_workers, no_workers, dali_gpu_loader, torch_uint8_loader, more_cores),
+    "loader-steals-gpu": (more_hw_decoding, dali_cpu_loader),
+    "host-to-device-bound": (pinned_memory, torch_uint8_loader, without_loader),
 }
 
 
-def loader_cures(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
+def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
     """Those that apply: first for the verdict's own cause, then the others by their predicted gain, the greatest first.
 
     Where that is below ``WORTH_IT`` a cure is left out, unless in ``NEVER_LEFT_OUT``.
     """
-    fed, weigh = FedRun(run, case, supply(case)), gains(case, run)
+    fed, weigh = LoaderContext(builder, inputs, pipeline_model(inputs)), gain_predictor(inputs, builder)
 
-    def worth_it(offers: Iterable[Offer]) -> list[Cure]:
+    def worth_it(offers: Iterable[Rule]) -> list[Remedy]:
         applying = ((offer, cure) for offer in offers if (cure := offer(fed)))
-        weighed = ((offer, replace(cure, gain=weigh(cure.change)) if cure.change else cure) for offer, cure in applying)
-        return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= WORTH_IT or offer in NEVER_LEFT_OUT]
+        weighed = ((offer, replace(cure, gain=weigh(cure.scenario)) if cure.scenario else cure) for offer, cure in applying)
+        return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= MIN_WORTHWHILE_GAIN or offer in ALWAYS_OFFERED]
 
-    if found.kind != "data-bound":
-        return _undominated(worth_it(OF_KIND[found.kind]))
-    named = OF_CAUSE.get(found.cause, ())
-    others = worth_it(offer for offer in GENERAL if offer not in named)
+    if verdict.kind != "data-bound":
+        return _undominated(worth_it(RULES_BY_BOTTLENECK[verdict.kind]))
+    named = RULES_BY_CAUSE.get(verdict.cause, ())
+    others = worth_it(offer for offer in GENERAL_RULES if offer not in named)
     return _undominated([*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))])
 
 
-def _undominated(cures: Sequence[Cure]) -> list[Cure]:
+def _undominated(remedies: Sequence[Remedy]) -> list[Remedy]:
     """Without those that ask for more cores than another of the same gain."""
-    return [cure for cure in cures if not any(_dominates(other, cure) for other in cures)]
+    return [cure for cure in remedies if not any(_dominates(other, cure) for other in remedies)]
 
 
-def _dominates(other: Cure, cure: Cure) -> bool:
-    if not (other.change and cure.change and other.gain and cure.gain and cure.change.cores_per_gpu):
+def _dominates(other: Remedy, remedy: Remedy) -> bool:
+    if not (other.scenario and remedy.scenario and other.gain and remedy.gain and remedy.scenario.cores_per_gpu):
         return False
-    return other.gain >= SAME_GAIN * cure.gain and (other.change.cores_per_gpu or 0.0) < cure.change.cores_per_gpu
+    return other.gain >= SAME_GAIN * remedy.gain and (other.scenario.cores_per_gpu or 0.0) < remedy.scenario.cores_per_gpu
 
 
-def first_command(cures: Iterable[Cure]) -> str:
-    return next((cure.command for cure in cures if cure.command), "")
+def first_command(remedies: Iterable[Remedy]) -> str:
+    return next((cure.command for cure in remedies if cure.command), "")

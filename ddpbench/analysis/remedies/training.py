@@ -6,132 +6,132 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
 
-from ddpbench.analysis.checks.node import WHO_RUNS
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.cpu_demand import crowded, need
-from ddpbench.analysis.evidence import LEAST_ROUNDS, enough, too_few_for_a_verdict
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.remedies.loader import OF_KIND, first_command, loader_cures
-from ddpbench.analysis.remedies.rules import Cure
+from ddpbench.analysis.checks.node import TOP_COMMAND
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.cpu_demand import cpu_demand, oversubscribed_node
+from ddpbench.analysis.evidence import MIN_ROUNDS, is_too_short_for_verdict, required_length
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.remedies.loader import RULES_BY_BOTTLENECK, first_command, recommend_for_loader
+from ddpbench.analysis.remedies.rules import Remedy
 from ddpbench.analysis.summary import compute_dtype
 from ddpbench.record.findings import Verdict
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.prediction import Change
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 
-DIAGNOSIS_S, PROOF_S = 120.0, 55.0
+DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
 """What a diagnosis takes about where nothing limits it, and trying cures behind it."""
 
-FITS = 0.9
+MAX_MEMORY_FILL = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
 
-Next = Callable[[Rerun, Case], Cure | str]
+NextStepRule = Callable[[CommandBuilder, AnalysisInput], Remedy | str]
 """What to try: a cure, or the command alone where that says it all; empty where there is nothing."""
 
 
-def fewer_launches(run: Rerun, case: Case) -> Cure | str:
+def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | str:
     """Against a host that is too slow to issue kernels: CUDA graphs, then more work a kernel."""
-    if run.record.config.compile == "off" and not run.has_flag("compile"):
-        command, change = run.command(compile=("off", "reduce-overhead")), Change(compile="reduce-overhead")
-        return Cure(change.words, "CUDA graphs: the host issues a step's kernels at once", command, change)
-    command, change = larger_batch(run, case), Change(batch_size=2 * run.record.config.batch_size)
-    seen = case.around.device is not None and case.around.device.launch_gap is not None
-    return Cure(change.words, "more work for every kernel that is issued", command, change if seen else None) if command else ""
+    if builder.record.config.compile == "off" and not builder.has_flag("compile"):
+        command, change = builder.command(compile=("off", "reduce-overhead")), Scenario(compile="reduce-overhead")
+        return Remedy(change.flag_text, "CUDA graphs: the host issues a step's kernels at once", command, change)
+    command, change = larger_batch(builder, inputs), Scenario(batch_size=2 * builder.record.config.batch_size)
+    seen = inputs.controls.compute_only is not None and inputs.controls.compute_only.kernel_activity is not None
+    return Remedy(change.flag_text, "more work for every kernel that is issued", command, change if seen else None) if command else ""
 
 
-def less_sync(run: Rerun, case: Case) -> str:
+def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """Against gradients that take too long: half the bytes, then fewer all-reduces an image."""
-    config = run.record.config
-    halved = config.comm_hook != "none" or run.has_flag("comm_hook")
-    if run.record.environment.backend == "nccl" and config.engine == "ddp" and not halved:
-        return run.command(comm_hook=("none", "fp16"))
-    return larger_batch(run, case)
+    config = builder.record.config
+    halved = config.comm_hook != "none" or builder.has_flag("comm_hook")
+    if builder.record.environment.backend == "nccl" and config.engine == "ddp" and not halved:
+        return builder.command(comm_hook=("none", "fp16"))
+    return larger_batch(builder, inputs)
 
 
-def faster_compute(run: Rerun, case: Case) -> str:
+def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """Against nothing: the device is busy. Tensor cores, then fused kernels, then a larger batch."""
-    record, config, cuda = run.record, run.record.config, run.record.environment.device_type == "cuda"
-    in_float32 = record.attestation is not None and compute_dtype(record.attestation) in ("float32", "tf32")
-    if in_float32 and (cuda or not run.has_flag("precision")):  # processors without bfloat16 units are slower with it
-        return run.command(precision=(config.precision, "amp-fp16" if cuda else "amp-bf16"))
-    if cuda and config.compile == "off" and not run.has_flag("compile"):
-        return run.command(compile=("off", "default"))
-    return larger_batch(run, case) if cuda else ""
+    record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
+    in_float32 = record.observed_precision is not None and compute_dtype(record.observed_precision) in ("float32", "tf32")
+    if in_float32 and (cuda or not builder.has_flag("precision")):  # processors without bfloat16 units are slower with it
+        return builder.command(precision=(config.precision, "amp-fp16" if cuda else "amp-bf16"))
+    if cuda and config.compile == "off" and not builder.has_flag("compile"):
+        return builder.command(compile=("off", "default"))
+    return larger_batch(builder, inputs) if cuda else ""
 
 
-def larger_batch(run: Rerun, case: Case) -> str:
+def larger_batch(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """Twice the batch, if the device has the memory for it and nobody chose this one."""
-    batch, peak, total = run.record.config.batch_size, case.summary.peak_bytes, case.summary.total_bytes
-    if run.has_flag("batch_size"):
+    batch, peak, total = builder.record.config.batch_size, inputs.summary.peak_allocated_bytes, inputs.summary.device_total_bytes
+    if builder.has_flag("batch_size"):
         return ""
-    if peak is not None and total is not None and 2 * peak > FITS * total:
+    if peak is not None and total is not None and 2 * peak > MAX_MEMORY_FILL * total:
         return ""
-    return run.command(batch_size=(batch, 2 * batch))
+    return builder.command(batch_size=(batch, 2 * batch))
 
 
-def look_at(run: Rerun, case: Case) -> str:
+def inspect_straggler(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """Against one slow rank: what tells whether it is its data, its GPU or its host."""
-    record, slow = run.record, case.summary.slow
+    record, slow = builder.record, inputs.summary.straggler
     if slow is None:
         return ""
-    if slow.kind == "data" and record.config.loader != SYNTHETIC and case.around.device is None:
-        return run.command(loader=(record.config.loader, SYNTHETIC))  # what the loader costs altogether
+    if slow.kind == "data" and record.config.loader != SYNTHETIC and inputs.controls.compute_only is None:
+        return builder.command(loader=(record.config.loader, SYNTHETIC))  # what the loader costs altogether
     there = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
-    gpu = next(place.device_id for place in record.environment.places if place.rank == slow.rank)
+    gpu = next(place.device_id for place in record.environment.placements if place.rank == slow.rank)
     if not gpu or slow.kind in ("host", "data"):
-        return there + WHO_RUNS
+        return there + TOP_COMMAND
     if slow.kind == "host to device":
         return f"{there}nvidia-smi topo -m"
     return f"{there}nvidia-smi -q -i {gpu} -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 
 
-def who_else(run: Rerun, case: Case) -> str:
+def list_processes(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """Against other processes: which they are."""
-    return WHO_RUNS
+    return TOP_COMMAND
 
 
-def more_evidence(run: Rerun, case: Case) -> str:
+def more_evidence(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """What would decide: enough rounds, then ranks that do not share cores, then a diagnosis with its control runs.
 
     A diagnosis is given twice its usual time, once.
     """
-    record, few = run.record, too_few_for_a_verdict(run.record)
-    if case.around.diagnosis is not None:
-        usual_s = DIAGNOSIS_S + PROOF_S
+    record, few = builder.record, is_too_short_for_verdict(builder.record)
+    if inputs.controls.diagnosis is not None:
+        usual_s = DIAGNOSIS_S + VERIFY_S
         has_more = (record.config.time_limit or 0.0) > usual_s
-        return "" if has_more else run.diagnose(time_limit=(ceil(2 * usual_s),))
+        return "" if has_more else builder.diagnose_command(time_limit=(ceil(2 * usual_s),))
     if few:
-        return run.command(**rounds_to_ask_for(record))
-    return fewer_at_once(run) if crowded(record) else run.diagnose()
+        return builder.command(**longer_run_fields(record))
+    return reduce_oversubscription(builder) if oversubscribed_node(record) else builder.diagnose_command()
 
 
-def fewer_at_once(run: Rerun) -> str:
+def reduce_oversubscription(builder: CommandBuilder) -> str:
     """Against too few cores: fewer workers, else fewer threads, else fewer ranks."""
-    node, environment = need(run.record), run.record.environment
-    if node.room >= 0:
-        return run.command(workers=(node.workers, node.room))
-    cores = max(1, int(node.usable))
+    node, environment = cpu_demand(builder.record), builder.record.environment
+    if node.max_workers >= 0:
+        return builder.command(workers=(node.workers, node.max_workers))
+    cores = max(1, int(node.usable_cores))
     ranks = min(node.ranks, cores)
     threads = cores // ranks
     if ranks == node.ranks:
-        return run.command(threads=(node.threads, threads)) if threads < node.threads else ""
+        return builder.command(threads=(node.threads_per_rank, threads)) if threads < node.threads_per_rank else ""
     if environment.nodes > 1 or environment.launcher == "slurm":
         return f"at most {ranks} ranks a node"
-    return replace(run, ranks=ranks).command(**({"threads": (threads,)} if threads < node.threads else {}))
+    return replace(builder, ranks=ranks).command(**({"threads": (threads,)} if threads < node.threads_per_rank else {}))
 
 
-def rounds_to_ask_for(record: Record) -> Mapping[str, tuple[object, ...]]:
+def longer_run_fields(record: Record) -> Mapping[str, tuple[object, ...]]:
     """The fields, and their values, with which another run has the evidence that this one lacks: twice the rounds, once."""
-    asked = record.asked or record.config
-    wanted = {name: (number,) for name, number in enough(record).items() if number != getattr(asked, name)}
+    asked = record.requested or record.config
+    wanted = {name: (number,) for name, number in required_length(record).items() if number != getattr(asked, name)}
     if len(record.rounds) < asked.rounds:
         return {**wanted, **({"time_limit": ()} if record.status == "ok" else {})}
-    return wanted or ({"rounds": (2 * asked.rounds,)} if asked.rounds <= LEAST_ROUNDS else {})
+    return wanted or ({"rounds": (2 * asked.rounds,)} if asked.rounds <= MIN_ROUNDS else {})
 
 
-NEXT: Mapping[str, Next] = {
-    "straggler": look_at,
-    "noisy-neighbour": who_else,
+NEXT_STEP_RULES: Mapping[str, NextStepRule] = {
+    "straggler": inspect_straggler,
+    "noisy-neighbour": list_processes,
     "launch-bound": fewer_launches,
     "sync-bound": less_sync,
     "compute-bound": faster_compute,
@@ -139,7 +139,7 @@ NEXT: Mapping[str, Next] = {
 }
 """By the kind of the verdict, where it is not of the loader."""
 
-TRIES = {
+NEXT_STEP_NAMES = {
     "straggler": "what tells why",
     "noisy-neighbour": "who else is there",
     "sync-bound": "less to sync",
@@ -149,18 +149,18 @@ TRIES = {
 """What a command alone is, in words."""
 
 
-def offered(run: Rerun, case: Case, found: Verdict) -> list[Cure]:
-    """What may help against ``found``, the likeliest first; empty where nothing is known to."""
-    if found.kind == "data-bound" or found.kind in OF_KIND:
-        return loader_cures(run, case, found)
-    tried = NEXT[found.kind](run, case)
-    if isinstance(tried, Cure):
+def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
+    """What may help against ``verdict``, the likeliest first; empty where nothing is known to."""
+    if verdict.kind == "data-bound" or verdict.kind in RULES_BY_BOTTLENECK:
+        return recommend_for_loader(builder, inputs, verdict)
+    tried = NEXT_STEP_RULES[verdict.kind](builder, inputs)
+    if isinstance(tried, Remedy):
         return [tried]
-    return [Cure(TRIES[found.kind], "", tried)] if tried else []
+    return [Remedy(NEXT_STEP_NAMES[verdict.kind], "", tried)] if tried else []
 
 
-def next_step(run: Rerun, case: Case, found: Verdict) -> str:
+def next_command(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> str:
     """The command to go on with: a diagnosis, where the run alone does not tell why it waits for data; else what is offered first."""
-    if found.kind == "data-bound" and not found.cause and case.around.diagnosis is None:
-        return run.diagnose()
-    return first_command(offered(run, case, found))
+    if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
+        return builder.diagnose_command()
+    return first_command(recommend(builder, inputs, verdict))

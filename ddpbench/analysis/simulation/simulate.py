@@ -10,37 +10,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from ddpbench.analysis.simulation.params import Setting
+from ddpbench.analysis.simulation.params import SimParams
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimResult:
     """The mean of a step in seconds, and the share of it in which no rank can go on for want of a batch."""
 
-    step: float
-    waiting: float
+    step_s: float
+    data_wait_fraction: float
 
 
-def run(setting: Setting, steps: int, chance: Random) -> Simulated:
+def simulate(params: SimParams, num_steps: int, rng: Random) -> SimResult:
     """The course of so many steps, counted once the batches that were made ahead of the first are used up.
 
     A step lasts at least as long as the cores need for its work, and the storage for its files.
     """
-    free = _with_free_cores(setting, steps, chance)
-    least = max(shortest_by_cores(setting), setting.storage)
-    return free if free.step >= least else Simulated(least, max(0.0, 1 - (1 - free.waiting) * free.step / least))
+    free = _simulate_without_core_limit(params, num_steps, rng)
+    least = max(core_bound_step_s(params), params.storage_s)
+    return free if free.step_s >= least else SimResult(least, max(0.0, 1 - (1 - free.data_wait_fraction) * free.step_s / least))
 
 
-def shortest_by_cores(setting: Setting) -> float:
+def core_bound_step_s(params: SimParams) -> float:
     """Seconds of a step that keeps every core busy all the time: they take turns, and none of their time is lost."""
-    return setting.ranks_a_node * setting.work / setting.cores if setting.cores else 0.0
+    return params.ranks_per_node * params.step_cpu_s / params.cores if params.cores else 0.0
 
 
-def _with_free_cores(setting: Setting, steps: int, chance: Random) -> Simulated:
-    depth = setting.workers * setting.prefetch
-    spans = chance.choices(setting.steps, k=steps + depth)
-    ready = [_Rank(setting, chance.choices(setting.batches[rank % len(setting.batches)], k=len(spans))) for rank in range(setting.ranks)]
-    ends = [0.0] * (setting.ahead + 1)  # of the last steps, the oldest first
+def _simulate_without_core_limit(params: SimParams, num_steps: int, rng: Random) -> SimResult:
+    depth = params.workers * params.prefetch
+    spans = rng.choices(params.step_times_s, k=num_steps + depth)
+    ready = [
+        _RankLoader(params, rng.choices(params.batch_times_s[rank % len(params.batch_times_s)], k=len(spans)))
+        for rank in range(params.ranks)
+    ]
+    ends = [0.0] * (params.run_ahead + 1)  # of the last steps, the oldest first
     began, waited = 0.0, 0.0
     for number, span in enumerate(spans):
         if number == depth:
@@ -49,32 +52,32 @@ def _with_free_cores(setting: Setting, steps: int, chance: Random) -> Simulated:
         start = max(device_free, *[rank.take(number, host_free) for rank in ready])
         waited += start - device_free
         ends = [*ends[1:], start + span]
-    return Simulated((ends[-1] - began) / steps, waited / (ends[-1] - began))
+    return SimResult((ends[-1] - began) / num_steps, waited / (ends[-1] - began))
 
 
-class _Rank:
+class _RankLoader:
     """One rank's loader: when each batch is the trainer's."""
 
-    def __init__(self, setting: Setting, spans: Sequence[float]) -> None:
-        self._spans = spans
-        self._workers, self._depth = setting.workers, setting.workers * setting.prefetch
-        self._hand_over, self._beside = setting.hand_over, setting.beside
-        self._done = [0.0] * setting.workers  # the worker's last batch
+    def __init__(self, params: SimParams, batch_times_s: Sequence[float]) -> None:
+        self._batch_times_s = batch_times_s
+        self._workers, self._depth = params.workers, params.workers * params.prefetch
+        self._handoff_s, self._background_handoff = params.handoff_s, params.background_handoff
+        self._done = [0.0] * params.workers  # the worker's last batch
         self._taken = [0.0] * self._depth  # the batch that made room for the next in this place
         self._handed = 0.0
 
-    def take(self, number: int, free: float) -> float:
-        """When batch ``number`` is there for a trainer that asks for it at ``free``."""
+    def take(self, number: int, trainer_free_s: float) -> float:
+        """When batch ``number`` is there for a trainer that asks for it at ``trainer_free_s``."""
         if not self._workers:
-            return free + self._spans[number] + self._hand_over
+            return trainer_free_s + self._batch_times_s[number] + self._handoff_s
         worker, place = number % self._workers, number % self._depth
         issued, done = self._taken[place], self._done[worker]
-        made = (issued if issued > done else done) + self._spans[number]
+        made = (issued if issued > done else done) + self._batch_times_s[number]
         self._done[worker] = made
-        if self._beside:
-            self._handed = made = (made if made > self._handed else self._handed) + self._hand_over
-            taken = made if made > free else free
+        if self._background_handoff:
+            self._handed = made = (made if made > self._handed else self._handed) + self._handoff_s
+            taken = made if made > trainer_free_s else trainer_free_s
         else:
-            taken = (made if made > free else free) + self._hand_over
+            taken = (made if made > trainer_free_s else trainer_free_s) + self._handoff_s
         self._taken[place] = taken
         return taken

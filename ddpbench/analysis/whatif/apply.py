@@ -8,129 +8,139 @@ from math import log2
 
 import msgspec
 
-from ddpbench.analysis.controls import times_as_long
-from ddpbench.analysis.whatif.assumptions import Assumption, Unmeasured
-from ddpbench.analysis.whatif.batches import scaled
-from ddpbench.analysis.whatif.context import Patient
-from ddpbench.analysis.whatif.loader_rules import hw_decoder_load, loader, pin_memory
-from ddpbench.analysis.whatif.state import Situation
-from ddpbench.analysis.whatif.step_rules import batch_size, compile_, precision
+from ddpbench.analysis.controls import step_time_ratio
+from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
+from ddpbench.analysis.whatif.batches import scale_times
+from ddpbench.analysis.whatif.context import WhatIfContext
+from ddpbench.analysis.whatif.loader_rules import with_hw_decoder_load, with_loader, with_pin_memory
+from ddpbench.analysis.whatif.state import PipelineState
+from ddpbench.analysis.whatif.step_rules import with_batch_size, with_compile, with_precision
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loaders import spec_of
-from ddpbench.record.prediction import Change
+from ddpbench.record.loaders import loader_spec
+from ddpbench.record.prediction import Scenario
 
-FELT = 0.1
+MIN_READ_WAIT_FRACTION = 0.1
 """Files for which a worker waits this share of its time come slower to others, if the storage has no more to give."""
 
 
-def changed(before: Situation, change: Change, patient: Patient) -> Situation:
-    """The situation after all of ``change``. Raises Unmeasured for what nobody measured, UsageError for what cannot be."""
+def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfContext) -> PipelineState:
+    """The situation after all of ``scenario``. Raises Unmeasured for what nobody measured, UsageError for what cannot be."""
     after = before
-    for name, apply in CHANGES.items():
-        asked = getattr(change, name)
-        if asked is not None and asked != _present(name, after, patient):
-            after = apply(after, asked, patient)
+    for name, apply in SETTERS.items():
+        asked = getattr(scenario, name)
+        if asked is not None and asked != _present_value(name, after, context):
+            after = apply(after, asked, context)
     return after
 
 
-def unchanged(before: Situation, change: Change, patient: Patient) -> Change:
-    """What of ``change`` is so already."""
-    asked = {name: value for name in CHANGES if (value := getattr(change, name)) is not None}
-    return Change(**{name: value for name, value in asked.items() if value == _present(name, before, patient)})
+def already_set(before: PipelineState, scenario: Scenario, context: WhatIfContext) -> Scenario:
+    """What of ``scenario`` is so already."""
+    asked = {name: value for name in SETTERS if (value := getattr(scenario, name)) is not None}
+    return Scenario(**{name: value for name, value in asked.items() if value == _present_value(name, before, context)})
 
 
-def _present(name: str, now: Situation, patient: Patient) -> object:
-    config = patient.case.record.config
+def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> object:
+    config = context.inputs.record.config
     there = {
-        "loader": now.loader,
+        "loader": state.loader,
         "hw_decoder_load": config.hw_decoder_load,
-        "precision": now.precision,
-        "compile": now.compile,
-        "batch_size": now.batch,
+        "precision": state.precision,
+        "compile": state.compile,
+        "batch_size": state.batch_size,
         "data_in_memory": False,
-        "pin_memory": config.pin_memory if patient.on_gpu else None,
-        "workers": now.workers,
-        "prefetch": now.prefetch,
-        "gpus": now.ranks,
-        "cores_per_gpu": now.cores and now.cores / now.ranks_a_node,
+        "pin_memory": config.pin_memory if context.on_gpu else None,
+        "workers": state.workers,
+        "prefetch": state.prefetch,
+        "gpus": state.ranks,
+        "cores_per_gpu": state.cores and state.cores / state.ranks_per_node,
     }
     return there[name]
 
 
-def data_in_memory(now: Situation, wanted: bool, patient: Patient) -> Situation:
-    if now.reading is None:
-        raise Unmeasured(f"how long {now.loader} waits for files", patient.run.diagnose(loader=("torch",)) if now.loader != "torch" else "")
-    storage = patient.case.around.diagnosis.storage if patient.case.around.diagnosis else None
+def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    if state.read_wait_fraction is None:
+        raise MissingMeasurement(
+            f"how long {state.loader} waits for files",
+            context.builder.diagnose_command(loader=("torch",)) if state.loader != "torch" else "",
+        )
+    storage = context.inputs.controls.diagnosis.storage if context.inputs.controls.diagnosis else None
     return replace(
-        now, made=scaled(now.made, 1 - now.reading), reading=0.0, files_per_s=storage.warm if storage and now.files_per_s else None
-    ).assuming(Assumption("a file in memory is not waited for"))
+        state,
+        batch_times_s=scale_times(state.batch_times_s, 1 - state.read_wait_fraction),
+        read_wait_fraction=0.0,
+        files_per_s=storage.warm_files_per_s if storage and state.files_per_s else None,
+    ).with_assumptions(Assumption("a file in memory is not waited for"))
 
 
-def workers(now: Situation, number: int, patient: Patient) -> Situation:
-    if spec_of(now.loader).resident:
-        raise UsageError(f"the loader {now.loader} has no workers", "leave --workers out")
-    if spec_of(now.loader).threaded:
+def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> PipelineState:
+    if loader_spec(state.loader).device_resident:
+        raise UsageError(f"the loader {state.loader} has no workers", "leave --workers out")
+    if loader_spec(state.loader).uses_threads:
         if not number:
-            raise UsageError(f"{now.loader} cannot do without threads", "--workers takes 1 or more")
-        after = replace(now, workers=number)
-        fewer = (max(1, now.workers) / now.makers) / (number / after.makers)  # in a team
-        return replace(after, made=scaled(now.made, fewer)).assuming(Assumption("threads share the work on a batch evenly", 0.05))
+            raise UsageError(f"{state.loader} cannot do without threads", "--workers takes 1 or more")
+        after = replace(state, workers=number)
+        fewer = (max(1, state.workers) / state.num_producers) / (number / after.num_producers)  # in a team
+        return replace(after, batch_times_s=scale_times(state.batch_times_s, fewer)).with_assumptions(
+            Assumption("threads share the work on a batch evenly", 0.05)
+        )
     if not number:
         alone = Assumption("the trainer takes as long for a batch as a worker")
-        trainer_cpu = now.trainer_cpu.plus(-now.handing) if now.trainer_cpu else None
-        return replace(now, workers=0, beside=False, trainer_cpu=trainer_cpu, handing=0.0).assuming(alone)
-    if now.workers and number > now.workers and (now.reading or 0.0) >= FELT:
-        as_fast = Assumption("the storage answers each of more workers as fast", 0.1 * log2(number / now.workers))
-        return replace(now, workers=number).assuming(as_fast)
-    return replace(now, workers=number)
+        trainer_cpu = state.trainer_cpu_curve.shifted(-state.handoff_cpu_s) if state.trainer_cpu_curve else None
+        return replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0).with_assumptions(alone)
+    if state.workers and number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
+        as_fast = Assumption("the storage answers each of more workers as fast", 0.1 * log2(number / state.workers))
+        return replace(state, workers=number).with_assumptions(as_fast)
+    return replace(state, workers=number)
 
 
-def prefetch(now: Situation, batches: int, patient: Patient) -> Situation:
-    if not now.workers:
+def with_prefetch(state: PipelineState, batches: int, context: WhatIfContext) -> PipelineState:
+    if not state.workers:
         raise UsageError("without workers nothing is fetched in advance", "--prefetch goes with --workers")
-    return replace(now, prefetch=batches)
+    return replace(state, prefetch=batches)
 
 
-def gpus(now: Situation, ranks: int, patient: Patient) -> Situation:
-    nodes = patient.case.record.environment.nodes
+def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> PipelineState:
+    nodes = context.inputs.record.environment.nodes
     if ranks % nodes:
         raise UsageError(f"--gpus {ranks} cannot be spread evenly over the {nodes} nodes of the record", f"a multiple of {nodes}")
-    after = replace(now, ranks=ranks, ranks_a_node=ranks // nodes)
+    after = replace(state, ranks=ranks, ranks_per_node=ranks // nodes)
     if ranks == 1:
-        return replace(after, steps=[[_without_sync(patient) * span for span in each] for each in now.steps])
-    if now.ranks == 1:
-        return after.assuming(Assumption(f"gradient sync among {ranks}, of which one has none, is hidden by the backward", 0.1))
-    return after.assuming(Assumption(f"a step among {ranks} takes as long as among {now.ranks}", 0.03 * abs(log2(ranks / now.ranks))))
+        return replace(after, step_times_s=[[_fraction_without_sync(context) * span for span in each] for each in state.step_times_s])
+    if state.ranks == 1:
+        return after.with_assumptions(Assumption(f"gradient sync among {ranks}, of which one has none, is hidden by the backward", 0.1))
+    return after.with_assumptions(
+        Assumption(f"a step among {ranks} takes as long as among {state.ranks}", 0.03 * abs(log2(ranks / state.ranks)))
+    )
 
 
-def _without_sync(patient: Patient) -> float:
+def _fraction_without_sync(context: WhatIfContext) -> float:
     """How long a step without gradient sync is, as a fraction of one with it. Raises Unmeasured."""
-    longer = times_as_long(patient.case.around.device, patient.case.around.no_sync)
+    longer = step_time_ratio(context.inputs.controls.compute_only, context.inputs.controls.independent)
     if longer is None:
-        raise Unmeasured("a step without gradient sync", patient.run.diagnose())
+        raise MissingMeasurement("a step without gradient sync", context.builder.diagnose_command())
     return 1 / longer.center
 
 
-def cores_per_gpu(now: Situation, cores: float, patient: Patient) -> Situation:
-    if now.cores is None:
-        raise Unmeasured("what the run takes of the cores", patient.run.diagnose())
+def with_cores_per_gpu(state: PipelineState, cores: float, context: WhatIfContext) -> PipelineState:
+    if state.cores is None:
+        raise MissingMeasurement("what the run takes of the cores", context.builder.diagnose_command())
     same = Assumption("cores of the same kind, and nobody else on them")
-    return replace(now, cores=cores * now.ranks_a_node, others=0.0).assuming(same)
+    return replace(state, cores=cores * state.ranks_per_node, other_cores=0.0).with_assumptions(same)
 
 
-CHANGES: Mapping[str, Callable[..., Situation]] = {
-    "loader": loader,
-    "hw_decoder_load": hw_decoder_load,
-    "precision": precision,
-    "compile": compile_,
-    "batch_size": batch_size,
-    "data_in_memory": data_in_memory,
-    "pin_memory": pin_memory,
-    "workers": workers,
-    "prefetch": prefetch,
-    "gpus": gpus,
-    "cores_per_gpu": cores_per_gpu,
+SETTERS: Mapping[str, Callable[..., PipelineState]] = {
+    "loader": with_loader,
+    "hw_decoder_load": with_hw_decoder_load,
+    "precision": with_precision,
+    "compile": with_compile,
+    "batch_size": with_batch_size,
+    "data_in_memory": with_data_in_memory,
+    "pin_memory": with_pin_memory,
+    "workers": with_workers,
+    "prefetch": with_prefetch,
+    "gpus": with_gpus,
+    "cores_per_gpu": with_cores_per_gpu,
 }
 """By the fields of a Change, in the order in which they are applied: who loads before how many do, what a step is before a larger one."""
 
-assert CHANGES.keys() == {field.name for field in msgspec.structs.fields(Change)}
+assert SETTERS.keys() == {field.name for field in msgspec.structs.fields(Scenario)}

@@ -12,17 +12,17 @@ class Assumption:
     """``error`` is how far, as a standard deviation of the log of a step, it may be off."""
 
     text: str
-    error: float = 0.0
+    log_error: float = 0.0
 
 
-def error_of(assumed: Iterable[Assumption]) -> float:
+def total_log_error(assumptions: Iterable[Assumption]) -> float:
     """Of all of them: they err independently."""
-    return hypot(*[each.error for each in assumed])
+    return hypot(*[each.log_error for each in assumptions])
 
 
-class Unmeasured(Exception):
+class MissingMeasurement(Exception):
     """``what`` has to be measured to answer a question; ``how`` is the command, or what else to do."""
 
-    def __init__(self, what: str, how: str = "") -> None:
+    def __init__(self, what: str, command: str = "") -> None:
         super().__init__(what)
-        self.what, self.how = what, how
+        self.what, self.command = what, command

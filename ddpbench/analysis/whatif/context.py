@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.whatif.external import Lent
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.whatif.external import ExternalMeasurements
 
 
 @dataclass(frozen=True)
-class Patient:
+class WhatIfContext:
     """A run that is changed in thought."""
 
-    run: Rerun
-    case: Case
-    lent: Lent
+    builder: CommandBuilder
+    inputs: AnalysisInput
+    external: ExternalMeasurements
 
     @property
     def on_gpu(self) -> bool:
-        return self.case.record.environment.device_type == "cuda"
+        return self.inputs.record.environment.device_type == "cuda"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-FAR = 1.25
+MAX_EXTRAPOLATION = 1.25
 """So many times the greatest load under which it was measured, a value is not known any more."""
 
 
 @dataclass(frozen=True)
-class Curve:
+class LoadCurve:
     """``points`` are (load, value), the load in threads that want a core, a core; there is one at least."""
 
     points: tuple[tuple[float, float], ...]
 
     @classmethod
-    def through(cls, points: Iterable[tuple[float, float]]) -> Curve:
+    def from_points(cls, points: Iterable[tuple[float, float]]) -> LoadCurve:
         """Of several values under one load the last holds."""
         return cls(tuple(sorted(dict(points).items())))
 
@@ -29,16 +29,16 @@ class Curve:
         (left, low), (right, high) = before[-1], after[0]
         return low if right == left else low + (high - low) * (load - left) / (right - left)
 
-    def times(self, factor: float) -> Curve:
-        return Curve(tuple((load, factor * value) for load, value in self.points))
+    def scaled(self, factor: float) -> LoadCurve:
+        return LoadCurve(tuple((load, factor * value) for load, value in self.points))
 
-    def plus(self, more: float) -> Curve:
-        return Curve(tuple((load, value + more) for load, value in self.points))
+    def shifted(self, more: float) -> LoadCurve:
+        return LoadCurve(tuple((load, value + more) for load, value in self.points))
 
-    def reaches(self, load: float) -> bool:
+    def covers(self, load: float) -> bool:
         """Whether ``load`` is not far above those that were measured; more cores than threads are like one a thread."""
-        return load <= max(1.0, FAR * self.points[-1][0])
+        return load <= max(1.0, MAX_EXTRAPOLATION * self.points[-1][0])
 
-    def begins_above(self, load: float) -> bool:
+    def starts_above(self, load: float) -> bool:
         """Whether it was measured only while threads waited for cores, more of them than ``load`` are."""
         return self.points[0][0] > max(1.0, load)

@@ -6,91 +6,93 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddpbench.analysis.compare import same_devices
-from ddpbench.analysis.controls import diagnosed
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.whatif.measured import kept_up, step_spans
-from ddpbench.record.diagnosis import BESIDE, DEVICE, Candidate
+from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.whatif.measured import delivery_ratio, step_times_s
+from ddpbench.record.diagnosis import COMPUTE_ONLY, LOADER_IN_BACKGROUND, AlternativeLoader
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 
 
 @dataclass(frozen=True)
-class Lent:
+class ExternalMeasurements:
     """What others measured, or the diagnosis beside its trainings.
 
     ``candidates`` are by loader and the share that the GPU's own decoder decodes, None where nobody says which. ``steps`` are seconds,
     round by round, on batches that are there already, by precision, images a rank, and compile mode.
     """
 
-    candidates: Mapping[tuple[str, float | None], Candidate] = field(default_factory=dict)
-    steps: Mapping[tuple[str, int, str], Sequence[Sequence[float]]] = field(default_factory=dict)
+    candidates: Mapping[tuple[str, float | None], AlternativeLoader] = field(default_factory=dict)
+    step_times_s: Mapping[tuple[str, int, str], Sequence[Sequence[float]]] = field(default_factory=dict)
 
 
-def of_itself(case: Case) -> Lent:
+def own_measurements(inputs: AnalysisInput) -> ExternalMeasurements:
     """What the diagnosis measured beside its trainings, and its step on batches that are there already."""
-    diagnosis, device = case.around.diagnosis, case.around.device
-    candidates = diagnosis.candidates if diagnosis else []
-    return Lent(_by_name(candidates), {_key(device): step_spans(device)} if device else {})
+    diagnosis, device = inputs.controls.diagnosis, inputs.controls.compute_only
+    candidates = diagnosis.alternative_loaders if diagnosis else []
+    return ExternalMeasurements(_by_setting(candidates), {_step_key(device): step_times_s(device)} if device else {})
 
 
-def lent(job: Job, others: Sequence[Job] = ()) -> Lent:
+def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasurements:
     """What ``job`` itself measured of other settings, and what ``others`` add to it.
 
     Raises UsageError for one of them that is of another workload, or of other devices.
     """
-    real = diagnosed(job) or job.records[0]
-    candidates: list[Candidate] = []
+    real = baseline_of(job) or job.records[0]
+    candidates: list[AlternativeLoader] = []
     steps: dict[tuple[str, int, str], Sequence[Sequence[float]]] = {}
     for other in (*reversed(others), job):
         for record in other.records:
-            _refuse_another(record, real, other is job)
-            candidates += [_compared(record)] if record.alone else []
-            if record.config.loader == SYNTHETIC and record.rounds and record.label in ("", DEVICE):
-                steps[_key(record)] = step_spans(record)
-        candidates += other.diagnosis.candidates if other.diagnosis else []
-        if other is not job and other.diagnosis and other.diagnosis.alone:
-            candidates.append(_diagnosed(other))
-    return Lent(_by_name(candidates), steps)
+            _require_comparable(record, real, other is job)
+            candidates += [_candidate_from_arm(record)] if record.loader_benchmarks else []
+            if record.config.loader == SYNTHETIC and record.rounds and record.label in ("", COMPUTE_ONLY):
+                steps[_step_key(record)] = step_times_s(record)
+        candidates += other.diagnosis.alternative_loaders if other.diagnosis else []
+        if other is not job and other.diagnosis and other.diagnosis.loader_benchmarks:
+            candidates.append(_candidate_from_diagnosis(other))
+    return ExternalMeasurements(_by_setting(candidates), steps)
 
 
-def _by_name(candidates: Sequence[Candidate]) -> dict[tuple[str, float | None], Candidate]:
+def _by_setting(candidates: Sequence[AlternativeLoader]) -> dict[tuple[str, float | None], AlternativeLoader]:
     """Of several that are alike the last."""
     return {(each.loader, each.hw_decoder_load): each for each in candidates}
 
 
-def _key(record: Record) -> tuple[str, int, str]:
+def _step_key(record: Record) -> tuple[str, int, str]:
     return record.config.precision, record.config.batch_size, record.config.compile
 
 
-def _compared(record: Record) -> Candidate:
+def _candidate_from_arm(record: Record) -> AlternativeLoader:
     config = record.config
-    return Candidate(loader=config.loader, workers=record.workers, hw_decoder_load=config.hw_decoder_load, alone=record.alone)
-
-
-def _diagnosed(job: Job) -> Candidate:
-    assert job.diagnosis is not None
-    beside = [record for record in job.records if record.label == BESIDE and record.rounds]
-    spans = [1000 * span for record in beside for each in step_spans(record) for span in each]
-    real = diagnosed(job) or job.records[0]
-    return Candidate(
-        loader=job.diagnosis.loader,
-        workers=real.workers,
-        hw_decoder_load=real.config.hw_decoder_load,
-        alone=job.diagnosis.alone,
-        step_ms=spans,
-        kept_up=kept_up([timed for record in beside for timed in record.rounds]),
+    return AlternativeLoader(
+        loader=config.loader, workers=record.workers, hw_decoder_load=config.hw_decoder_load, loader_benchmarks=record.loader_benchmarks
     )
 
 
-def _refuse_another(record: Record, real: Record, own: bool) -> None:
-    if own:
+def _candidate_from_diagnosis(job: Job) -> AlternativeLoader:
+    assert job.diagnosis is not None
+    beside = [record for record in job.records if record.label == LOADER_IN_BACKGROUND and record.rounds]
+    spans = [1000 * span for record in beside for each in step_times_s(record) for span in each]
+    real = baseline_of(job) or job.records[0]
+    return AlternativeLoader(
+        loader=job.diagnosis.loader,
+        workers=real.workers,
+        hw_decoder_load=real.config.hw_decoder_load,
+        loader_benchmarks=job.diagnosis.loader_benchmarks,
+        background_step_ms=spans,
+        delivery_ratio=delivery_ratio([timed for record in beside for timed in record.rounds]),
+    )
+
+
+def _require_comparable(record: Record, baseline: Record, is_same_job: bool) -> None:
+    if is_same_job:
         return
-    here, there = real.config, record.config
+    here, there = baseline.config, record.config
     if (here.workload, here.image_size) != (there.workload, there.image_size):
         raise UsageError(
             f"records of {here.workload} at {here.image_size} px and {there.workload} at {there.image_size} px do not add up",
             "name records of one workload",
         )
-    if not same_devices(record, real):
+    if not same_devices(record, baseline):
         raise UsageError("records of different devices, or of different numbers of them, do not add up", "name records of one machine")

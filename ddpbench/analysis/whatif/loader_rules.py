@@ -6,136 +6,146 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ddpbench.analysis.ranks import known
-from ddpbench.analysis.whatif.assumptions import Assumption, Unmeasured
-from ddpbench.analysis.whatif.batches import handing_s, image_cpu_s, of_turns, of_workers
-from ddpbench.analysis.whatif.context import Patient
-from ddpbench.analysis.whatif.curve import Curve
-from ddpbench.analysis.whatif.measured import behind_s, copies_s, pageable_s, stolen_s
-from ddpbench.analysis.whatif.state import Situation
-from ddpbench.record.diagnosis import Alone, Candidate
+from ddpbench.analysis.ranks import drop_none
+from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
+from ddpbench.analysis.whatif.batches import handoff_cpu_s, image_cpu_s, round_robin_times, worker_times
+from ddpbench.analysis.whatif.context import WhatIfContext
+from ddpbench.analysis.whatif.curve import LoadCurve
+from ddpbench.analysis.whatif.measured import copy_s, interference_s, pageable_copy_s, shortfall_wait_s
+from ddpbench.analysis.whatif.state import PipelineState
+from ddpbench.record.diagnosis import AlternativeLoader, LoaderBenchmark
 from ddpbench.record.errors import UsageError
-from ddpbench.record.loader_stats import Loading
-from ddpbench.record.loaders import SYNTHETIC, LoaderSpec, spec_of
+from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.loaders import SYNTHETIC, LoaderSpec, loader_spec
 
 
-def loader(now: Situation, name: str, patient: Patient) -> Situation:
+def with_loader(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
     """By what it was seen to give with nobody training; more than that only of loaders that leave the device alone."""
     if name == SYNTHETIC:
         raise UsageError("synthetic batches are no loader to change to", "the page of a diagnosis tells what the device alone can do")
-    _refuse_impossible(spec_of(name), patient)
-    how = patient.run.diagnose(loader=(name,))
-    return _loaded_by(now, name, patient.lent.candidates.get((name, None)), how, patient)
+    _require_usable_loader(loader_spec(name), context)
+    how = context.builder.diagnose_command(loader=(name,))
+    return _with_candidate(state, name, context.external.candidates.get((name, None)), how, context)
 
 
-def _refuse_impossible(wanted: LoaderSpec, patient: Patient) -> None:
+def _require_usable_loader(spec: LoaderSpec, context: WhatIfContext) -> None:
     """Raises UsageError for one that no measurement would help: it does not read these files, or not on these devices."""
-    record = patient.case.record
-    if wanted.gpu and not patient.on_gpu:
-        raise UsageError(f"{wanted.name} decodes on a GPU, and the ranks of the record are on processors", "--loader dali-cpu")
-    if record.data is None or spec_of(record.config.loader).own:
+    record = context.inputs.record
+    if spec.needs_gpu and not context.on_gpu:
+        raise UsageError(f"{spec.name} decodes on a GPU, and the ranks of the record are on processors", "--loader dali-cpu")
+    if record.data is None or loader_spec(record.config.loader).user_defined:
         return
-    if record.data.of_folders and "imagenet" not in wanted.datasets:
+    if record.data.is_image_folder and "imagenet" not in spec.datasets:
         raise UsageError(
-            f"{wanted.name} keeps a whole set on the device, and this is {record.data.description}", "--loader dali-gpu, or torch-uint8"
+            f"{spec.name} keeps a whole set on the device, and this is {record.data.description}", "--loader dali-gpu, or torch-uint8"
         )
-    if not record.data.of_folders and wanted.datasets == ("imagenet",):
-        raise UsageError(f"{wanted.name} reads folders of images, and this is {record.data.description}", "--loader tensor")
+    if not record.data.is_image_folder and spec.datasets == ("imagenet",):
+        raise UsageError(f"{spec.name} reads folders of images, and this is {record.data.description}", "--loader tensor")
 
 
-def hw_decoder_load(now: Situation, share: float, patient: Patient) -> Situation:
-    if not spec_of(now.loader).gpu:
-        raise UsageError(f"{now.loader} decodes nothing on a GPU", "--hw-decoder-load goes with --loader dali-gpu")
-    how = patient.run.diagnose(loader=(now.loader,), hw_decoder_load=(share,))
-    candidate = patient.lent.candidates.get((now.loader, share))
-    return _loaded_by(now, f"{now.loader} --hw-decoder-load {share:g}", candidate, how, patient)
+def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfContext) -> PipelineState:
+    if not loader_spec(state.loader).needs_gpu:
+        raise UsageError(f"{state.loader} decodes nothing on a GPU", "--hw-decoder-load goes with --loader dali-gpu")
+    how = context.builder.diagnose_command(loader=(state.loader,), hw_decoder_load=(share,))
+    candidate = context.external.candidates.get((state.loader, share))
+    return _with_candidate(state, f"{state.loader} --hw-decoder-load {share:g}", candidate, how, context)
 
 
-def pin_memory(now: Situation, wanted: bool, patient: Patient) -> Situation:
-    if not patient.on_gpu:
+def with_pin_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
+    if not context.on_gpu:
         raise UsageError("ranks on processors copy no batches", "leave --pin-memory out")
     if wanted:
-        config = patient.case.record.config
-        saved = pageable_s(patient.case) * now.batch / config.batch_size * _wire(config.loader, now.loader)
-        return replace(now, beside=True, longer=now.longer - saved)
-    diagnosis = patient.case.around.diagnosis
-    copies = diagnosis.copies if diagnosis else None
+        config = context.inputs.record.config
+        saved = pageable_copy_s(context.inputs) * state.batch_size / config.batch_size * _wire_bytes_ratio(config.loader, state.loader)
+        return replace(state, background_handoff=True, interference_s=state.interference_s - saved)
+    diagnosis = context.inputs.controls.diagnosis
+    copies = diagnosis.h2d_bandwidth if diagnosis else None
     if copies is None:
-        raise Unmeasured("how fast batches are copied", patient.run.diagnose())
-    pageable = now.batch * copies.bytes_per_image / copies.pageable
-    return replace(now, beside=False, longer=now.longer + pageable).assuming(
+        raise MissingMeasurement("how fast batches are copied", context.builder.diagnose_command())
+    pageable = state.batch_size * copies.bytes_per_image / copies.pageable_bytes_per_s
+    return replace(state, background_handoff=False, interference_s=state.interference_s + pageable).with_assumptions(
         Assumption("from pageable memory nothing is copied beside the training", 0.03)
     )
 
 
-def _loaded_by(now: Situation, named: str, candidate: Candidate | None, how: str, patient: Patient) -> Situation:
-    if candidate is None or not candidate.alone:
-        raise Unmeasured(f"what {named} gives and costs", how)
-    if spec_of(candidate.loader).gpu and not candidate.step_ms:
-        raise Unmeasured(f"what {named} takes from the training beside it", how)
-    name, config = candidate.loader, patient.case.record.config
-    loader = spec_of(name)
-    told = [each.loading for each in candidate.alone if each.loading is not None]
-    batches = None if loader.threaded or len(told) < len(candidate.alone) else of_workers([told], now.batch)
-    made = batches or of_turns(candidate.alone, loader.makers(candidate.workers))
-    image_cpu, trainer_cpu = _costs_of(now, candidate, patient)
+def _with_candidate(
+    state: PipelineState, named: str, candidate: AlternativeLoader | None, command: str, context: WhatIfContext
+) -> PipelineState:
+    if candidate is None or not candidate.loader_benchmarks:
+        raise MissingMeasurement(f"what {named} gives and costs", command)
+    if loader_spec(candidate.loader).needs_gpu and not candidate.background_step_ms:
+        raise MissingMeasurement(f"what {named} takes from the training beside it", command)
+    name, config = candidate.loader, context.inputs.record.config
+    loader = loader_spec(name)
+    told = [each.loader_stats for each in candidate.loader_benchmarks if each.loader_stats is not None]
+    batches = None if loader.uses_threads or len(told) < len(candidate.loader_benchmarks) else worker_times([told], state.batch_size)
+    made = batches or round_robin_times(candidate.loader_benchmarks, loader.num_producers(candidate.workers))
+    image_cpu, trainer_cpu = _cpu_curves(state, candidate, context)
     return replace(
-        now,
+        state,
         loader=name,
-        workers=0 if loader.resident else candidate.workers if loader.threaded else config.workers or candidate.workers,
-        made=made.rounds,
-        reading=made.reading,
-        load=now.ranks_a_node * candidate.workers / now.cores if now.cores else now.load,
-        longer=_longer_beside(now, candidate, patient),
-        hand_over=_hand_over(told),
-        image_cpu=image_cpu,
-        trainer_cpu=trainer_cpu,
-        files_per_s=None if loader.resident else now.files_per_s,
-    ).assuming(Assumption(f"{named} gives beside the training what it gave alone, less what the cores take from it", 0.05), *made.assumed)
+        workers=0 if loader.device_resident else candidate.workers if loader.uses_threads else config.workers or candidate.workers,
+        batch_times_s=made.times_s,
+        read_wait_fraction=made.read_wait_fraction,
+        measured_load=state.ranks_per_node * candidate.workers / state.cores if state.cores else state.measured_load,
+        interference_s=_interference_s(state, candidate, context),
+        handoff_s=_handoff_s(told),
+        image_cpu_curve=image_cpu,
+        trainer_cpu_curve=trainer_cpu,
+        files_per_s=None if loader.device_resident else state.files_per_s,
+    ).with_assumptions(
+        Assumption(f"{named} gives beside the training what it gave alone, less what the cores take from it", 0.05), *made.assumptions
+    )
 
 
-def _hand_over(told: Sequence[Loading]) -> float:
-    spans = known(each.hand_over_ms for each in told)
+def _handoff_s(stats: Sequence[LoaderStats]) -> float:
+    spans = drop_none(each.handoff_ms for each in stats)
     return fmean(spans) / 1000 if spans else 0.0
 
 
-def _longer_beside(now: Situation, candidate: Candidate, patient: Patient) -> float:
+def _interference_s(state: PipelineState, candidate: AlternativeLoader, context: WhatIfContext) -> float:
     """By how much a step on the device alone is longer with what the new loader takes of it: seen beside it, else as of the present one."""
-    if patient.case.around.device is None:
-        raise Unmeasured("a step on batches that are there already", patient.run.diagnose())
-    now_on_device, on_device = spec_of(now.loader).on_device, spec_of(candidate.loader).on_device
-    if on_device and candidate.step_ms:
-        taken = max(0.0, fmean(candidate.step_ms) / 1000 - fmean(span for each in now.steps for span in each))
-        return taken + behind_s(1.0 if candidate.kept_up is None else candidate.kept_up, now.batch, candidate.alone)
-    taken = stolen_s(patient.case) if not (on_device or now_on_device) else 0.0
-    return _wire(now.loader, candidate.loader) * (copies_s(patient.case) + pageable_s(patient.case)) + taken
+    if context.inputs.controls.compute_only is None:
+        raise MissingMeasurement("a step on batches that are there already", context.builder.diagnose_command())
+    now_on_device, on_device = loader_spec(state.loader).on_device, loader_spec(candidate.loader).on_device
+    if on_device and candidate.background_step_ms:
+        taken = max(0.0, fmean(candidate.background_step_ms) / 1000 - fmean(span for each in state.step_times_s for span in each))
+        return taken + shortfall_wait_s(
+            1.0 if candidate.delivery_ratio is None else candidate.delivery_ratio, state.batch_size, candidate.loader_benchmarks
+        )
+    taken = interference_s(context.inputs) if not (on_device or now_on_device) else 0.0
+    return _wire_bytes_ratio(state.loader, candidate.loader) * (copy_s(context.inputs) + pageable_copy_s(context.inputs)) + taken
 
 
-def _wire(loader: str, other: str) -> float:
+def _wire_bytes_ratio(loader: str, other: str) -> float:
     """How many times as many bytes the batches of ``other`` are on their way to the device; 0 where either has no such way."""
-    ours, theirs = spec_of(loader), spec_of(other)
-    return 0.0 if ours.on_device or theirs.on_device else theirs.value_bytes / ours.value_bytes
+    ours, theirs = loader_spec(loader), loader_spec(other)
+    return 0.0 if ours.on_device or theirs.on_device else theirs.bytes_per_value / ours.bytes_per_value
 
 
-def _costs_of(now: Situation, candidate: Candidate, patient: Patient) -> tuple[Curve | None, Curve | None]:
-    """An image's costs as those of the loader of ``now``, times what they differ by with nobody training."""
-    workers, present = _present(now, patient)
-    if now.image_cpu is None or now.trainer_cpu is None or not present:
+def _cpu_curves(state: PipelineState, candidate: AlternativeLoader, context: WhatIfContext) -> tuple[LoadCurve | None, LoadCurve | None]:
+    """An image's costs as those of the loader of ``state``, times what they differ by with nobody training."""
+    workers, present = _present_benchmarks(state, context)
+    if state.image_cpu_curve is None or state.trainer_cpu_curve is None or not present:
         return None, None
-    times = image_cpu_s(candidate.alone) / image_cpu_s(present)
-    more = now.batch * (_handing_s(candidate.loader, candidate.workers, candidate.alone) - _handing_s(now.loader, workers, present))
-    return now.image_cpu.times(times), now.trainer_cpu.plus(max(more, -min(value for _, value in now.trainer_cpu.points)))
+    times = image_cpu_s(candidate.loader_benchmarks) / image_cpu_s(present)
+    more = state.batch_size * (
+        _handoff_cpu_s(candidate.loader, candidate.workers, candidate.loader_benchmarks) - _handoff_cpu_s(state.loader, workers, present)
+    )
+    return state.image_cpu_curve.scaled(times), state.trainer_cpu_curve.shifted(
+        max(more, -min(value for _, value in state.trainer_cpu_curve.points))
+    )
 
 
-def _present(now: Situation, patient: Patient) -> tuple[int, Sequence[Alone]]:
-    """The workers of the loader of ``now`` as it was measured, and what it gave with nobody training; nothing where it was not."""
-    record, diagnosis = patient.case.record, patient.case.around.diagnosis
-    if now.loader == record.config.loader:
-        return record.workers, diagnosis.alone if diagnosis else []
-    lent = patient.lent.candidates.get((now.loader, None))
-    return (lent.workers, lent.alone) if lent else (0, [])
+def _present_benchmarks(state: PipelineState, context: WhatIfContext) -> tuple[int, Sequence[LoaderBenchmark]]:
+    """The workers of the loader of ``state`` as it was measured, and what it gave with nobody training; nothing where it was not."""
+    record, diagnosis = context.inputs.record, context.inputs.controls.diagnosis
+    if state.loader == record.config.loader:
+        return record.workers, diagnosis.loader_benchmarks if diagnosis else []
+    lent = context.external.candidates.get((state.loader, None))
+    return (lent.workers, lent.loader_benchmarks) if lent else (0, [])
 
 
-def _handing_s(name: str, workers: int, alone: Sequence[Alone]) -> float:
+def _handoff_cpu_s(name: str, workers: int, benchmarks: Sequence[LoaderBenchmark]) -> float:
     """Nothing where the trainer makes its batches itself: what its thread takes then is making them."""
-    return handing_s(alone) if spec_of(name).makers(workers) or spec_of(name).resident else 0.0
+    return handoff_cpu_s(benchmarks) if loader_spec(name).num_producers(workers) or loader_spec(name).device_resident else 0.0

@@ -6,107 +6,107 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.controls import diagnosed, experiments_of
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.whatif.apply import changed, unchanged
-from ddpbench.analysis.whatif.assumptions import Unmeasured
-from ddpbench.analysis.whatif.context import Patient
-from ddpbench.analysis.whatif.external import Lent, lent, of_itself
-from ddpbench.analysis.whatif.gain import Price, gain, price
-from ddpbench.analysis.whatif.measured import measured
-from ddpbench.analysis.whatif.state import Situation
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.controls import baseline_of, controls_of
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.whatif.apply import already_set, apply_scenario
+from ddpbench.analysis.whatif.assumptions import MissingMeasurement
+from ddpbench.analysis.whatif.context import WhatIfContext
+from ddpbench.analysis.whatif.external import ExternalMeasurements, collect_measurements, own_measurements
+from ddpbench.analysis.whatif.gain import GainEstimate, estimate_gain, point_gain
+from ddpbench.analysis.whatif.measured import measured_state
+from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.record.errors import UsageError
-from ddpbench.record.prediction import Change, Prediction
+from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job
 
 
 @dataclass(frozen=True)
-class Answer:
+class WhatIfAnswer:
     """``price`` is that of ``change``, from ``before`` to ``after``."""
 
-    change: Change
-    price: Price
-    before: Situation
-    after: Situation
-    now_images_per_s: float  # measured, of all ranks
-    as_it_is: Change  # what of the change is so already
+    scenario: Scenario
+    estimate: GainEstimate
+    before: PipelineState
+    after: PipelineState
+    measured_images_per_s: float  # measured, of all ranks
+    already_set: Scenario  # what of the change is so already
 
     @property
     def images_per_s(self) -> float:
-        return self.now_images_per_s * self.price.gain
+        return self.measured_images_per_s * self.estimate.gain
 
     @property
     def prediction(self) -> Prediction:
-        found = self.price
+        found = self.estimate
         return Prediction(
-            change=self.change,
+            scenario=self.scenario,
             gain=found.gain,
             low=found.low,
             high=found.high,
             images_per_s=self.images_per_s,
-            assumed=[each.text for each in found.assumed],
+            assumptions=[each.text for each in found.assumptions],
         )
 
 
-def answer(case: Case, run: Rerun, change: Change, more: Lent) -> Answer:
+def evaluate_scenario(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario, external: ExternalMeasurements) -> WhatIfAnswer:
     """Raises Unmeasured for what has to be measured first, UsageError for what cannot be, or is so already."""
-    before, patient = measured(case), Patient(run, case, more)
-    as_it_is = unchanged(before, change, patient)
-    if as_it_is == change:
-        raise UsageError(f"{change.words} is the present setting: the run is as it was measured", "another value, or another setting")
-    after = changed(before, change, patient)
-    found = price(before, after, case.step_ms / 1000)
-    return Answer(change, found, before, after, 1000 * before.ranks * before.batch / case.step_ms, as_it_is)
+    before, patient = measured_state(inputs), WhatIfContext(builder, inputs, external)
+    as_it_is = already_set(before, scenario, patient)
+    if as_it_is == scenario:
+        raise UsageError(f"{scenario.flag_text} is the present setting: the run is as it was measured", "another value, or another setting")
+    after = apply_scenario(before, scenario, patient)
+    found = estimate_gain(before, after, inputs.step_ms / 1000)
+    return WhatIfAnswer(scenario, found, before, after, 1000 * before.ranks * before.batch_size / inputs.step_ms, as_it_is)
 
 
-def predicted(case: Case, run: Rerun, change: Change) -> Prediction:
+def predict_gain(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario) -> Prediction:
     """The same, from the diagnosis alone and as it is recorded; of what was not measured it says what that is."""
     try:
-        return answer(case, run, change, of_itself(case)).prediction
-    except Unmeasured as lacking:
-        return Prediction(change=change, needs=lacking.what)
+        return evaluate_scenario(inputs, builder, scenario, own_measurements(inputs)).prediction
+    except MissingMeasurement as lacking:
+        return Prediction(scenario=scenario, missing_measurement=lacking.what)
 
 
-def gains(case: Case, run: Rerun) -> Callable[[Change], float | None]:
+def gain_predictor(inputs: AnalysisInput, builder: CommandBuilder) -> Callable[[Scenario], float | None]:
     """Tells the gain of one change after the other; None of what has to be measured first, or cannot be."""
-    with suppress(Unmeasured):
-        before, patient = measured(case), Patient(run, case, of_itself(case))
+    with suppress(MissingMeasurement):
+        before, patient = measured_state(inputs), WhatIfContext(builder, inputs, own_measurements(inputs))
 
-        def told(change: Change) -> float | None:
+        def told(change: Scenario) -> float | None:
             try:
-                return gain(before, changed(before, change, patient), case.step_ms / 1000)
-            except (Unmeasured, UsageError):
+                return point_gain(before, apply_scenario(before, change, patient), inputs.step_ms / 1000)
+            except (MissingMeasurement, UsageError):
                 return None
 
         return told
     return lambda change: None
 
 
-def asked_of(job: Job) -> tuple[Case, Rerun]:
+def diagnosed_input(job: Job) -> tuple[AnalysisInput, CommandBuilder]:
     """The diagnosed run of ``job`` as a case. Raises UsageError where it is no diagnosis, or its run has no round."""
-    record = diagnosed(job)
+    record = baseline_of(job)
     if record is None:
-        raise UsageError("the record is no diagnosis: nothing around the run was measured", f"'{_diagnose(job)}' measures it")
-    summary = summarise(record)
+        raise UsageError("the record is no diagnosis: nothing around the run was measured", f"'{_diagnose_command(job)}' measures it")
+    summary = summarize(record)
     if summary.step_ms is None:
-        raise UsageError("the diagnosed run has no round", f"'{_diagnose(job)}' once more, with a longer --time-limit")
-    return Case(record, summary, experiments_of(job)), Rerun.of(record, job)
+        raise UsageError("the diagnosed run has no round", f"'{_diagnose_command(job)}' once more, with a longer --time-limit")
+    return AnalysisInput(record, summary, controls_of(job)), CommandBuilder.of(record, job)
 
 
-def ask(job: Job, change: Change, others: Sequence[Job] = ()) -> Answer:
+def answer_whatif(job: Job, scenario: Scenario, others: Sequence[Job] = ()) -> WhatIfAnswer:
     """What a diagnosis answers, with what ``others`` lend it. Raises UsageError, for what is not measured too: with how to measure it."""
-    case, run = asked_of(job)
+    case, run = diagnosed_input(job)
     try:
-        return answer(case, run, change, lent(job, others))
-    except Unmeasured as lacking:
-        raise UsageError(f"this needs a measurement: {lacking.what}", _measure(lacking)) from lacking
+        return evaluate_scenario(case, run, scenario, collect_measurements(job, others))
+    except MissingMeasurement as lacking:
+        raise UsageError(f"this needs a measurement: {lacking.what}", _measurement_hint(lacking)) from lacking
 
 
-def _measure(lacking: Unmeasured) -> str:
-    return f"'{lacking.how}' measures it; name its record behind this one" if lacking.how else "no command here measures it"
+def _measurement_hint(missing: MissingMeasurement) -> str:
+    return f"'{missing.command}' measures it; name its record behind this one" if missing.command else "no command here measures it"
 
 
-def _diagnose(job: Job) -> str:
-    return Rerun.of(job.records[0], job).diagnose()
+def _diagnose_command(job: Job) -> str:
+    return CommandBuilder.of(job.records[0], job).diagnose_command()

@@ -8,80 +8,80 @@ from math import log2
 from statistics import fmean
 
 from ddpbench.analysis.controls import step_s
-from ddpbench.analysis.whatif.assumptions import Assumption, Unmeasured
-from ddpbench.analysis.whatif.batches import scaled
-from ddpbench.analysis.whatif.context import Patient
-from ddpbench.analysis.whatif.state import Situation
+from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
+from ddpbench.analysis.whatif.batches import scale_times
+from ddpbench.analysis.whatif.context import WhatIfContext
+from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import LaunchGap
+from ddpbench.record.record import KernelActivity
 
 
-def precision(now: Situation, name: str, patient: Patient) -> Situation:
-    steps = _steps_lent(patient, name, now.batch, now.compile)
+def with_precision(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
+    steps = _measured_steps(context, name, state.batch_size, state.compile)
     if steps is None:
-        how = patient.run.command(loader=(SYNTHETIC,), precision=(now.precision, name))
-        raise Unmeasured(f"a step in {name}", how)
-    return replace(now, precision=name, steps=steps).assuming(
+        how = context.builder.command(loader=(SYNTHETIC,), precision=(state.precision, name))
+        raise MissingMeasurement(f"a step in {name}", how)
+    return replace(state, precision=name, step_times_s=steps).with_assumptions(
         Assumption("copies and interference take as long beside another precision", 0.02)
     )
 
 
-def compile_(now: Situation, mode: str, patient: Patient) -> Situation:
+def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> PipelineState:
     """Of a step that waits for the host to launch its kernels; what fusing them gives is known of no model beforehand."""
-    if (steps := _steps_lent(patient, now.precision, now.batch, mode)) is not None:
-        return replace(now, compile=mode, steps=steps)
-    gap = _launch_gap(now, patient)
-    if mode != "reduce-overhead" or now.compile != "off" or gap is None:
-        how = patient.run.command(loader=(SYNTHETIC,), compile=(now.compile, mode))
-        raise Unmeasured(f"a step compiled by {mode}" if mode != "off" else "a step that is not compiled", how)
+    if (steps := _measured_steps(context, state.precision, state.batch_size, mode)) is not None:
+        return replace(state, compile=mode, step_times_s=steps)
+    gap = _kernel_activity(state, context)
+    if mode != "reduce-overhead" or state.compile != "off" or gap is None:
+        how = context.builder.command(loader=(SYNTHETIC,), compile=(state.compile, mode))
+        raise MissingMeasurement(f"a step compiled by {mode}" if mode != "off" else "a step that is not compiled", how)
     kernels = gap.kernel_ms / gap.step_ms
-    return replace(now, compile=mode, steps=[[kernels * span for span in each] for each in now.steps]).assuming(
+    return replace(state, compile=mode, step_times_s=[[kernels * span for span in each] for each in state.step_times_s]).with_assumptions(
         Assumption("CUDA graphs leave no pause between kernels, and the kernels as they are", 0.1)
     )
 
 
-def batch_size(now: Situation, images: int, patient: Patient) -> Situation:
-    times = images / now.batch
-    steps = _steps_lent(patient, now.precision, images, now.compile)
+def with_batch_size(state: PipelineState, images: int, context: WhatIfContext) -> PipelineState:
+    times = images / state.batch_size
+    steps = _measured_steps(context, state.precision, images, state.compile)
     if steps is not None:
         assumed = Assumption("a worker, and its copy, take as long for an image")
     else:
-        steps = [[_of_more(span, times, now, patient) for span in each] for each in now.steps]
+        steps = [[_scaled_step(span, times, state, context) for span in each] for each in state.step_times_s]
         assumed = Assumption("an image takes the device and the workers as long, and gradient sync a step", 0.04 * abs(log2(times)))
-    trainer_cpu = now.trainer_cpu
+    trainer_cpu = state.trainer_cpu_curve
     if trainer_cpu is not None:  # a GPU's trainer issues as many kernels, and hands more over; on processors it computes for the step
-        longer = fmean(span for each in steps for span in each) / fmean(span for each in now.steps for span in each)
-        trainer_cpu = trainer_cpu.plus((times - 1) * now.handing) if patient.on_gpu else trainer_cpu.times(longer)
+        longer = fmean(span for each in steps for span in each) / fmean(span for each in state.step_times_s for span in each)
+        trainer_cpu = trainer_cpu.shifted((times - 1) * state.handoff_cpu_s) if context.on_gpu else trainer_cpu.scaled(longer)
     return replace(
-        now,
-        batch=images,
-        steps=steps,
-        longer=times * now.longer,
-        made=scaled(now.made, times),
-        hand_over=times * now.hand_over,
-        trainer_cpu=trainer_cpu,
-        handing=times * now.handing,
-    ).assuming(assumed)
+        state,
+        batch_size=images,
+        step_times_s=steps,
+        interference_s=times * state.interference_s,
+        batch_times_s=scale_times(state.batch_times_s, times),
+        handoff_s=times * state.handoff_s,
+        trainer_cpu_curve=trainer_cpu,
+        handoff_cpu_s=times * state.handoff_cpu_s,
+    ).with_assumptions(assumed)
 
 
-def _steps_lent(patient: Patient, precision: str, batch: int, compile: str) -> Sequence[Sequence[float]] | None:
+def _measured_steps(context: WhatIfContext, precision: str, batch: int, compile_mode: str) -> Sequence[Sequence[float]] | None:
     """Steps that were measured; None too where the run has none beside which they could stand."""
-    return patient.lent.steps.get((precision, batch, compile)) if patient.case.around.device else None
+    return context.external.step_times_s.get((precision, batch, compile_mode)) if context.inputs.controls.compute_only else None
 
 
-def _launch_gap(now: Situation, patient: Patient) -> LaunchGap | None:
-    """What was seen of the kernels of a step like those of ``now``."""
-    device, config = patient.case.around.device, patient.case.record.config
-    as_it_was = (now.precision, now.compile) == (config.precision, config.compile)
-    return device.launch_gap if device and as_it_was else None
+def _kernel_activity(state: PipelineState, context: WhatIfContext) -> KernelActivity | None:
+    """What was seen of the kernels of a step like those of ``state``."""
+    device, config = context.inputs.controls.compute_only, context.inputs.record.config
+    as_it_was = (state.precision, state.compile) == (config.precision, config.compile)
+    return device.kernel_activity if device and as_it_was else None
 
 
-def _of_more(span: float, times: float, now: Situation, patient: Patient) -> float:
+def _scaled_step(span: float, times: float, state: PipelineState, context: WhatIfContext) -> float:
     """A step of ``times`` as many images: its sync stays, and so does the time to launch it, which kernels may come to fill."""
-    around = patient.case.around
-    device, no_sync = step_s(around.device), step_s(around.no_sync)
+    around = context.inputs.controls
+    device, no_sync = step_s(around.compute_only), step_s(around.independent)
     sync = min(max(0.0, 1 - no_sync / device), 0.9) * span if device and no_sync else 0.0
-    gap = _launch_gap(now, patient)
+    gap = _kernel_activity(state, context)
     if gap is not None and times > 1:
         return max(span, sync + times * (span - sync) * gap.kernel_ms / gap.step_ms)
     return sync + times * (span - sync)

@@ -11,107 +11,114 @@ from functools import partial
 
 import msgspec
 
-from ddpbench.analysis.remedies.rules import NEARLY_ALL
-from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.whatif.measured import kept_up, spans_of
+from ddpbench.analysis.remedies.rules import MAX_HW_DECODER_LOAD
+from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.diagnose.scene import ENTERING_S, Experiment, Scene
-from ddpbench.bench.loader_bench import loader_alone
-from ddpbench.bench.round_plan import Brief
-from ddpbench.bench.terms import Terms
-from ddpbench.bench.together import on_every_rank, opened_by_all
-from ddpbench.data.preflight import check
+from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext, DiagnosisExperiment
+from ddpbench.bench.loader_bench import benchmark_loader
+from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.bench.terms import ArmOptions
+from ddpbench.bench.together import open_on_all_ranks, run_on_all_ranks
+from ddpbench.data.preflight import check_loader
 from ddpbench.distributed.world import World
-from ddpbench.record.diagnosis import BESIDE, Candidate
-from ddpbench.record.errors import ArmOver
-from ddpbench.record.loaders import spec_of
+from ddpbench.record.diagnosis import LOADER_IN_BACKGROUND, AlternativeLoader
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Round
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.workloads import registry as workloads
 
-OTHERS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
+ALTERNATIVE_FIELDS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
     ("torch", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-cpu"}, {"loader": "dali-gpu"}),
     ("torch-uint8", "imagenet"): ({"loader": "dali-cpu"}, {"loader": "dali-gpu"}),
     ("dali-cpu", "imagenet"): ({"loader": "torch-uint8"}, {"loader": "dali-gpu"}),
-    ("dali-gpu", "imagenet"): ({"hw_decoder_load": NEARLY_ALL}, {"loader": "dali-cpu"}),
+    ("dali-gpu", "imagenet"): ({"hw_decoder_load": MAX_HW_DECODER_LOAD}, {"loader": "dali-cpu"}),
     ("torch", "cifar10"): ({"loader": "tensor"},),
     ("torch-uint8", "cifar10"): ({"loader": "tensor"},),
     ("torch", "mnist"): ({"loader": "tensor"},),
 }
 """By loader and data set, the fields in which they differ."""
 
-MOST_FILLED = 0.7
+MAX_TRAINING_MEMORY_FRACTION = 0.7
 """The share of a device's memory that a training may take, for a loader that decodes there to find room beside it."""
 
 
-def other_loaders(config: Settled, world: World) -> list[Settled]:
+def alternative_configs(config: ResolvedConfig, world: World) -> list[ResolvedConfig]:
     """Those that could feed every rank, on all of them alike: nodes may differ in what is installed, and in how much memory is free."""
-    found, spec = [], workloads.find(config.workload)
-    for fields in OTHERS.get((config.loader, spec.dataset), ()):
+    found, spec = [], workloads.find_workload(config.workload)
+    for fields in ALTERNATIVE_FIELDS.get((config.loader, spec.dataset), ()):
         other = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # what was given is for the present one
         if other == config:
             continue
-        with suppress(ArmOver):  # not installed, or not for these files
-            on_every_rank(world, partial(check, other, spec.dataset, spec.classes, world.size))
+        with suppress(ConfigFailed):  # not installed, or not for these files
+            run_on_all_ranks(world, partial(check_loader, other, spec.dataset, spec.classes, world.size))
             found.append(other)
     return found
 
 
-def measure_candidates(scene: Scene) -> list[Candidate]:
+def measure_alternative_loaders(context: DiagnosisContext) -> list[AlternativeLoader]:
     """Each with as many workers as the present one, on all ranks at once. One that does not work here is told, and left out."""
-    found, filled = [], _filled(scene)
-    for config in scene.others:
-        if spec_of(config.loader).gpu and filled > MOST_FILLED:
-            scene.ground.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
+    found, filled = [], _memory_fraction(context)
+    for config in context.alternatives:
+        if loader_spec(config.loader).needs_gpu and filled > MAX_TRAINING_MEMORY_FRACTION:
+            context.job_context.progress.stage(f"{config.loader} is not measured: the training fills {filled:.0%} of the device's memory")
             continue
         try:
-            found.append(_measured(scene, config))
-        except ArmOver as problem:
-            scene.ground.progress.stage(f"{config.loader} does not work here: {problem.message}")
+            found.append(_measure_alternative(context, config))
+        except ConfigFailed as problem:
+            context.job_context.progress.stage(f"{config.loader} does not work here: {problem.message}")
     return found
 
 
-def _filled(scene: Scene) -> float:
+def _memory_fraction(context: DiagnosisContext) -> float:
     """The share of the device's memory that the training took, where it is told."""
-    records = scene.ground.journal.job.records if scene.ground.journal else []
-    seen = [(summary.peak_bytes, summary.total_bytes) for summary in map(summarise, records)]
-    return scene.ground.world.most(max((peak / total for peak, total in seen if peak and total), default=0.0))
+    records = context.job_context.journal.job.records if context.job_context.journal else []
+    seen = [(summary.peak_allocated_bytes, summary.device_total_bytes) for summary in map(summarize, records)]
+    return context.job_context.world.all_max(max((peak / total for peak, total in seen if peak and total), default=0.0))
 
 
-def _measured(scene: Scene, config: Settled) -> Candidate:
-    world = scene.ground.world
-    alone = on_every_rank(world, partial(loader_alone, scene.openers.elsewhere(config), world, scene.window_s / 2))
-    beside = round_beside(scene, config) if spec_of(config.loader).gpu else None
-    return Candidate(
+def _measure_alternative(context: DiagnosisContext, config: ResolvedConfig) -> AlternativeLoader:
+    world = context.job_context.world
+    alone = run_on_all_ranks(
+        world, partial(benchmark_loader, context.loader_factories.with_new_file_order(config), world, context.window_s / 2)
+    )
+    beside = round_with_background_loader(context, config) if loader_spec(config.loader).needs_gpu else None
+    return AlternativeLoader(
         loader=config.loader,
         workers=config.workers,
         hw_decoder_load=config.hw_decoder_load,
-        alone=world.gather(alone),
-        step_ms=[1000 * span for span in spans_of(beside)] if beside else [],
-        kept_up=kept_up([beside]) if beside else None,
+        loader_benchmarks=world.gather(alone),
+        background_step_ms=[1000 * span for span in round_step_times_s(beside)] if beside else [],
+        delivery_ratio=delivery_ratio([beside]) if beside else None,
     )
 
 
-def round_beside(scene: Scene, config: Settled) -> Round | None:
+def round_with_background_loader(context: DiagnosisContext, config: ResolvedConfig) -> Round | None:
     """Training on batches that lie on the device while that loader works, on rank 0; None on the others.
 
     Raises ArmOver, on every rank, where there is no room for both on one of them.
     """
-    ground, opener = scene.ground, opened_by_all(scene.openers.of(BESIDE), scene.ground.world)
-    brief = Brief(round_s=scene.window_s, warm_up_s=scene.window_s, on_trial=True)
-    arm = Arm(config, ground.world.on(config.device), ground.pulse, Terms(opener=opener, brief=brief))
-    arm.enter()
-    timed = arm.round(0)
-    arm.leave()
+    ground, opener = (
+        context.job_context,
+        open_on_all_ranks(context.loader_factories.for_label(LOADER_IN_BACKGROUND), context.job_context.world),
+    )
+    brief = RoundPlan(round_s=context.window_s, warmup_s=context.window_s, dry_run=True)
+    arm = Arm(config, ground.world.for_device(config.device), ground.marker, ArmOptions(loader_factory=opener, round_plan=brief))
+    arm.activate()
+    timed = arm.run_round(0)
+    arm.park()
     return timed
 
 
-def _none(scene: Scene) -> str:
-    return "" if scene.others else f"there is no other loader here to set beside {scene.config.loader}"
+def _why_no_alternatives(context: DiagnosisContext) -> str:
+    return "" if context.alternatives else f"there is no other loader here to set beside {context.config.loader}"
 
 
-def _beside_s(scene: Scene) -> float:
-    return sum(ENTERING_S + 2 * scene.window_s for each in scene.others if spec_of(each.loader).gpu)
+def _background_rounds_s(context: DiagnosisContext) -> float:
+    return sum(ACTIVATION_S + 2 * context.window_s for each in context.alternatives if loader_spec(each.loader).needs_gpu)
 
 
-CANDIDATES = Experiment("candidates", "measuring other loaders", measure_candidates, 2.0, 4, _none, _beside_s)
+ALTERNATIVE_LOADERS = DiagnosisExperiment(
+    "alternative_loaders", "measuring other loaders", measure_alternative_loaders, 2.0, 4, _why_no_alternatives, _background_rounds_s
+)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from ddpbench.bench.diagnose.scene import Experiment, Scene
-from ddpbench.data.registry import find
-from ddpbench.distributed.h2d_bandwidth import copies
-from ddpbench.record.diagnosis import Copies
-from ddpbench.record.errors import ArmOver
+from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
+from ddpbench.data.registry import find_loader
+from ddpbench.distributed.h2d_bandwidth import measure_h2d_bandwidth
+from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.errors import ConfigFailed
 
 
-def measure_copies(scene: Scene) -> Copies | None:
+def measure_batch_copies(context: DiagnosisContext) -> H2DBandwidth | None:
     """All ranks at once, with as many bytes as a batch of the loader has."""
-    if not scene.batch_bytes:
-        raise ArmOver("there was no time to take a batch, whose size it would be")
-    return copies(scene.ground.world, scene.batch_bytes, scene.config.batch_size)
+    if not context.batch_bytes:
+        raise ConfigFailed("there was no time to take a batch, whose size it would be")
+    return measure_h2d_bandwidth(context.job_context.world, context.batch_bytes, context.config.batch_size)
 
 
-def _no_copies(scene: Scene) -> str:
-    if not scene.ground.world.device.cuda:
+def _why_no_copies(context: DiagnosisContext) -> str:
+    if not context.job_context.world.device.is_cuda:
         return "ranks on processors copy no batches"
-    return f"the batches of {scene.config.loader} are made on the device" if find(scene.config.loader).on_device else ""
+    return f"the batches of {context.config.loader} are made on the device" if find_loader(context.config.loader).on_device else ""
 
 
-COPIES = Experiment("copies", "measuring copies to the device", measure_copies, 2.0, why_not=_no_copies)
+H2D_COPIES = DiagnosisExperiment("h2d_bandwidth", "measuring copies to the device", measure_batch_copies, 2.0, skip_reason=_why_no_copies)

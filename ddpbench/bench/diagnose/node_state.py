@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ddpbench.bench.diagnose.scene import Experiment, Scene
-from ddpbench.machine.node_state import surroundings
-from ddpbench.record.diagnosis import Surroundings
+from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
+from ddpbench.machine.node_state import collect_node_state
+from ddpbench.record.diagnosis import NodeState
 
 
-def measure_surroundings(scene: Scene) -> list[Surroundings]:
+def collect_node_states(context: DiagnosisContext) -> list[NodeState]:
     """One a node, as its first rank finds it while the others wait."""
-    world = scene.ground.world
-    here = [place for place in world.places if place.host == world.place.host]
-    own = surroundings(here) if world.rank == here[0].rank else None
+    world = context.job_context.world
+    here = [place for place in world.placements if place.host == world.placement.host]
+    own = collect_node_state(here) if world.rank == here[0].rank else None
     return [each for each in world.gather(own) if each]
 
 
-SURROUNDINGS = Experiment("surroundings", "looking at the machine", measure_surroundings, 1.0)
+NODE_STATES = DiagnosisExperiment("node_states", "looking at the machine", collect_node_states, 1.0)

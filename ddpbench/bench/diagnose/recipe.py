@@ -5,136 +5,147 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ddpbench.analysis.remedies.training import DIAGNOSIS_S, PROOF_S
+import msgspec
+
+from ddpbench.analysis.remedies.training import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.diagnose import briefs
-from ddpbench.bench.diagnose.alternatives import CANDIDATES, other_loaders
-from ddpbench.bench.diagnose.copies import COPIES
-from ddpbench.bench.diagnose.loaders import Openers
-from ddpbench.bench.diagnose.measurements import ON_ALL_RANKS, ON_ONE_RANK
-from ddpbench.bench.diagnose.node_state import SURROUNDINGS
-from ddpbench.bench.diagnose.scene import Experiment, Scene
-from ddpbench.bench.diagnose.stages import STAGES
+from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs
+from ddpbench.bench.diagnose.copies import H2D_COPIES
+from ddpbench.bench.diagnose.loaders import LoaderFactories
+from ddpbench.bench.diagnose.measurements import LOADER_ON_ALL_RANKS, LOADER_ON_ONE_RANK
+from ddpbench.bench.diagnose.node_state import NODE_STATES
+from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
+from ddpbench.bench.diagnose.stages import LOADER_STAGES
 from ddpbench.bench.diagnose.storage import STORAGE
-from ddpbench.bench.diagnose.verify import prove
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.inside import look_inside
-from ddpbench.bench.job_spec import OpenJournal, Recipe
-from ddpbench.bench.learned import OfDiagnosis
-from ddpbench.bench.round_plan import Brief
-from ddpbench.bench.time_budget import ENDING_S, NO_TIME, Budget
-from ddpbench.data.loader import Opener
-from ddpbench.record.diagnosis import DEVICE, REAL
-from ddpbench.record.errors import ArmOver
+from ddpbench.bench.diagnose.verify import verify_predictions
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.inside import profile_arm
+from ddpbench.bench.job_spec import JobSpec, JournalFactory
+from ddpbench.bench.learned import DiagnosisUpdate
+from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.bench.time_budget import NO_TIME_LEFT, WRAP_UP_S, TimeBudget
+from ddpbench.data.loader import LoaderFactory
+from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, Diagnosis
+from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Record
 from ddpbench.report.pages.diagnosis import render_diagnosis
-from ddpbench.report.progress import time_left
+from ddpbench.report.progress import format_time_left
 
-WINDOW_S = 2.0
+LOADER_WINDOW_S = 2.0
 """How long a loader is looked at alone, about, in the time that a diagnosis usually has."""
 
-BEFORE = (SURROUNDINGS, ON_ALL_RANKS)
-AFTER = (COPIES, ON_ONE_RANK, STAGES, CANDIDATES, STORAGE)
+BEFORE_ROUNDS = (NODE_STATES, LOADER_ON_ALL_RANKS)
+AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_STAGES, ALTERNATIVE_LOADERS, STORAGE)
 """The storage last: it drops files from the page cache."""
 
-INSIDE_S = 5.0
-MOST_AFTER = 0.3
+PROFILE_S = 5.0
+MAX_AFTER_ROUNDS_FRACTION = 0.3
 """The share of the time that is kept free for what comes after the trainings, at most."""
 
 
-class DiagnoseRecipe(Recipe):
+class DiagnoseJobSpec(JobSpec):
     """One diagnosis on one rank. ``labels`` are those of its trainings, in the order of the arms.
 
     Where it is to ``verify`` what it predicts, ``limit_s`` is shared with that.
     """
 
-    _budget: Budget
-    _scene: Scene
+    _budget: TimeBudget
+    _context: DiagnosisContext
     _experiments_s: float
     """From ``before_rounds`` on, which is given the ground that they stand on."""
 
-    def __init__(self, open_journal: OpenJournal, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
+    def __init__(self, open_journal: JournalFactory, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
         super().__init__(open_journal, render_diagnosis)
-        self.openers = Openers()
-        whole_s = DIAGNOSIS_S + (PROOF_S if verify else 0.0)
+        self.loader_factories = LoaderFactories()
+        whole_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
         self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
-        self._proof_s = (limit_s or whole_s) - self._limit_s
-        self._share = briefs.share_of(self._limit_s)
+        self._verify_s = (limit_s or whole_s) - self._limit_s
+        self._time_scale = briefs.time_scale(self._limit_s)
 
-    def before_rounds(self, ground: Ground) -> None:
+    def before_rounds(self, context: JobContext) -> None:
         """The machine, while nothing runs, and the loader alone, by whose pace the rounds are laid out."""
-        self._budget = Budget(self._limit_s, ground.began, ground.world, ENDING_S * min(1.0, self._share))
-        self._scene = Scene(ground, ground.configs[self._labels.index(REAL)], self.openers, WINDOW_S * self._share)
-        for experiment in BEFORE:
-            self._carry_out(experiment)
-        ground.pulse.enter("looking for other loaders")
-        self._scene.others = other_loaders(self._scene.config, ground.world)
-        wanted_s = sum(each.costs_s(self._scene) for each in self._after if not each.why_not(self._scene)) + self._inside_s
-        self._experiments_s = min(wanted_s, MOST_AFTER * self._limit_s)
+        self._budget = TimeBudget(self._limit_s, context.start, context.world, WRAP_UP_S * min(1.0, self._time_scale))
+        self._context = DiagnosisContext(
+            context, context.configs[self._labels.index(BASELINE)], self.loader_factories, LOADER_WINDOW_S * self._time_scale
+        )
+        for experiment in BEFORE_ROUNDS:
+            self._run_experiment(experiment)
+        context.marker.enter("looking for other loaders")
+        self._context.alternatives = alternative_configs(self._context.config, context.world)
+        wanted_s = (
+            sum(each.expected_s(self._context) for each in self._experiments_after_rounds if not each.skip_reason(self._context))
+            + self._profile_s
+        )
+        self._experiments_s = min(wanted_s, MAX_AFTER_ROUNDS_FRACTION * self._limit_s)
 
-    def rounds_end_s(self, limit_s: float | None, spent_s: float) -> float:
+    def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
         """Early enough for what comes after them. The first is always tried."""
-        return spent_s + self._available_s()
+        return elapsed_s + self._available_s()
 
     def after_rounds_s(self) -> float:
-        return self._experiments_s + self._proof_s
+        return self._experiments_s + self._verify_s
 
-    def opener(self, label: str) -> Opener:
-        return self.openers.of(label)
+    def loader_factory(self, label: str) -> LoaderFactory:
+        return self.loader_factories.for_label(label)
 
-    def answers(self, records: Sequence[Record]) -> Sequence[Record]:
+    def graded_records(self, records: Sequence[Record]) -> Sequence[Record]:
         """The training as it was asked for, by which the command succeeds or fails."""
-        return [record for record in records if record.label == REAL]
+        return [record for record in records if record.label == BASELINE]
 
-    def brief(self, label: str) -> Brief:
+    def round_plan(self, label: str) -> RoundPlan:
         """How the training of that label takes its turns."""
-        return briefs.brief_of(label, self._scene, self._limit_s, self._available_s())
+        return briefs.diagnose_round_plan(label, self._context, self._limit_s, self._available_s())
 
     def _available_s(self) -> float:
         """Seconds that rounds may still take together."""
-        return max(0.0, self._budget.left_s() - self._experiments_s)
+        return max(0.0, self._budget.remaining_s() - self._experiments_s)
 
-    def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:
+    def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
         """The experiments for which nobody trains, and a look inside a step: after the profiler every launch is slower."""
         for arm in arms:
-            arm.leave()
-        self.openers.close()
-        if ground.journal:
-            self._leave_out({record.label: NO_TIME for record in ground.journal.job.records if not record.rounds})
-        for experiment in self._after:
-            self._carry_out(experiment)
-        if self._proof_s:
-            self._budget.extend(self._proof_s)
-            left_s = self._budget.left_s() - self._inside_s
-            if not prove(self._scene, left_s, briefs.ROUND_S * self._share, briefs.WARM_UP_S * self._share):
-                self._leave_out({"cures": NO_TIME})
-        if self._inside_s and self._budget.left_s() >= self._inside_s:
-            look_inside(ground, arms, self._labels.index(DEVICE))
+            arm.park()
+        self.loader_factories.close()
+        if context.journal:
+            self._record_skipped({record.label: NO_TIME_LEFT for record in context.journal.job.records if not record.rounds})
+        for experiment in self._experiments_after_rounds:
+            self._run_experiment(experiment)
+        if self._verify_s:
+            self._budget.extend(self._verify_s)
+            left_s = self._budget.remaining_s() - self._profile_s
+            if not verify_predictions(
+                self._context, left_s, briefs.DIAGNOSE_ROUND_S * self._time_scale, briefs.DIAGNOSE_WARMUP_S * self._time_scale
+            ):
+                self._record_skipped({"cures": NO_TIME_LEFT})
+        if self._profile_s and self._budget.remaining_s() >= self._profile_s:
+            profile_arm(context, arms, self._labels.index(COMPUTE_ONLY))
 
-    def _carry_out(self, experiment: Experiment) -> None:
+    def _run_experiment(self, experiment: DiagnosisExperiment) -> None:
         """One experiment, unless it cannot be or does not fit; what it gave is on disk before the next begins."""
-        ground, left_s = self._scene.ground, self._budget.left_s()
-        if why := experiment.why_not(self._scene) or (NO_TIME if left_s < experiment.costs_s(self._scene) else ""):
-            self._leave_out({experiment.field: why})
+        ground, left_s = self._context.job_context, self._budget.remaining_s()
+        if why := experiment.skip_reason(self._context) or (NO_TIME_LEFT if left_s < experiment.expected_s(self._context) else ""):
+            self._record_skipped({experiment.field: why})
             return
-        ground.begin(experiment.doing, ", ".join(filter(None, [experiment.doing, time_left(left_s)])))
+        ground.enter_phase(experiment.phase, ", ".join(filter(None, [experiment.phase, format_time_left(left_s)])))
         try:
-            found = experiment.measure(self._scene)
-        except ArmOver as over:
-            self._leave_out({experiment.field: over.message})
+            found = experiment.measure(self._context)
+        except ConfigFailed as over:
+            self._record_skipped({experiment.field: over.message})
         else:
             if ground.journal:
-                ground.journal.learn_of_diagnosis(**cast(OfDiagnosis, {experiment.field: found}))
+                ground.journal.update_diagnosis(**cast(DiagnosisUpdate, {experiment.field: found}))
 
-    def _leave_out(self, why: dict[str, str]) -> None:
-        journal = self._scene.ground.journal
+    def _record_skipped(self, why: dict[str, str]) -> None:
+        journal = self._context.job_context.journal
         if journal and journal.job.diagnosis:
-            journal.learn_of_diagnosis(left_out={**journal.job.diagnosis.left_out, **why})
+            keys = {field.name: field.encode_name for field in msgspec.structs.fields(Diagnosis)}
+            named = {keys.get(name, name): reason for name, reason in why.items()}
+            journal.update_diagnosis(skip_reasons={**journal.job.diagnosis.skip_reasons, **named})
 
     @property
-    def _after(self) -> list[Experiment]:
-        return [experiment for experiment in AFTER if experiment.is_needed(self._scene)]
+    def _experiments_after_rounds(self) -> list[DiagnosisExperiment]:
+        return [experiment for experiment in AFTER_ROUNDS if experiment.is_needed(self._context)]
 
     @property
-    def _inside_s(self) -> float:
-        return INSIDE_S if self._scene.ground.world.device.cuda else 0.0
+    def _profile_s(self) -> float:
+        return PROFILE_S if self._context.job_context.world.device.is_cuda else 0.0

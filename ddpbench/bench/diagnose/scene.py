@@ -5,57 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.bench.diagnose.loaders import Openers
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.learned import Finding
-from ddpbench.bench.round_plan import Brief
-from ddpbench.record.resolved import Settled
+from ddpbench.bench.diagnose.loaders import LoaderFactories
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.learned import DiagnosisField
+from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.record.resolved import ResolvedConfig
 
-ENTERING_S = 2.0
+ACTIVATION_S = 2.0
 """What a turn takes beside its steps, about."""
 
 
 @dataclass
-class Scene:
+class DiagnosisContext:
     """One diagnosis on one rank."""
 
-    ground: Ground
-    config: Settled  # of the run that is diagnosed
-    openers: Openers
+    job_context: JobContext
+    config: ResolvedConfig  # of the run that is diagnosed
+    loader_factories: LoaderFactories
     window_s: float  # how long a loader is looked at
-    batch_s: float = 0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
+    loader_batch_s: float = (
+        0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
+    )
     batch_bytes: int = 0  # what a batch takes on the wire, where it crosses one
-    others: Sequence[Settled] = ()  # other loaders for the run, on which all ranks have agreed
+    alternatives: Sequence[ResolvedConfig] = ()  # other loaders for the run, on which all ranks have agreed
 
     @property
-    def turn_s(self) -> float:
+    def worker_batch_s(self) -> float:
         """What each worker takes for a batch, as far as that is known: the first comes as late, and bursts of them lie so far apart."""
-        return max(1, self.config.workers) * self.batch_s
+        return max(1, self.config.workers) * self.loader_batch_s
 
-    def paced(self, brief: Brief, config: Settled, gain: float = 1.0) -> Brief:
+    def loader_paced(self, round_plan: RoundPlan, config: ResolvedConfig, gain: float = 1.0) -> RoundPlan:
         """The same for a training that waits for its loader; of ``config``, which is to be ``gain`` times as fast as the real run."""
-        step_s, workers = self.batch_s / gain, config.workers
-        brief = replace(brief, step_s=step_s)
-        loading_s = (2 * max(1, workers) + brief.steps(0.0, workers)) * step_s
-        return replace(brief, first_round_s=max(brief.first_round_s, ENTERING_S + loading_s))
+        step_s, workers = self.loader_batch_s / gain, config.workers
+        round_plan = replace(round_plan, min_step_s=step_s)
+        loading_s = (2 * max(1, workers) + round_plan.steps_per_round(0.0, workers)) * step_s
+        return replace(round_plan, first_round_s=max(round_plan.first_round_s, ACTIVATION_S + loading_s))
 
 
 @dataclass(frozen=True)
-class Experiment:
+class DiagnosisExperiment:
     """One experiment: every rank carries it out, and rank 0 has its value.
 
     ``why_not`` tells every rank alike why it cannot be here, or nothing. ``measure`` may still raise ArmOver, on every rank.
     """
 
-    field: Finding
-    doing: str  # "measuring the loader alone"
-    measure: Callable[[Scene], object]
-    takes_s: float  # about, and beside it
-    windows: int = 0  # of looking at a loader
-    why_not: Callable[[Scene], str] = lambda scene: ""
-    more_s: Callable[[Scene], float] = lambda scene: 0.0  # of what is not everywhere
-    is_needed: Callable[[Scene], bool] = lambda scene: True  # or the training itself tells what it would find
+    field: DiagnosisField
+    phase: str  # "measuring the loader alone"
+    measure: Callable[[DiagnosisContext], object]
+    base_s: float  # about, and beside it
+    loader_windows: int = 0  # of looking at a loader
+    skip_reason: Callable[[DiagnosisContext], str] = lambda scene: ""
+    extra_s: Callable[[DiagnosisContext], float] = lambda scene: 0.0  # of what is not everywhere
+    is_needed: Callable[[DiagnosisContext], bool] = lambda scene: True  # or the training itself tells what it would find
 
-    def costs_s(self, scene: Scene) -> float:
+    def expected_s(self, context: DiagnosisContext) -> float:
         """How long it lasts, about."""
-        return self.takes_s + self.windows * max(scene.window_s, scene.turn_s) + self.more_s(scene)
+        return self.base_s + self.loader_windows * max(context.window_s, context.worker_batch_s) + self.extra_s(context)

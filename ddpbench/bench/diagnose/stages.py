@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from ddpbench.bench.diagnose.scene import Experiment, Scene
-from ddpbench.bench.together import on_rank_zero
-from ddpbench.record.loaders import spec_of
+from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
+from ddpbench.bench.together import run_on_rank_zero
+from ddpbench.record.loaders import loader_spec
 
 
-def measure_stages(scene: Scene) -> dict[str, float] | None:
+def measure_loader_stages(context: DiagnosisContext) -> dict[str, float] | None:
     """CPU seconds an image by stage, on rank 0 while the others wait."""
-    from ddpbench.data.loaders.dali.stage_costs import stage_costs  # DALI, which few have
+    from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s  # DALI, which few have
 
-    world = scene.ground.world
-    return on_rank_zero(world, partial(stage_costs, scene.config, world.device.torch))
+    world = context.job_context.world
+    return run_on_rank_zero(world, partial(measure_stage_cpu_s, context.config, world.device.torch_device))
 
 
-def _untold(scene: Scene) -> bool:
+def _is_threaded(context: DiagnosisContext) -> bool:
     """Workers tell of their stages while they work."""
-    return spec_of(scene.config.loader).threaded
+    return loader_spec(context.config.loader).uses_threads
 
 
-STAGES = Experiment("stages", "measuring the stages of the loader", measure_stages, 8.0, is_needed=_untold)
+LOADER_STAGES = DiagnosisExperiment("stage_cpu_s", "measuring the stages of the loader", measure_loader_stages, 8.0, is_needed=_is_threaded)

@@ -8,166 +8,171 @@ from itertools import product
 
 import msgspec
 
-from ddpbench.analysis.evidence import BINDING, LEAST_FOR_AN_INTERVAL
+from ddpbench.analysis.evidence import BOTTLENECK_FRACTION, MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.remedies.loader import loader_cures
-from ddpbench.analysis.remedies.training import offered
-from ddpbench.analysis.whatif.outcome import can_be_tried, fields_of
-from ddpbench.analysis.whatif.query import asked_of, predicted
-from ddpbench.bench.allowance import Allowance
+from ddpbench.analysis.remedies.loader import recommend_for_loader
+from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
+from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
+from ddpbench.bench.allowance import RoundDeadline
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.diagnose.scene import ENTERING_S, Scene
+from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.journal import Journal
-from ddpbench.bench.pace import Pace
+from ddpbench.bench.pace import RoundTimer
 from ddpbench.bench.preflight import new_record
-from ddpbench.bench.round_log import note
-from ddpbench.bench.round_plan import Brief
+from ddpbench.bench.round_log import log_round
+from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import interleave
-from ddpbench.bench.terms import Terms
-from ddpbench.bench.together import opened_by_all
-from ddpbench.data.loader import Loader, Opener
-from ddpbench.data.preflight import check
+from ddpbench.bench.terms import ArmOptions
+from ddpbench.bench.together import open_on_all_ranks
+from ddpbench.data.loader import Loader, LoaderFactory
+from ddpbench.data.preflight import check_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import AGAIN, REAL, TRIED
-from ddpbench.record.encoded import encoded
+from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX
+from ddpbench.record.encoded import encode_json
 from ddpbench.record.errors import BenchError
 from ddpbench.record.findings import Verdict
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.record.resolved import Settled
-from ddpbench.report.progress import time_left
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.report.progress import format_time_left
 
-MOST = 2
+MAX_TRIALS = 2
 """Cures that are tried, at most: each takes time from the others."""
 
-ROUNDS = 6
+TRIAL_ROUNDS = 6
 
-SHARE_OF_A_ROUND = 1 / 3
+MAX_TRIAL_ROUND_FRACTION = 1 / 3
 """No round takes more of what there is for those of an arm that are needed: it is warmed up, too."""
 
-BOARD = "to try"
+TRIALS_KEY = "to try"
 
 
-def prove(scene: Scene, left_s: float, round_s: float, warm_up_s: float) -> bool:
+def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warm_up_s: float) -> bool:
     """Every rank calls it. Predicts, and tries what there is time for in ``left_s``, as arms that take turns with the present setting.
 
     False where there was no time for any that should be.
     """
-    ground, world, pace = scene.ground, scene.ground.world, Pace()
-    ground.begin("predicting", "predicting what the cures gain")
+    ground, world, pace = context.job_context, context.job_context.world, RoundTimer()
+    ground.enter_phase("predicting", "predicting what the cures gain")
     if ground.journal:
-        world.board.pin(BOARD, encoded(promising(foretold(ground.journal))).decode())
+        world.store.set(TRIALS_KEY, encode_json(top_candidates(predict_and_record(ground.journal))).decode())
     world.barrier()
-    cures = msgspec.json.decode(world.board.read(BOARD) or "[]", type=list[Prediction])
-    available_s = left_s - world.most(pace.spent_s)
+    cures = msgspec.json.decode(world.store.try_get(TRIALS_KEY) or "[]", type=list[Prediction])
+    available_s = left_s - world.all_max(pace.elapsed_s)
     for complete, number in product((True, False), range(len(cures), 0, -1)):  # one cure in complete rounds proves more than two in short
-        contenders = laid_out(scene, cures[:number], available_s, round_s, warm_up_s, complete)
-        if takes_s(contenders) <= available_s:
-            take_turns(scene, contenders, pace, left_s)
+        contenders = plan_trials(context, cures[:number], available_s, round_s, warm_up_s, complete)
+        if expected_time_s(contenders) <= available_s:
+            run_trials(context, contenders, pace, left_s)
             return True
     return not cures
 
 
 @dataclass(frozen=True)
-class Contender:
+class Trial:
     """A setting that takes turns with others: the present one, or a cure."""
 
     label: str
-    config: Settled
-    brief: Brief
+    config: ResolvedConfig
+    round_plan: RoundPlan
 
 
-def laid_out(
-    scene: Scene, cures: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float, complete: bool
-) -> list[Contender]:
-    """The present setting, then the cures, in ``available_s``; in ``complete`` rounds as long as they need."""
-    longest_s = SHARE_OF_A_ROUND * available_s / (LEAST_FOR_AN_INTERVAL * (1 + len(cures)))
-    usual = Brief(round_s, warm_up_s, 0.0, longest_s, LEAST_FOR_AN_INTERVAL, first_round_s=ENTERING_S + warm_up_s + round_s)
-    usual = replace(usual, complete=complete)
-    present = msgspec.structs.replace(scene.config, rounds=ROUNDS)
-    contenders = [Contender(AGAIN, present, scene.paced(usual, present))]
-    for cure in cures:
-        config = msgspec.structs.replace(present, **fields_of(cure.change))
+def plan_trials(
+    context: DiagnosisContext, candidates: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float, never_shortened: bool
+) -> list[Trial]:
+    """The present setting, then the cures, in ``available_s``; in ``never_shortened`` rounds as long as they need."""
+    longest_s = MAX_TRIAL_ROUND_FRACTION * available_s / (MIN_VALUES_FOR_INTERVAL * (1 + len(candidates)))
+    usual = RoundPlan(round_s, warm_up_s, 0.0, longest_s, MIN_VALUES_FOR_INTERVAL, first_round_s=ACTIVATION_S + warm_up_s + round_s)
+    usual = replace(usual, never_shortened=never_shortened)
+    present = msgspec.structs.replace(context.config, rounds=TRIAL_ROUNDS)
+    contenders = [Trial(BASELINE_REPEAT, present, context.loader_paced(usual, present))]
+    for cure in candidates:
+        config = msgspec.structs.replace(present, **config_fields(cure.scenario))
         batches = present.batch_size / config.batch_size  # as many as of the present setting have as many images
-        paced = scene.paced(replace(usual, on_trial=True), config, batches * (cure.gain or 1.0))
-        contenders.append(Contender(TRIED + cure.change.words, config, paced))
+        paced = context.loader_paced(replace(usual, dry_run=True), config, batches * (cure.gain or 1.0))
+        contenders.append(Trial(TRIAL_PREFIX + cure.scenario.flag_text, config, paced))
     return contenders
 
 
-def takes_s(contenders: Sequence[Contender]) -> float:
+def expected_time_s(trials: Sequence[Trial]) -> float:
     """What the rounds that are needed take, about: in ABBA order every second turn goes on with the arm of the one before."""
-    present = contenders[0].brief
-    return sum(each.brief.needed * each.brief.first_round_s for each in contenders) - (present.needed - 1) * (
+    present = trials[0].round_plan
+    return sum(each.round_plan.reserved_rounds * each.round_plan.first_round_s for each in trials) - (present.reserved_rounds - 1) * (
         present.first_round_s - present.round_s
     )
 
 
-def foretold(journal: Journal) -> list[Prediction]:
+def predict_and_record(journal: Journal) -> list[Prediction]:
     """Every prediction, once it is on record."""
     job = journal.job
     try:
-        predictions = predictions_of(job)
+        predictions = predict_remedies(job)
     except BenchError:  # the run has no round
         return []
-    journal.learn_of_diagnosis(predictions=predictions)
+    journal.update_diagnosis(predictions=predictions)
     return predictions
 
 
-def promising(predictions: Sequence[Prediction]) -> list[Prediction]:
+def top_candidates(predictions: Sequence[Prediction]) -> list[Prediction]:
     """Those to try, the greatest gain first."""
-    possible = [each for each in predictions if each.gain is not None and can_be_tried(each.change)]
-    return sorted(possible, key=lambda each: -(each.gain or 0.0))[:MOST]
+    possible = [each for each in predictions if each.gain is not None and is_runnable(each.scenario)]
+    return sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]
 
 
-def predictions_of(job: Job) -> list[Prediction]:
+def predict_remedies(job: Job) -> list[Prediction]:
     """One of every cure that is a change of settings. Where the rounds leave the verdict open and the ranks wait for data, of all."""
     judge_all(job)
-    case, run = asked_of(job)
+    case, run = diagnosed_input(job)
     found = case.record.verdict
     if found is None:
         return []
-    cures = offered(run, case, found)
-    if found.kind == "inconclusive" and case.data_wait_ms >= BINDING * case.step_ms:
-        cures = loader_cures(run, case, Verdict(kind="data-bound", says="", why=""))
-    return [predicted(case, run, cure.change) for cure in cures if cure.change is not None]
+    cures = recommend(run, case, found)
+    if found.kind == "inconclusive" and case.data_wait_ms >= BOTTLENECK_FRACTION * case.step_ms:
+        cures = recommend_for_loader(run, case, Verdict(kind="data-bound", says="", why=""))
+    return [predict_gain(case, run, cure.scenario) for cure in cures if cure.scenario is not None]
 
 
-def take_turns(scene: Scene, contenders: Sequence[Contender], pace: Pace, end_s: float) -> None:
-    """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``pace``. A cure that fails is told so."""
-    ground, briefs = scene.ground, [each.brief for each in contenders]
+def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: RoundTimer, end_s: float) -> None:
+    """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``round_timer``. A cure that fails is told so."""
+    ground, briefs = context.job_context, [each.round_plan for each in trials]
     world, journal = ground.world, ground.journal
-    opener = opened_by_all(checked(scene.openers.of(REAL)), world)
-    first = journal.enter(records_of(contenders, scene, journal.job.records[0].asked or scene.config)) if journal else 0
-    allowance = Allowance(end_s, pace, world, briefs)
+    opener = open_on_all_ranks(checking_factory(context.loader_factories.for_label(BASELINE)), world)
+    first = journal.add_arms(trial_records(trials, context, journal.job.records[0].requested or context.config)) if journal else 0
+    allowance = RoundDeadline(end_s, round_timer, world, briefs)
     arms = [
-        Arm(each.config, world.on(each.config.device), ground.pulse, Terms(len(contenders), opener=opener, brief=each.brief))
-        for each in contenders
+        Arm(
+            each.config,
+            world.for_device(each.config.device),
+            ground.marker,
+            ArmOptions(len(trials), loader_factory=opener, round_plan=each.round_plan),
+        )
+        for each in trials
     ]
-    tried = ", ".join(each.label.removeprefix(TRIED) for each in contenders[1:])
-    ground.begin("trying cures", f"trying {tried}, {time_left(end_s - pace.spent_s)}")
-    pace.rounds_begin({index: brief.first_round_s for index, brief in enumerate(briefs)})
+    tried = ", ".join(each.label.removeprefix(TRIAL_PREFIX) for each in trials[1:])
+    ground.enter_phase("trying cures", f"trying {tried}, {format_time_left(end_s - round_timer.elapsed_s)}")
+    round_timer.start_rounds({index: brief.first_round_s for index, brief in enumerate(briefs)})
     for index, measured in interleave(arms, allowance.has_time_for):
-        pace.round_ended(index)
+        round_timer.round_ended(index)
         if journal is None or measured is None:
             continue
-        text = note(journal, first + index, arms[index], measured, journal.job.records[0].ceilings)
-        ground.progress.stage(f"{contenders[index].label}: {text}")
+        text = log_round(journal, first + index, arms[index], measured, journal.job.records[0].peak_throughput)
+        ground.progress.stage(f"{trials[index].label}: {text}")
     for arm in arms:
-        arm.leave()
+        arm.park()
 
 
-def checked(opener: Opener) -> Opener:
+def checking_factory(loader_factory: LoaderFactory) -> LoaderFactory:
     """The same, after all that can be checked before: other workers may want more shared memory than there is."""
 
-    def opened(config: Settled, shard: Shard) -> Loader:
-        check(config, shard.dataset, shard.classes, shard.world_size)
-        return opener(config, shard)
+    def opened(config: ResolvedConfig, shard: Shard) -> Loader:
+        check_loader(config, shard.dataset, shard.classes, shard.world_size)
+        return loader_factory(config, shard)
 
     return opened
 
 
-def records_of(contenders: Sequence[Contender], scene: Scene, asked: Config) -> list[Record]:
+def trial_records(trials: Sequence[Trial], context: DiagnosisContext, requested: Config) -> list[Record]:
     """One an arm, before it begins."""
-    world = scene.ground.world
-    return [new_record(asked, each.config, world.on(each.config.device), each.label) for each in contenders]
+    world = context.job_context.world
+    return [new_record(requested, each.config, world.for_device(each.config.device), each.label) for each in trials]

@@ -7,49 +7,57 @@ from collections.abc import Callable
 import torch
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.gathering import collect
-from ddpbench.bench.terms import Terms
-from ddpbench.distributed.allreduce_bench import Buffers
+from ddpbench.bench.gathering import collect_round
+from ddpbench.bench.terms import ArmOptions
+from ddpbench.distributed.allreduce_bench import AllReduceBench
 from ddpbench.distributed.world import World
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.record import Round
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 
-HOOKS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+HOOK_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
-ROUND_S, LEAST_STEPS, MOST_STEPS = 0.5, 4, 200
+ALLREDUCE_ROUND_S, MIN_ALLREDUCE_STEPS, MAX_ALLREDUCE_STEPS = 0.5, 4, 200
 """What only sums buckets is steady sooner than a training."""
 
 
-class Communication(Arm):
+class AllReduceArm(Arm):
     """``buckets`` tells their sizes in bytes, which DDP knows once it has trained; a turn before that gives no round."""
 
-    def __init__(self, config: Settled, world: World, pulse: Pulse, terms: Terms, *, buckets: Callable[[], list[int]]) -> None:
-        super().__init__(config, world, pulse, terms)
-        self._buckets = buckets
+    def __init__(
+        self,
+        config: ResolvedConfig,
+        world: World,
+        marker: ProgressMarker,
+        options: ArmOptions,
+        *,
+        get_bucket_bytes: Callable[[], list[int]],
+    ) -> None:
+        super().__init__(config, world, marker, options)
+        self._get_bucket_bytes = get_bucket_bytes
 
-    def enter(self) -> None:
+    def activate(self) -> None:
         """There is no training to be put on the device."""
 
-    def round(self, index: int) -> Round | None:
-        if not (sizes := self._buckets()):
+    def run_round(self, index: int) -> Round | None:
+        if not (sizes := self._get_bucket_bytes()):
             return None
-        self._pulse.enter("summing buckets")
+        self._marker.enter("summing buckets")
         world = self._world
-        gradients, sent = wire(self.config)
-        buffers = Buffers([size * sent.itemsize // gradients.itemsize for size in sizes], world, sent)
-        buffers.reduce()
-        step_s = world.most(buffers.reduce())
-        steps = self.config.steps or min(MOST_STEPS, max(LEAST_STEPS, round(ROUND_S / step_s)))
+        gradients, sent = gradient_and_wire_dtype(self.config)
+        buffers = AllReduceBench([size * sent.itemsize // gradients.itemsize for size in sizes], world, sent)
+        buffers.time_all_reduce()
+        step_s = world.all_max(buffers.time_all_reduce())
+        steps = self.config.steps or min(MAX_ALLREDUCE_STEPS, max(MIN_ALLREDUCE_STEPS, round(ALLREDUCE_ROUND_S / step_s)))
         world.barrier()
-        trace = self._trace([buffers.reduce() for _ in range(steps)])
+        trace = self._trace([buffers.time_all_reduce() for _ in range(steps)])
         del buffers
-        world.device.release()
-        self._pulse.enter("gathering the round")
+        world.device.empty_cache()
+        self._marker.enter("gathering the round")
         traces = world.gather(trace)
-        return collect(index, traces, "none") if traces else None
+        return collect_round(index, traces, "none") if traces else None
 
     def _trace(self, steps_s: list[float]) -> Trace:
         """All of a step is sync. Its images are those whose gradients it would have summed."""
@@ -62,13 +70,13 @@ class Communication(Arm):
             wall_s=sum(steps_s),
             phases_ms=phases_ms,
             host_data_ms=nothing,
-            lead_ms=[],
+            host_lead_ms=[],
             memory=Memory(),
             numerics=Numerics(first_loss=None, last_loss=None),
         )
 
 
-def wire(config: Settled) -> tuple[torch.dtype, torch.dtype]:
+def gradient_and_wire_dtype(config: ResolvedConfig) -> tuple[torch.dtype, torch.dtype]:
     """The dtype of gradients, and the one that a communication hook sends them as."""
-    gradients: torch.dtype = getattr(torch, PRECISIONS[config.precision].model)
-    return gradients, HOOKS.get(config.comm_hook, gradients)
+    gradients: torch.dtype = getattr(torch, PRECISIONS[config.precision].model_dtype)
+    return gradients, HOOK_DTYPES.get(config.comm_hook, gradients)

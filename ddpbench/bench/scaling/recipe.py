@@ -6,131 +6,131 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.ground import Ground
-from ddpbench.bench.job_spec import OpenJournal, Recipe
-from ddpbench.bench.round_plan import INSTANT_S, Brief
+from ddpbench.bench.ground import JobContext
+from ddpbench.bench.job_spec import JobSpec, JournalFactory
+from ddpbench.bench.round_plan import MIN_STEP_S, RoundPlan
 from ddpbench.bench.scaling import briefs
-from ddpbench.bench.scaling.allreduce_arm import Communication
-from ddpbench.bench.scaling.subset_arm import Rung, Wait
-from ddpbench.bench.scheduler import enter_alone
-from ddpbench.bench.terms import Terms
-from ddpbench.bench.time_budget import NO_TIME, Budget
-from ddpbench.distributed.allreduce_bench import bus_ceilings
+from ddpbench.bench.scaling.allreduce_arm import AllReduceArm
+from ddpbench.bench.scaling.subset_arm import IdleBarrier, SubsetArm
+from ddpbench.bench.scheduler import load_exclusively
+from ddpbench.bench.terms import ArmOptions
+from ddpbench.bench.time_budget import NO_TIME_LEFT, TimeBudget
+from ddpbench.distributed.allreduce_bench import measure_busbw
 from ddpbench.distributed.world import World
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.errors import UsageError
-from ddpbench.record.resolved import Settled
-from ddpbench.record.scaling import APART, COMMUNICATION, Overlap, rung
+from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, Overlap, ddp_label
 from ddpbench.report.pages.scaling import render_scaling
 
-LIMIT_S = 175.0
+DEFAULT_LIMIT_S = 175.0
 """Without ``--time-limit``, with what it takes to start: under three minutes."""
 
-LINKS_S = 8.0
+MAX_BUSBW_S = 8.0
 """How long the look at the links lasts at most; in a shorter limit less."""
 
-INSIDE_S = 6.0
+PROFILE_S = 6.0
 
-ONLY_FIRST_STEPS = Brief(0.0, warm_up_s=INSTANT_S)
+FIRST_STEPS_PLAN = RoundPlan(0.0, warmup_s=MIN_STEP_S)
 
 
-class ScaleRecipe(Recipe):
+class ScaleJobSpec(JobSpec):
     """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms.
 
     Each is to have ``rounds``.
     """
 
-    even = True
+    equal_rounds = True
 
-    _budget: Budget
-    _wait: Wait
-    _inside_s: float
+    _budget: TimeBudget
+    _barrier: IdleBarrier
+    _profile_s: float
     """From ``before_rounds`` on, which is given the ground that they stand on."""
 
-    def __init__(self, open_journal: OpenJournal, limit_s: float | None, rounds: int, ranks: Mapping[str, int]) -> None:
+    def __init__(self, open_journal: JournalFactory, limit_s: float | None, rounds: int, ranks_by_label: Mapping[str, int]) -> None:
         super().__init__(open_journal, render_scaling)
-        self._limit_s, self._rounds, self._ranks = limit_s or LIMIT_S, rounds, ranks
-        self._full = rung(max(ranks.values()))
+        self._limit_s, self._rounds, self._ranks_by_label = limit_s or DEFAULT_LIMIT_S, rounds, ranks_by_label
+        self._full_label = ddp_label(max(ranks_by_label.values()))
         self._groups: dict[int, World] = {}
-        self._buckets: list[int] = []
+        self._bucket_bytes: list[int] = []
 
-    def among(self, label: str, whole: World) -> World:
+    def ranks_for(self, label: str, world: World) -> World:
         """The ranks that take part in the arm of that label, with their process group once there is one."""
-        ranks = self._ranks[label]
-        return whole if ranks == whole.size else self._groups.get(ranks, whole.first(ranks))
+        ranks = self._ranks_by_label[label]
+        return world if ranks == world.size else self._groups.get(ranks, world.subset(ranks))
 
-    def before_rounds(self, ground: Ground) -> None:
+    def before_rounds(self, context: JobContext) -> None:
         """How fast the links are while nobody trains, and the process groups of the rungs.
 
         The group of all ranks is used first, as in a run: one that is used when there is another may keep the kernels of a training
         waiting for a microsecond each (results/scaling/later_groups.py).
         """
-        whole = ground.world
-        refuse_different(self._ranks, whole)
-        self._budget = Budget(self._limit_s, ground.began, whole)
-        self._wait = Wait(whole, ground.pulse)
-        self._inside_s = INSIDE_S if whole.device.cuda else 0.0
-        ground.begin("measuring the links", "measuring how fast the ranks reduce together")
-        reached = bus_ceilings(whole, LINKS_S * min(1.0, self._limit_s / LIMIT_S))
-        if ground.journal:
-            ground.journal.learn_of_scaling(bus=reached)
-        self._groups = {ranks: whole.first(ranks).apart() for ranks in sorted({*self._ranks.values()} - {whole.size})}
-        if whole.device.cuda:
-            self._take_first_steps(ground)
+        whole = context.world
+        check_same_ladder(self._ranks_by_label, whole)
+        self._budget = TimeBudget(self._limit_s, context.start, whole)
+        self._barrier = IdleBarrier(whole, context.marker)
+        self._profile_s = PROFILE_S if whole.device.is_cuda else 0.0
+        context.enter_phase("measuring the links", "measuring how fast the ranks reduce together")
+        reached = measure_busbw(whole, MAX_BUSBW_S * min(1.0, self._limit_s / DEFAULT_LIMIT_S))
+        if context.journal:
+            context.journal.update_scaling(allreduce_busbw=reached)
+        self._groups = {ranks: whole.subset(ranks).new_group() for ranks in sorted({*self._ranks_by_label.values()} - {whole.size})}
+        if whole.device.is_cuda:
+            self._run_first_steps(context)
 
-    def _take_first_steps(self, ground: Ground) -> None:
+    def _run_first_steps(self, context: JobContext) -> None:
         """Every rank by itself, all at once, in nobody's turn: libraries are loaded, and cuDNN looks for the fastest kernels."""
-        ground.begin("taking first steps", "loading what a training needs")
-        config = ground.configs[[*self._ranks].index(APART)]
-        training = Arm(config, ground.world, ground.pulse, Terms(len(self._ranks), brief=ONLY_FIRST_STEPS))
-        training.enter()
-        training.leave()
+        context.enter_phase("taking first steps", "loading what a training needs")
+        config = context.configs[[*self._ranks_by_label].index(INDEPENDENT_RANKS)]
+        training = Arm(config, context.world, context.marker, ArmOptions(len(self._ranks_by_label), round_plan=FIRST_STEPS_PLAN))
+        training.activate()
+        training.park()
 
-    def brief(self, label: str) -> Brief:
+    def round_plan(self, label: str) -> RoundPlan:
         """How the training of that label takes its turns."""
-        return briefs.brief_of(label, self._ranks, self._rounds, self._available_s())
+        return briefs.scale_round_plan(label, self._ranks_by_label, self._rounds, self._available_s())
 
-    def rounds_end_s(self, limit_s: float | None, spent_s: float) -> float:
+    def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
         """Early enough for what comes after them. The first is always tried."""
-        return spent_s + self._available_s()
+        return elapsed_s + self._available_s()
 
     def after_rounds_s(self) -> float:
-        return self._inside_s
+        return self._profile_s
 
     def _available_s(self) -> float:
         """Seconds that rounds may still take together."""
-        return max(0.0, self._budget.left_s() - self._inside_s)
+        return max(0.0, self._budget.remaining_s() - self._profile_s)
 
-    def arm(self, label: str, config: Settled, world: World, pulse: Pulse, terms: Terms) -> Arm:
-        if label == COMMUNICATION:
-            return Communication(config, world, pulse, terms, buckets=lambda: self._buckets)
-        note_buckets = self._note_buckets if label == self._full else lambda sizes: None
-        return Rung(config, world, pulse, terms, wait=self._wait, note_buckets=note_buckets)
+    def make_arm(self, label: str, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
+        if label == ALLREDUCE_ONLY:
+            return AllReduceArm(config, world, marker, options, get_bucket_bytes=lambda: self._bucket_bytes)
+        note_buckets = self._set_bucket_bytes if label == self._full_label else lambda sizes: None
+        return SubsetArm(config, world, marker, options, barrier=self._barrier, on_bucket_bytes=note_buckets)
 
-    def _note_buckets(self, sizes: list[int]) -> None:
-        self._buckets = sizes
+    def _set_bucket_bytes(self, sizes: list[int]) -> None:
+        self._bucket_bytes = sizes
 
-    def after_rounds(self, ground: Ground, arms: Sequence[Arm]) -> None:
+    def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
         """What was learned on the way; on GPUs a look at their communication kernels: after the profiler every launch is slower."""
-        waiting = self._wait.cores()
-        overlap = self._overlap(ground, arms) if self._inside_s and self._budget.left_s() >= self._inside_s else None
-        if not (ground.journal and ground.journal.job.scaling):
+        waiting = self._barrier.busy_wait_cores()
+        overlap = self._profile_overlap(context, arms) if self._profile_s and self._budget.remaining_s() >= self._profile_s else None
+        if not (context.journal and context.journal.job.scaling):
             return
-        scaling, unmeasured = ground.journal.job.scaling, {record.label for record in ground.journal.job.records if not record.rounds}
-        left_out = {**scaling.left_out, **dict.fromkeys(unmeasured, NO_TIME)}
-        ground.journal.learn_of_scaling(bucket_bytes=self._buckets, waiting_cores=waiting, overlap=overlap, left_out=left_out)
+        scaling, unmeasured = context.journal.job.scaling, {record.label for record in context.journal.job.records if not record.rounds}
+        left_out = {**scaling.skip_reasons, **dict.fromkeys(unmeasured, NO_TIME_LEFT)}
+        context.journal.update_scaling(bucket_bytes=self._bucket_bytes, busy_wait_cores=waiting, overlap=overlap, skip_reasons=left_out)
 
-    def _overlap(self, ground: Ground, arms: Sequence[Arm]) -> Overlap | None:
+    def _profile_overlap(self, context: JobContext, arms: Sequence[Arm]) -> Overlap | None:
         """Rank 0's alone."""
-        ground.begin("profiling", "looking at the communication inside a step")
-        full = arms[list(self._ranks).index(self._full)]
-        assert isinstance(full, Rung), "the ladder is made of rungs"
-        enter_alone(full, arms)
-        return full.overlap()
+        context.enter_phase("profiling", "looking at the communication inside a step")
+        full = arms[list(self._ranks_by_label).index(self._full_label)]
+        assert isinstance(full, SubsetArm), "the ladder is made of rungs"
+        load_exclusively(full, arms)
+        return full.profile_overlap()
 
 
-def refuse_different(ranks: Mapping[str, int], world: World) -> None:
+def check_same_ladder(ranks_by_label: Mapping[str, int], world: World) -> None:
     """Raises UsageError where nodes of unequal size have laid out different ladders: their ranks would wait for each other for ever."""
-    laid_out = float(zlib.crc32(repr([*ranks.items()]).encode()))
-    if world.most(laid_out) != world.least(laid_out):
+    laid_out = float(zlib.crc32(repr([*ranks_by_label.items()]).encode()))
+    if world.all_max(laid_out) != world.all_min(laid_out):
         raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")

@@ -6,71 +6,78 @@ import time
 from collections.abc import Callable
 from time import perf_counter
 
-from ddpbench.analysis.scaling.overlap import overlap_of
+from ddpbench.analysis.scaling.overlap import measure_overlap
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.terms import Terms
+from ddpbench.bench.terms import ArmOptions
 from ddpbench.distributed.world import World
-from ddpbench.machine.progress_marker import Pulse
+from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.record import Round
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.scaling import Overlap
 from ddpbench.record.trace import Trace
-from ddpbench.training.profiler import STEPS, all_reduces
+from ddpbench.training.profiler import PROFILED_STEPS, profile_all_reduces
 from ddpbench.training.session import Session
 
 
-class Wait:
+class IdleBarrier:
     """Waiting for the others' turns, in one blocking call on the host: no kernel of a rank that waits runs on its GPU."""
 
-    def __init__(self, whole: World, pulse: Pulse) -> None:
-        self._whole, self._pulse = whole, pulse
+    def __init__(self, world: World, marker: ProgressMarker) -> None:
+        self._world, self._marker = world, marker
         self._waited_s, self._busy_s = 0.0, 0.0
 
-    def for_the_others(self, over: bool, takes_part: bool) -> bool:
+    def wait_for_all(self, is_finished: bool, participates: bool) -> bool:
         """Returns when every rank is here: whether the arm is over on one of them."""
-        self._pulse.rest()
+        self._marker.pause()
         begin, busy = perf_counter(), time.process_time()
-        is_over = self._whole.any(over)
-        if not takes_part:
+        is_over = self._world.any_rank(is_finished)
+        if not participates:
             self._waited_s += perf_counter() - begin
             self._busy_s += time.process_time() - busy
-        self._pulse.rejoin(int(self._whole.most(float(self._pulse.count))))
+        self._marker.resync(int(self._world.all_max(float(self._marker.marks_passed))))
         return is_over
 
-    def cores(self) -> float | None:
+    def busy_wait_cores(self) -> float | None:
         """Cores that a waiting rank kept busy, the most of any rank; None where none ever waited."""
-        most = self._whole.most(self._busy_s / self._waited_s if self._waited_s else -1.0)
+        most = self._world.all_max(self._busy_s / self._waited_s if self._waited_s else -1.0)
         return None if most < 0 else most
 
 
-class Rung(Arm):
+class SubsetArm(Arm):
     """An arm of the first ranks of a launch. Every rank of the launch takes its turns; one that has no part in them holds nothing."""
 
     def __init__(
-        self, config: Settled, world: World, pulse: Pulse, terms: Terms, *, wait: Wait, note_buckets: Callable[[list[int]], None]
+        self,
+        config: ResolvedConfig,
+        world: World,
+        marker: ProgressMarker,
+        options: ArmOptions,
+        *,
+        barrier: IdleBarrier,
+        on_bucket_bytes: Callable[[list[int]], None],
     ) -> None:
-        super().__init__(config, world, pulse, terms)
-        self._wait, self._note_buckets = wait, note_buckets
+        super().__init__(config, world, marker, options)
+        self._barrier, self._on_bucket_bytes = barrier, on_bucket_bytes
 
-    def enter(self) -> None:
-        if self._world.takes_part:
-            super().enter()
+    def activate(self) -> None:
+        if self._world.participates:
+            super().activate()
 
-    def round(self, index: int) -> Round | None:
-        measured = super().round(index) if self._world.takes_part else None
+    def run_round(self, index: int) -> Round | None:
+        measured = super().run_round(index) if self._world.participates else None
         if self._session is not None:
-            self._note_buckets(self._session.bucket_bytes())
-        self.over = self._wait.for_the_others(self.over, self._world.takes_part)
+            self._on_bucket_bytes(self._session.bucket_bytes())
+        self.is_finished = self._barrier.wait_for_all(self.is_finished, self._world.participates)
         return measured
 
-    def _next_round(self, session: Session) -> Trace:
+    def _continue_training(self, session: Session) -> Trace:
         """A loader's first batches come faster than those that follow: a round of its is as long as the pace of the last one says."""
-        trace = super()._next_round(session)
-        if self._in_flight:
-            self._steps = self._steps_a_round(self._world.most(trace.wall_s / trace.steps))
+        trace = super()._continue_training(session)
+        if self._max_prefetched:
+            self._steps_per_round = self._choose_steps_per_round(self._world.all_max(trace.wall_s / trace.steps))
         return trace
 
-    def overlap(self) -> Overlap | None:
+    def profile_overlap(self) -> Overlap | None:
         """What the profiler sees of the all-reduce in a step, over all ranks; None on every rank but 0, and where it sees nothing."""
         assert self._session is not None, "between enter and leave"
-        return overlap_of(self._world.gather(all_reduces(self._session)), STEPS)
+        return measure_overlap(self._world.gather(profile_all_reduces(self._session)), PROFILED_STEPS)

@@ -7,26 +7,26 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from ddpbench.data.datasets.unreadable import readable
-from ddpbench.data.in_memory import Arrays, Part
+from ddpbench.data.datasets.unreadable import os_error_as_usage_error
+from ddpbench.data.in_memory import InMemoryDataset, Split
 from ddpbench.record.errors import UsageError
 
 SIDE, CLASSES = 32, 10
-ARRAYS = frozenset({"numpy._reconstruct", "numpy._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"})
+ALLOWED_GLOBALS = frozenset({"numpy._reconstruct", "numpy._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"})
 """What a pickled array is made by, in numpy of any version, without the modules between."""
 
 LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are needed, as torchvision.datasets.CIFAR10 lays them out"
-_PATTERN: dict[Part, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
-_WHOLE: dict[Part, list[str]] = {"train": [f"data_batch_{number}" for number in range(1, 6)], "held-out": ["test_batch"]}
+_PATTERN: dict[Split, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
+_EXPECTED_FILES: dict[Split, list[str]] = {"train": [f"data_batch_{number}" for number in range(1, 6)], "held-out": ["test_batch"]}
 
 
-def files(directory: str, part: Part) -> list[Path]:
+def files(directory: str, part: Split) -> list[Path]:
     """The batches of ``part`` below ``directory``, in order; empty where there are none."""
     root = Path(directory)
     return sorted((root / "cifar-10-batches-py").glob(_PATTERN[part])) or sorted(root.glob(_PATTERN[part]))
 
 
-def read(directory: str, part: Part) -> Arrays:
+def read(directory: str, part: Split) -> InMemoryDataset:
     """Every batch of ``part`` below ``directory``, of which there is one.
 
     Raises UsageError naming the file that is no CIFAR-10 batch, or the one that is missing.
@@ -35,24 +35,24 @@ def read(directory: str, part: Part) -> Arrays:
 
     found = files(directory, part)
     batches = [_unpickle(file) for file in found]
-    if missing := [name for name in _WHOLE[part] if name not in {file.name for file in found}]:
+    if missing := [name for name in _EXPECTED_FILES[part] if name not in {file.name for file in found}]:
         raise UsageError(f"CIFAR-10 is not whole in '{found[0].parent}': no {', '.join(missing)}", "fetch the data set again")
     pixels = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, SIDE, SIDE)
     labels = np.array([label for batch in batches for label in batch[b"labels"]], np.int64)
-    return Arrays(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
+    return InMemoryDataset(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), labels, f"CIFAR-10, {len(labels):,} images")
 
 
 class _Unpickler(pickle.Unpickler):
     """Makes arrays, and nothing else that a pickle may name: the folder is often somebody else's, and a pickle can be any program."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if f"{module.partition('.')[0]}.{name}" not in ARRAYS:
+        if f"{module.partition('.')[0]}.{name}" not in ALLOWED_GLOBALS:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, and is no array")
         return super().find_class(module, name)
 
 
 def _unpickle(file: Path) -> dict[bytes, Any]:
-    with readable():
+    with os_error_as_usage_error():
         content = file.read_bytes()
     try:
         batch: dict[bytes, Any] = _Unpickler(io.BytesIO(content), encoding="bytes").load()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import pi
 
-from ddpbench.data.in_memory import Arrays
+from ddpbench.data.in_memory import InMemoryDataset
 
 POINTS, CLASSES = 1000, 2
 
 
-def points() -> Arrays:
+def points() -> InMemoryDataset:
     """The same points on every machine, uniform in [0, 1]^2 and then standardised; label 1 within sqrt(1 / (2 pi)) of the origin.
 
     The published text does not say where the disc has its centre. In the origin, an eighth of the points are inside; so fits
@@ -20,4 +20,4 @@ def points() -> Arrays:
     drawn = np.random.RandomState(0).random_sample((POINTS, 2))  # its numbers are fixed for good, which those of Generator are not
     inside = (drawn**2).sum(1) < 1 / (2 * pi)
     standardised = (drawn - drawn.mean(0)) / drawn.std(0)
-    return Arrays(standardised.astype(np.float32), inside.astype(np.int64), f"{POINTS:,} points in and around a disc")
+    return InMemoryDataset(standardised.astype(np.float32), inside.astype(np.int64), f"{POINTS:,} points in and around a disc")

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from ddpbench.data.datasets import cifar10, disc, mnist
 from ddpbench.data.generated import arrays
-from ddpbench.data.generated.folder import is_made
-from ddpbench.data.in_memory import Arrays, Part
+from ddpbench.data.generated.folder import is_generated
+from ddpbench.data.in_memory import InMemoryDataset, Split
 from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
 
-CIFAR_100 = ("cifar-100-python", "cifar-100-binary")
+CIFAR100_FOLDERS = ("cifar-100-python", "cifar-100-binary")
 """The folders that its archives hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSet:
+class DatasetFiles:
     """A data set in files, of images ``side`` pixels a side.
 
     ``files`` are those of a part below a folder, none where it is not there; ``read`` reads them. ``layout`` says what is needed.
@@ -28,19 +28,19 @@ class FileSet:
     side: int
     classes: int
     layout: str
-    files: Callable[[str, Part], list[Path]]
-    read: Callable[[str, Part], Arrays]
+    files: Callable[[str, Split], list[Path]]
+    read: Callable[[str, Split], InMemoryDataset]
 
 
-FILE_SETS: Mapping[str, FileSet] = {
-    "cifar10": FileSet(
+DATASET_FILES: Mapping[str, DatasetFiles] = {
+    "cifar10": DatasetFiles(
         side=cifar10.SIDE,
         classes=cifar10.CLASSES,
         layout=cifar10.LAYOUT,
         files=cifar10.files,
         read=cifar10.read,
     ),
-    "mnist": FileSet(
+    "mnist": DatasetFiles(
         side=mnist.SIDE,
         classes=mnist.CLASSES,
         layout=mnist.LAYOUT,
@@ -50,19 +50,19 @@ FILE_SETS: Mapping[str, FileSet] = {
 }
 
 
-def train(dataset: str, directory: str | None) -> Arrays:
+def load_train(dataset: str, directory: str | None) -> InMemoryDataset:
     """The training set, made here where no ``directory`` is named. Raises UsageError naming the file that cannot be read."""
     return _read(dataset, directory, "train")
 
 
-def held_out(dataset: str, directory: str | None) -> Arrays | None:
+def load_held_out(dataset: str, directory: str | None) -> InMemoryDataset | None:
     """The held-out set, as ``train`` reads it; None where ``directory`` has none. The disc's are the training points themselves."""
-    if directory and dataset in FILE_SETS and not FILE_SETS[dataset].files(directory, "held-out"):
+    if directory and dataset in DATASET_FILES and not DATASET_FILES[dataset].files(directory, "held-out"):
         return None
     return _read(dataset, directory, "held-out")
 
 
-def check(dataset: str, directory: str | None, classes: int) -> int:
+def check_dataset(dataset: str, directory: str | None, classes: int) -> int:
     """How many training samples there are, after both parts were read. Raises UsageError naming the folder or the file.
 
     A made set is not made for it.
@@ -71,44 +71,48 @@ def check(dataset: str, directory: str | None, classes: int) -> int:
         if directory:
             raise UsageError("the disc's points are drawn here, and no folder is read", "leave out --data-dir")
         return disc.POINTS
-    found, title = FILE_SETS[dataset], DATASETS[dataset].title
+    found, title = DATASET_FILES[dataset], DATASETS[dataset].title
     if classes < found.classes:
         raise UsageError(f"{title} has {found.classes} classes and the model {classes}", "use another workload")
     if directory is None:
-        return arrays.MADE[dataset].images["train"]
+        return arrays.GENERATED[dataset].images["train"]
     if not found.files(directory, "train"):
-        raise UsageError(_absent(title, directory), found.layout)
-    held_out(dataset, directory)
-    return len(train(dataset, directory).labels)
+        raise UsageError(_missing_message(title, directory), found.layout)
+    load_held_out(dataset, directory)
+    return len(load_train(dataset, directory).labels)
 
 
-def holds(directory: str) -> str | None:
+def detect_dataset(directory: str) -> str | None:
     """The set, by its title, whose files lie in ``directory``, as far as their names tell."""
-    for dataset, found in FILE_SETS.items():
+    for dataset, found in DATASET_FILES.items():
         if found.files(directory, "train"):
             return DATASETS[dataset].title
     root = Path(directory)
-    return "CIFAR-100" if any(map(_is_cifar100, (root, *(root / name for name in CIFAR_100)))) else None
+    return "CIFAR-100" if any(map(_is_cifar100, (root, *(root / name for name in CIFAR100_FOLDERS)))) else None
 
 
 def _is_cifar100(folder: Path) -> bool:
     """Its python and its binary version are a file of each part; ``train`` is no telling name where it is alone."""
     names = {name for name in ("train", "test", "meta", "train.bin", "test.bin") if (folder / name).is_file()}
-    return bool(names & {"train", "train.bin"}) and (len(names) > 1 or folder.name in CIFAR_100)
+    return bool(names & {"train", "train.bin"}) and (len(names) > 1 or folder.name in CIFAR100_FOLDERS)
 
 
 @lru_cache(maxsize=2)  # both parts of one set: what a check has read, a loader need not read again
-def _read(dataset: str, directory: str | None, part: Part) -> Arrays:
+def _read(dataset: str, directory: str | None, part: Split) -> InMemoryDataset:
     if dataset == "disc":
         return disc.points()
     if not directory:
-        return arrays.make(dataset, part)
-    found = FILE_SETS[dataset].read(directory, part)
-    return replace(found, description=arrays.description(dataset, len(found.labels)), made=True) if is_made(directory) else found
+        return arrays.generate_images(dataset, part)
+    found = DATASET_FILES[dataset].read(directory, part)
+    return (
+        replace(found, description=arrays.describe_generated(dataset, len(found.labels)), generated=True)
+        if is_generated(directory)
+        else found
+    )
 
 
-def _absent(title: str, directory: str) -> str:
+def _missing_message(title: str, directory: str) -> str:
     if not Path(directory).is_dir():
         return f"'{directory}' is no folder" if Path(directory).exists() else f"there is no folder '{directory}'"
-    other = holds(directory)
+    other = detect_dataset(directory)
     return f"'{directory}' holds {other}, and this workload trains on {title}" if other else f"no {title} in '{directory}'"

@@ -8,8 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpbench.data.datasets.unreadable import readable
-from ddpbench.data.in_memory import Arrays, Part
+from ddpbench.data.datasets.unreadable import os_error_as_usage_error
+from ddpbench.data.in_memory import InMemoryDataset, Split
 from ddpbench.record.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 SIDE, CLASSES = 28, 10
 LAYOUT = "DIR/MNIST/raw/train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz are needed, as torchvision.datasets.MNIST lays them out"
-_PREFIX: dict[Part, str] = {"train": "train", "held-out": "t10k"}
+_PREFIX: dict[Split, str] = {"train": "train", "held-out": "t10k"}
 
 
-def files(directory: str, part: Part) -> list[Path]:
+def files(directory: str, part: Split) -> list[Path]:
     """The file of images and that of labels of ``part`` below ``directory``; empty where one of them is missing."""
     for folder in (Path(directory) / "MNIST" / "raw", Path(directory)):
         names = (f"{_PREFIX[part]}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
@@ -32,7 +32,7 @@ def files(directory: str, part: Part) -> list[Path]:
     return []
 
 
-def read(directory: str, part: Part) -> Arrays:
+def read(directory: str, part: Split) -> InMemoryDataset:
     """The images of ``part`` below ``directory``, where its files are. Raises UsageError naming the file that is not as IDX has it."""
     import numpy as np
 
@@ -44,14 +44,14 @@ def read(directory: str, part: Part) -> Arrays:
         raise _damaged(labels_file, f"{len(labels):,} labels for {len(images):,} images")
     if labels.max(initial=0) >= CLASSES:
         raise _damaged(labels_file, f"a label is not between 0 and {CLASSES - 1}")
-    return Arrays(images[..., None], labels.astype(np.int64), f"MNIST, {len(labels):,} images")
+    return InMemoryDataset(images[..., None], labels.astype(np.int64), f"MNIST, {len(labels):,} images")
 
 
 def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """The array of bytes in ``file``: a magic number, the length of every dimension, the bytes (yann.lecun.com/exdb/mnist)."""
     import numpy as np
 
-    with readable():
+    with os_error_as_usage_error():
         content = file.read_bytes()
     try:
         content = gzip.decompress(content) if file.suffix == ".gz" else content

@@ -12,78 +12,78 @@ from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from ddpbench.data.datasets import files, image_folder
-from ddpbench.data.datasets.image_folder import ImageTree
-from ddpbench.data.images import content_of
-from ddpbench.data.in_memory import Arrays
+from ddpbench.data.datasets.image_folder import ImageFolderIndex
+from ddpbench.data.images import read_image_bytes
+from ddpbench.data.in_memory import InMemoryDataset
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
 Sample = tuple[Tensor, int]
 
-View = Callable[[bytes, str, Stopwatch], Tensor]
+Transform = Callable[[bytes, str, Stopwatch], Tensor]
 """From the bytes of an image file to a sample. Laps are decode and augment; raises BenchError naming the file, which is given for that."""
 
-ArrayView = Callable[[npt.NDArray[Any]], Tensor]
+ArrayTransform = Callable[[npt.NDArray[Any]], Tensor]
 
 
 @dataclass(frozen=True)
-class SampleRecipe:
+class TransformSpec:
     """What the loader of that name does to a sample.
 
     ``of_tree`` is asked with the size of a sample and whether to augment it, ``of_memory`` with the data set before them.
     """
 
     loader: str
-    of_tree: Callable[[int, bool], View]
-    of_memory: Callable[[str, int | None, bool], ArrayView]
+    image_transform: Callable[[int, bool], Transform]
+    array_transform: Callable[[str, int | None, bool], ArrayTransform]
 
 
-class TreeSamples(Dataset[Sample | BenchError]):
+class ImageFolderDataset(Dataset[Sample | BenchError]):
     """Images of a tree, read and decoded when asked for.
 
     In the place of a file that cannot be read comes the one after it. Where more than ``allowed`` of a batch could not be, or none
     at all can, the error comes instead of a sample.
     """
 
-    def __init__(self, tree: ImageTree, view: View, watch: Stopwatch, allowed: int) -> None:
-        self._tree, self._view, self._watch, self._allowed = tree, view, watch, allowed
+    def __init__(self, index: ImageFolderIndex, transform: Transform, watch: Stopwatch, max_skipped: int) -> None:
+        self._index, self._transform, self._watch, self._max_skipped = index, transform, watch, max_skipped
 
     def __len__(self) -> int:
-        return len(self._tree.files)
+        return len(self._index.files)
 
     def __getitem__(self, index: int) -> Sample | BenchError:
         problem = BenchError("no images")
         for number in chain(range(index, len(self)), range(index)):
             try:
-                return self._pixels(self._tree.files[number]), self._tree.labels[number]
+                return self._load_image(self._index.files[number]), self._index.labels[number]
             except BenchError as unreadable:
                 problem = unreadable
-                self._watch.left_out.append(problem)
-            if len({each.message for each in self._watch.left_out}) > self._allowed:
+                self._watch.skipped_files.append(problem)
+            if len({each.message for each in self._watch.skipped_files}) > self._max_skipped:
                 return problem
         return BenchError(f"none of the {len(self):,} images can be read: {problem.message}", "is it the right folder? repair its files")
 
-    def _pixels(self, file: str) -> Tensor:
+    def _load_image(self, file: str) -> Tensor:
         self._watch.start()
-        content = content_of(file)
+        content = read_image_bytes(file)
         self._watch.lap("read")
-        return self._view(content, file, self._watch)
+        return self._transform(content, file, self._watch)
 
 
-class ArraySamples(Dataset[Sample]):
+class ArrayDataset(Dataset[Sample]):
     """Images or points that lie in memory."""
 
-    def __init__(self, arrays: Arrays, view: ArrayView, watch: Stopwatch) -> None:
-        self._arrays, self._view, self._watch = arrays, view, watch
+    def __init__(self, arrays: InMemoryDataset, transform: ArrayTransform, watch: Stopwatch) -> None:
+        self._arrays, self._transform, self._watch = arrays, transform, watch
 
     def __len__(self) -> int:
         return len(self._arrays.labels)
 
     def __getitem__(self, index: int) -> Sample:
-        return self._view(self._arrays.samples[index]), int(self._arrays.labels[index])
+        return self._transform(self._arrays.samples[index]), int(self._arrays.labels[index])
 
     def __getitems__(self, indices: list[int]) -> list[Sample]:
         """A batch's, in one lap: to read the clocks takes a part of the time that a small sample takes."""
@@ -94,11 +94,11 @@ class ArraySamples(Dataset[Sample]):
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class BadBatch:
     """In the place of a batch that there cannot be: why, and all files that were met on the way there."""
 
-    problem: BenchError
-    met: tuple[BenchError, ...]
+    error: BenchError
+    skipped_files: tuple[BenchError, ...]
 
 
 class Collate:
@@ -110,24 +110,26 @@ class Collate:
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
 
-    def __call__(self, samples: list[Sample | BenchError]) -> HostBatch | Unreadable:
+    def __call__(self, samples: list[Sample | BenchError]) -> HostBatch | BadBatch:
         self._watch.start()
         problem = next((sample for sample in samples if isinstance(sample, BenchError)), None)
         if problem:
-            return Unreadable(problem, tuple(self._watch.left_out))
+            return BadBatch(problem, tuple(self._watch.skipped_files))
         images, labels = default_collate(samples)
         self._watch.lap("collate")
-        return HostBatch(images, labels, self._watch.sheet())
+        return HostBatch(images, labels, self._watch.finish_batch())
 
 
-def read_samples(recipe: SampleRecipe, config: Settled, dataset: str, watch: Stopwatch) -> tuple[TreeSamples | ArraySamples, Data]:
+def make_dataset(
+    transforms: TransformSpec, config: ResolvedConfig, dataset: str, watch: Stopwatch
+) -> tuple[ImageFolderDataset | ArrayDataset, DatasetInfo]:
     """The training samples that ``config`` asks for, and which data they are."""
     if dataset != "imagenet":
-        arrays = files.train(dataset, config.data_dir)
-        view = recipe.of_memory(dataset, config.image_size, config.augment)
-        return ArraySamples(arrays, view, watch), arrays.data(recipe.loader)
+        arrays = files.load_train(dataset, config.data_dir)
+        view = transforms.array_transform(dataset, config.image_size, config.augment)
+        return ArrayDataset(arrays, view, watch), arrays.describe(transforms.loader)
     assert config.data_dir, "checked"
     assert config.image_size, "images have a size"
-    tree = image_folder.read(config.data_dir)
-    seen = recipe.of_tree(config.image_size, config.augment)
-    return TreeSamples(tree, seen, watch, config.skip_bad), tree.data(recipe.loader)
+    tree = image_folder.read_index(config.data_dir)
+    seen = transforms.image_transform(config.image_size, config.augment)
+    return ImageFolderDataset(tree, seen, watch, config.skip_bad), tree.describe(transforms.loader)

@@ -9,15 +9,15 @@ from typing import NoReturn
 from ddpbench.record.errors import UsageError
 
 
-def refuse_unreadable(problem: OSError) -> NoReturn:
+def raise_unreadable(problem: OSError) -> NoReturn:
     """Raises UsageError with the file's or folder's name."""
     raise UsageError(f"cannot read '{problem.filename}': {problem.strerror}") from problem
 
 
 @contextmanager
-def readable() -> Iterator[None]:
+def os_error_as_usage_error() -> Iterator[None]:
     """Around looking into folders and reading files of somebody's. Raises UsageError with the name of one that cannot be."""
     try:
         yield
     except OSError as problem:
-        refuse_unreadable(problem)
+        raise_unreadable(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpbench.record.errors import UsageError
 
 
-def cache_folder(variables: Mapping[str, str] = os.environ) -> Path:
+def cache_dir(variables: Mapping[str, str] = os.environ) -> Path:
     """XDG_CACHE_HOME/ddpbench, or ~/.cache/ddpbench. Raises UsageError where there is no home either."""
     named = variables.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # others are to be ignored, the XDG Base Directory Specification says

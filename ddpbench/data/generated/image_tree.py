@@ -7,67 +7,67 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from ddpbench.data.generated.folder import MadeSet
-from ddpbench.data.generated.photographs import MEAN_BYTES, RECIPE, grain, photograph
+from ddpbench.data.generated.folder import GeneratedDataset
+from ddpbench.data.generated.photographs import MEAN_BYTES, PHOTO_VERSION, noise_field, write_photo
 from ddpbench.machine.host import usable_cores
 
-HELD_OUT = 25
+TRAIN_PER_HELD_OUT = 25
 """One image is held out for so many to train on, and one a class at least."""
 
-LOT = 32
+MAX_CHUNK_IMAGES = 32
 """Images of a lot, at most."""
 
 
-def made_tree(images: int, classes: int) -> MadeSet:
+def generated_image_folder(images: int, classes: int) -> GeneratedDataset:
     """``images`` JPEGs in train/ and a few in val/, in ``classes`` folders each, made in threads on all usable cores."""
-    held_out = max(classes, images // HELD_OUT)
-    return MadeSet(
-        name=f"imagenet-{images}x{classes}-recipe{RECIPE}",
+    held_out = max(classes, images // TRAIN_PER_HELD_OUT)
+    return GeneratedDataset(
+        name=f"imagenet-{images}x{classes}-recipe{PHOTO_VERSION}",
         title=f"{images:,} images of {classes:,} classes in the shape of ImageNet",
-        images=images,
-        held_out=held_out,
+        train_images=images,
+        held_out_images=held_out,
         classes=classes,
-        files=images + held_out,
-        size=(images + held_out) * MEAN_BYTES,
+        num_files=images + held_out,
+        size_bytes=(images + held_out) * MEAN_BYTES,
         write=partial(_write, {"train": images, "val": held_out}, classes),
     )
 
 
-def _write(parts: Mapping[str, int], classes: int, folder: Path, tell: Callable[[int], None]) -> None:
-    grain()  # once, before many threads ask for it
-    for part in parts:
+def _write(splits: Mapping[str, int], classes: int, folder: Path, on_progress: Callable[[int], None]) -> None:
+    noise_field()  # once, before many threads ask for it
+    for part in splits:
         for label in range(classes):
-            (folder / part / _name(label)).mkdir(parents=True)
+            (folder / part / _class_name(label)).mkdir(parents=True)
     pool, done = ThreadPoolExecutor(max(1, int(usable_cores()))), 0  # numpy and PIL leave the interpreter to other threads
     try:
-        for written in pool.map(partial(_write_lot, folder), _lots(parts, classes)):
+        for written in pool.map(partial(_write_chunk, folder), _chunks(splits, classes)):
             done += written
-            tell(done)
+            on_progress(done)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-Lot = tuple[str, int, range]
+Chunk = tuple[str, int, range]
 """Images that one thread makes at a time: their part, their class, their numbers."""
 
 
-def _lots(parts: Mapping[str, int], classes: int) -> Iterator[Lot]:
+def _chunks(splits: Mapping[str, int], classes: int) -> Iterator[Chunk]:
     """All of a set; every ``classes``-th image is of one class."""
-    for part, count in parts.items():
+    for part, count in splits.items():
         for label in range(classes):
             own = range(label, count, classes)
-            yield from ((part, label, own[start : start + LOT]) for start in range(0, len(own), LOT))
+            yield from ((part, label, own[start : start + MAX_CHUNK_IMAGES]) for start in range(0, len(own), MAX_CHUNK_IMAGES))
 
 
-def _write_lot(folder: Path, lot: Lot) -> int:
-    part, label, numbers = lot
-    name = _name(label)
+def _write_chunk(folder: Path, chunk: Chunk) -> int:
+    part, label, numbers = chunk
+    name = _class_name(label)
     for number in numbers:
         with (folder / part / name / f"{name}_{number}.JPEG").open("wb") as file:
-            photograph(number, label, held_out=part == "val", into=file)
+            write_photo(number, label, held_out=part == "val", file=file)
     return len(numbers)
 
 
-def _name(label: int) -> str:
+def _class_name(label: int) -> str:
     """As ImageNet's class folders are named."""
     return f"n{label:08d}"

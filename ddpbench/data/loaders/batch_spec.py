@@ -11,7 +11,7 @@ from ddpbench.record.errors import BenchError
 
 
 @dataclass(frozen=True)
-class Fitting:
+class BatchSpec:
     """What a model takes: samples of a ``shape``, and labels of ``classes``, or with a squared error ``targets`` as many as these."""
 
     shape: tuple[int, ...]
@@ -24,7 +24,7 @@ class Fitting:
         if samples.shape[1:] != self.shape or samples.dtype != torch.float32:
             wanted = "x".join(map(str, self.shape))
             raise BenchError(
-                f"'{name}' gives samples of {'x'.join(map(str, samples.shape[1:]))} in {_of(samples.dtype)}, "
+                f"'{name}' gives samples of {'x'.join(map(str, samples.shape[1:]))} in {_dtype_name(samples.dtype)}, "
                 f"and the model takes {wanted} in float32",
                 "convert them, or choose --image-size",
             )
@@ -33,8 +33,8 @@ class Fitting:
             what, shape, dtype = ("targets", torch.Size([len(samples), self.classes]), torch.float32)
         if labels.shape != shape or labels.dtype != dtype:
             raise BenchError(
-                f"'{name}' gives {what} of shape {tuple(labels.shape)} in {_of(labels.dtype)}, "
-                f"and the model takes {tuple(shape)} in {_of(dtype)}",
+                f"'{name}' gives {what} of shape {tuple(labels.shape)} in {_dtype_name(labels.dtype)}, "
+                f"and the model takes {tuple(shape)} in {_dtype_name(dtype)}",
                 "convert them",
             )
         if not self.targets and labels.device.type == "cpu" and len(labels):
@@ -46,5 +46,5 @@ class Fitting:
                 )
 
 
-def _of(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

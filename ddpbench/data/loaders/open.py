@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ddpbench.data.device_loader import Delivered
+from ddpbench.data.device_loader import DeviceLoader
 from ddpbench.data.loader import HostLoader, Loader
-from ddpbench.data.registry import find
+from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.errors import UsageError
-from ddpbench.record.names import resolve
-from ddpbench.record.resolved import Settled
+from ddpbench.record.names import import_object
+from ddpbench.record.resolved import ResolvedConfig
 
 
-def open_loader(config: Settled, shard: Shard) -> Loader:
+def open_loader(config: ResolvedConfig, shard: Shard) -> Loader:
     """The loader of ``config``, which is checked, for the rank of ``shard``; its workers start at once.
 
     Every call opens it at the first batch of epoch 0.
     """
-    spec = find(config.loader)
-    opened: Any = resolve(spec.open)(config, shard)
-    return cast("Loader", opened) if spec.on_device else Delivered(opened, shard.device)
+    spec = find_loader(config.loader)
+    opened: Any = import_object(spec.factory)(config, shard)
+    return cast("Loader", opened) if spec.on_device else DeviceLoader(opened, shard.device)
 
 
-def open_host(config: Settled, shard: Shard) -> HostLoader:
+def open_host_loader(config: ResolvedConfig, shard: Shard) -> HostLoader:
     """The same, before its batches are carried to the device. Raises UsageError for a loader that makes them there."""
-    spec = find(config.loader)
+    spec = find_loader(config.loader)
     if spec.on_device:
         raise UsageError(f"loader '{spec.name}' makes its batches on the device", "its batches never lie in host memory")
-    opened: HostLoader = resolve(spec.open)(config, shard)
+    opened: HostLoader = import_object(spec.factory)(config, shard)
     return opened

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from ddpbench.machine.stderr import print_note
 from ddpbench.record.errors import BenchError
-from ddpbench.record.text import count
+from ddpbench.record.text import pluralize
 
 
-class LeftOut:
+class SkippedFiles:
     """Those of one loader, of which ``allowed`` may be left out."""
 
-    def __init__(self, allowed: int) -> None:
-        self._allowed = allowed
+    def __init__(self, max_skipped: int) -> None:
+        self._max_skipped = max_skipped
         self._seen: set[str] = set()
 
     def add(self, problems: Iterable[BenchError]) -> list[BenchError]:
@@ -22,16 +22,16 @@ class LeftOut:
         for problem in problems:
             if problem.message in self._seen:
                 continue
-            if len(self._seen) == self._allowed:
-                raise self.one_too_many(problem)
+            if len(self._seen) == self._max_skipped:
+                raise self.too_many_error(problem)
             self._seen.add(problem.message)
             print_note(f"left out: {problem.message}")
             new.append(problem)
         return new
 
-    def one_too_many(self, problem: BenchError) -> BenchError:
+    def too_many_error(self, problem: BenchError) -> BenchError:
         """The error of a file that may not be left out, with how many were."""
         others = len(self._seen - {problem.message})
-        after = f", after {count(others, 'other')} left out" if others else ""
-        spent = f"--skip-bad {self._allowed} leaves out no more: repair the file, take it away, or give a larger number"
-        return BenchError(f"{problem.message}{after}", spent if self._allowed else problem.hint)
+        after = f", after {pluralize(others, 'other')} left out" if others else ""
+        spent = f"--skip-bad {self._max_skipped} leaves out no more: repair the file, take it away, or give a larger number"
+        return BenchError(f"{problem.message}{after}", spent if self._max_skipped else problem.hint)

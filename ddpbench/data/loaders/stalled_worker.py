@@ -11,22 +11,22 @@ from typing import Any
 
 import psutil
 
-from ddpbench.record.diagnosis import SHARED_MEMORY
+from ddpbench.record.diagnosis import SHM_DIR
 
-SHORT_OF_MEMORY = (
-    f"short of memory, or of shared memory? see dmesg and 'df {SHARED_MEMORY}'; fewer workers (-j) or a smaller batch (-b) take less"
+OUT_OF_MEMORY_HINT = (
+    f"short of memory, or of shared memory? see dmesg and 'df {SHM_DIR}'; fewer workers (-j) or a smaller batch (-b) take less"
 )
 
 
-def owed_by(stream: Any) -> str:
-    """Which worker has the next batch of ``stream`` to give, and what the system says of it; nothing where it has no workers."""
+def stalled_worker(iterator: Any) -> str:
+    """Which worker has the next batch of ``iterator`` to give, and what the system says of it; nothing where it has no workers."""
     with suppress(AttributeError, KeyError, psutil.Error):  # it has none, has given it meanwhile, or died; there is no public way
-        worker = psutil.Process(stream._workers[stream._task_info[stream._rcvd_idx][0]].pid)
-        return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHARED_MEMORY} full?"
+        worker = psutil.Process(iterator._workers[iterator._task_info[iterator._rcvd_idx][0]].pid)
+        return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHM_DIR} full?"
     return ""
 
 
-def death_among(workers: Sequence[BaseProcess]) -> str:
+def dead_worker(workers: Sequence[BaseProcess]) -> str:
     """Which worker is dead or dies within a second, and of what: ``SIGKILL``, or ``exit code 1``; empty where all live or end well."""
     ended = wait([process.sentinel for process in workers], timeout=1)
     for process in workers:

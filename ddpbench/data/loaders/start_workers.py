@@ -16,54 +16,54 @@ from torch.utils.data import DataLoader
 from ddpbench.machine.stderr import print_note
 from ddpbench.record.errors import BenchError
 
-BEGIN_S = 60.0
+START_TIMEOUT_S = 60.0
 """A worker begins in milliseconds where it is forked, and in seconds where it imports torch anew."""
 
-LOOK_S = 0.5
+ALIVE_POLL_S = 0.5
 """So often somebody looks whether those that have not begun still live."""
 
-TRIES = 3
+MAX_START_ATTEMPTS = 3
 
 
-def begin(batches: DataLoader[Any], hint: str) -> tuple[Iterator[Any], list[BaseProcess]]:
-    """An iterator over ``batches`` whose workers have all begun, and these.
+def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any], list[BaseProcess]]:
+    """An iterator over ``data_loader`` whose workers have all begun, and these.
 
     A child of CPython 3.11 takes a lock that another thread may have held when it was forked, and that nobody gives back
     (``_PyThreadState_DeleteExcept``). That is rare, and hung a run all the same. Raises BenchError where they do not begin TRIES times.
     """
-    usual = batches.worker_init_fn
-    for _ in range(TRIES):
-        begun = Begun(usual)
-        batches.worker_init_fn = begun
+    usual = data_loader.worker_init_fn
+    for _ in range(MAX_START_ATTEMPTS):
+        begun = StartBarrier(usual)
+        data_loader.worker_init_fn = begun
         earlier = multiprocessing.active_children()
-        with starting_workers(), without_advice():
-            stream = iter(batches)
+        with keep_sigchld_handler(), suppress_worker_count_warning():
+            stream = iter(data_loader)
         processes = [child for child in multiprocessing.active_children() if child not in earlier]
-        if begun.on_all(processes):
+        if begun.wait_for_all(processes):
             return stream, processes
-        print_note(f"a loader worker did not begin within {BEGIN_S:.0f} s, and all are started again")
+        print_note(f"a loader worker did not begin within {START_TIMEOUT_S:.0f} s, and all are started again")
         for process in processes:
             process.kill()
         stream._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way
-    raise BenchError(f"loader workers did not begin within {BEGIN_S:.0f} s, {TRIES} times", hint)
+    raise BenchError(f"loader workers did not begin within {START_TIMEOUT_S:.0f} s, {MAX_START_ATTEMPTS} times", hint)
 
 
-class Begun:
+class StartBarrier:
     """What a worker runs first: ``then``, and it is counted."""
 
-    def __init__(self, then: Callable[[int], None] | None) -> None:
-        self._then, self._count = then, multiprocessing.Semaphore(0)
+    def __init__(self, worker_init: Callable[[int], None] | None) -> None:
+        self._worker_init, self._started = worker_init, multiprocessing.Semaphore(0)
 
     def __call__(self, worker: int) -> None:
-        if self._then:
-            self._then(worker)
-        self._count.release()
+        if self._worker_init:
+            self._worker_init(worker)
+        self._started.release()
 
-    def on_all(self, workers: Sequence[BaseProcess]) -> bool:
+    def wait_for_all(self, workers: Sequence[BaseProcess]) -> bool:
         """Whether all have begun in time. Of one that has died it is told where a batch is asked for."""
-        deadline = monotonic() + BEGIN_S
+        deadline = monotonic() + START_TIMEOUT_S
         for _ in workers:
-            while not self._count.acquire(timeout=LOOK_S):
+            while not self._started.acquire(timeout=ALIVE_POLL_S):
                 if not all(worker.is_alive() for worker in workers):
                     return True
                 if monotonic() > deadline:
@@ -72,7 +72,7 @@ class Begun:
 
 
 @contextmanager
-def without_advice() -> Iterator[None]:
+def suppress_worker_count_warning() -> Iterator[None]:
     """Torch counts the machine's cores, and knows neither other ranks nor quotas; what is measured tells of too many workers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
@@ -80,7 +80,7 @@ def without_advice() -> Iterator[None]:
 
 
 @contextmanager
-def starting_workers() -> Iterator[None]:
+def keep_sigchld_handler() -> Iterator[None]:
     """Around what makes a DataLoader start its workers."""
     handler = signal.getsignal(signal.SIGCHLD)
     try:

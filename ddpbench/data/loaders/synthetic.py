@@ -7,18 +7,18 @@ from itertools import cycle
 
 import torch
 
-from ddpbench.data.loader import Batch, Workerless
-from ddpbench.data.normalize import in_layout
+from ddpbench.data.loader import Batch, NoWorkersMixin
+from ddpbench.data.normalize import to_memory_format
 from ddpbench.data.shard import Shard
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
 GEMM_BATCHES = 50
 """As the published run of gemm-mlp keeps on its device."""
 
 
-def open_synthetic(config: Settled, shard: Shard) -> Synthetic:
+def open_synthetic(config: ResolvedConfig, shard: Shard) -> SyntheticLoader:
     """Standard normal inputs and uniform labels, drawn on the device from seed and rank: one batch, or 50 of matrices.
 
     What a matrix is trained towards is standard normal as well.
@@ -27,22 +27,22 @@ def open_synthetic(config: Settled, shard: Shard) -> Synthetic:
     generator = torch.Generator(shard.device).manual_seed(config.seed + shard.rank)
 
     def draw() -> Batch:
-        inputs = in_layout(torch.randn(shape, generator=generator, device=shard.device), config.channels_last)
+        inputs = to_memory_format(torch.randn(shape, generator=generator, device=shard.device), config.channels_last)
         if shard.dataset == "gemm":
             return inputs, torch.randn(shape, generator=generator, device=shard.device)
         return inputs, torch.randint(shard.classes, shape[:1], generator=generator, device=shard.device)
 
-    return Synthetic([draw() for _ in range(GEMM_BATCHES if shard.dataset == "gemm" else 1)])
+    return SyntheticLoader([draw() for _ in range(GEMM_BATCHES if shard.dataset == "gemm" else 1)])
 
 
-class Synthetic(Workerless):
+class SyntheticLoader(NoWorkersMixin):
     """The loader ``synthetic``."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         many = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"
-        self.data = Data(loader=SYNTHETIC, description=f"{many} on the device", files="")
+        self.data = DatasetInfo(loader=SYNTHETIC, description=f"{many} on the device", file_kind="")
         self._batches = cycle(batches)
 
-    def next_batch(self, in_hand: Callable[[], None]) -> Batch:
-        in_hand()
+    def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
+        on_host_ready()
         return next(self._batches)

@@ -11,36 +11,36 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
-from ddpbench.data.augment import FRAME
-from ddpbench.data.crop import shorter_edge
+from ddpbench.data.augment import PADDING
+from ddpbench.data.crop import resize_size
 from ddpbench.data.datasets import cifar10
-from ddpbench.data.datasets.files import FILE_SETS
-from ddpbench.data.datasets.samples import ArrayView, SampleRecipe
+from ddpbench.data.datasets.files import DATASET_FILES
+from ddpbench.data.datasets.samples import ArrayTransform, TransformSpec
 from ddpbench.data.images import decode
-from ddpbench.data.loaders.workers import Workers, open_workers
-from ddpbench.data.normalize import NORMALISATION, in_layout
+from ddpbench.data.loaders.workers import DataLoaderAdapter, open_data_loader
+from ddpbench.data.normalize import NORMALIZATION, to_memory_format
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.record.resolved import Settled
+from ddpbench.record.resolved import ResolvedConfig
 
 
-def open_stock(config: Settled, shard: Shard) -> Workers:
+def open_torch(config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:
     """Batches in float32 (B, C, S, S), normalised; only their layout is left to the device."""
 
     def finish(samples: Tensor) -> Tensor:
-        return in_layout(samples, config.channels_last)
+        return to_memory_format(samples, config.channels_last)
 
-    return open_workers(STOCK, finish, config, shard)
+    return open_data_loader(PIL_TRANSFORMS, finish, config, shard)
 
 
-class StockView:
+class PilTransform:
     """The classic ImageNet recipes: random resized crop and flip to train; the middle, of which an eighth is cut off, to validate."""
 
     def __init__(self, image_size: int, augment: bool) -> None:
-        steps: list[Any] = [transforms.Resize(shorter_edge(image_size)), transforms.CenterCrop(image_size)]
+        steps: list[Any] = [transforms.Resize(resize_size(image_size)), transforms.CenterCrop(image_size)]
         if augment:
             steps = [transforms.RandomResizedCrop(image_size), transforms.RandomHorizontalFlip()]
-        self._transform = _normalised("imagenet", *steps)
+        self._transform = _normalized("imagenet", *steps)
 
     def __call__(self, content: bytes, file: str, watch: Stopwatch) -> Tensor:
         image = decode(content, file)
@@ -50,29 +50,29 @@ class StockView:
         return sample
 
 
-def array_view(dataset: str, image_size: int | None, augment: bool) -> ArrayView:
+def array_transform(dataset: str, image_size: int | None, augment: bool) -> ArrayTransform:
     """What makes a sample of ``dataset`` fit to train on. Only CIFAR-10 is augmented; points stay as they are.
 
     The classic CIFAR recipe: crop out of a frame of black pixels, and flip; then, if need be, resize.
     """
-    if dataset not in NORMALISATION:
+    if dataset not in NORMALIZATION:
         return torch.from_numpy
-    steps: list[Any] = [_picture]
+    steps: list[Any] = [_to_pil]
     if augment and dataset == "cifar10":
-        steps += [transforms.RandomCrop(cifar10.SIDE, padding=FRAME), transforms.RandomHorizontalFlip()]
-    if image_size != FILE_SETS[dataset].side:
+        steps += [transforms.RandomCrop(cifar10.SIDE, padding=PADDING), transforms.RandomHorizontalFlip()]
+    if image_size != DATASET_FILES[dataset].side:
         steps.append(transforms.Resize(image_size))
-    return _normalised(dataset, *steps)
+    return _normalized(dataset, *steps)
 
 
-def _picture(image: npt.NDArray[Any]) -> Image.Image:
+def _to_pil(image: npt.NDArray[Any]) -> Image.Image:
     return Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image)
 
 
-def _normalised(dataset: str, *steps: Any) -> Callable[[Any], Tensor]:
-    known = NORMALISATION[dataset]
+def _normalized(dataset: str, *steps: Any) -> Callable[[Any], Tensor]:
+    known = NORMALIZATION[dataset]
     composed: Callable[[Any], Tensor] = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(known.mean, known.std)])
     return composed
 
 
-STOCK = SampleRecipe("torch", StockView, array_view)
+PIL_TRANSFORMS = TransformSpec("torch", PilTransform, array_transform)

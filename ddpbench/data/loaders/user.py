@@ -14,62 +14,64 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ddpbench.data.loader import Finish, HostBatch
-from ddpbench.data.loaders.batch_spec import Fitting
-from ddpbench.data.loaders.stalled_worker import SHORT_OF_MEMORY, death_among, owed_by
-from ddpbench.data.loaders.start_workers import starting_workers, without_advice
-from ddpbench.data.loaders.user_timed import timed
-from ddpbench.data.normalize import in_layout
-from ddpbench.data.registry import asked_for
+from ddpbench.data.loader import DeviceTransform, HostBatch
+from ddpbench.data.loaders.batch_spec import BatchSpec
+from ddpbench.data.loaders.stalled_worker import OUT_OF_MEMORY_HINT, dead_worker, stalled_worker
+from ddpbench.data.loaders.start_workers import keep_sigchld_handler, suppress_worker_count_warning
+from ddpbench.data.loaders.user_timed import with_timing
+from ddpbench.data.normalize import to_memory_format
+from ddpbench.data.registry import accepted_kwargs
 from ddpbench.data.shard import Shard
 from ddpbench.record.errors import BenchError
-from ddpbench.record.names import resolve
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.names import import_object
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
-DEAF_S = 2.0
+TERMINATE_TIMEOUT_S = 2.0
 """What does not end in this time when it is asked to hears nothing."""
 
 
-def open_own(config: Settled, shard: Shard) -> Own:
+def open_user_loader(config: ResolvedConfig, shard: Shard) -> UserLoader:
     """What the function that ``config.loader`` names returns. It is given what its parameters ask for; sharding is left to it."""
-    function = resolve(config.loader)
+    function = import_object(config.loader)
     offered = {"config": config, **vars(shard)}
-    make = partial(function, **{name: offered[name] for name in asked_for(function) if name in offered})
-    fitting = Fitting(shard.sample_shape(config.image_size), shard.classes, targets=shard.dataset == "gemm")
-    return Own(config.loader, make, config.batch_size, fitting, lambda samples: in_layout(samples, config.channels_last))
+    make = partial(function, **{name: offered[name] for name in accepted_kwargs(function) if name in offered})
+    fitting = BatchSpec(shard.sample_shape(config.image_size), shard.classes, targets=shard.dataset == "gemm")
+    return UserLoader(config.loader, make, config.batch_size, fitting, lambda samples: to_memory_format(samples, config.channels_last))
 
 
-class Own:
+class UserLoader:
     """Batches of an iterable that ``make`` returns, again from the start when it ends. A batch that is not full may only be the last."""
 
-    def __init__(self, name: str, make: Callable[[], Iterable[Any]], batch_size: int, fitting: Fitting, finish: Finish) -> None:
-        self.finish = finish
-        self._name, self._make, self._batch_size, self._fitting = name, make, batch_size, fitting
-        self._earlier = multiprocessing.active_children()
+    def __init__(
+        self, name: str, create: Callable[[], Iterable[Any]], batch_size: int, batch_spec: BatchSpec, device_transform: DeviceTransform
+    ) -> None:
+        self.device_transform = device_transform
+        self._name, self._create, self._batch_size, self._batch_spec = name, create, batch_size, batch_spec
+        self._other_children = multiprocessing.active_children()
         begin = perf_counter()
-        self._source = self._made()
+        self._source = self._create_source()
         set_up_s = perf_counter() - begin
         workers = getattr(self._source, "num_workers", 0)
-        self.in_flight = workers * (getattr(self._source, "prefetch_factor", None) or 0)
-        self.data = Data(
+        self.max_prefetched = workers * (getattr(self._source, "prefetch_factor", None) or 0)
+        self.data = DatasetInfo(
             loader=name,
             description=f"batches of {name}, which shares them out itself",
-            files="",
-            images=_samples(self._source),
+            file_kind="",
+            images=_num_samples(self._source),
             workers=workers,
-            starts_anew=workers > 0 and _starts_anew(self._source),
-            set_up_s=set_up_s,
+            respawns_workers=workers > 0 and _respawns_workers(self._source),
+            setup_s=set_up_s,
         )
-        self._given: Iterator[Any] = iter(())
+        self._iterator: Iterator[Any] = iter(())
         self._stream = self._batches()
 
     def next_batch(self) -> HostBatch:
         return next(self._stream)
 
-    def owed_by(self) -> str:
+    def stalled_worker(self) -> str:
         """The worker of a DataLoader that has the next batch to give; nothing where there is none."""
-        return owed_by(self._given)
+        return stalled_worker(self._iterator)
 
     def worker_pids(self) -> list[int]:
         return [process.pid for process in self._processes() if process.pid is not None]
@@ -77,22 +79,22 @@ class Own:
     def close(self) -> None:
         processes = self._processes()
         self._stream.close()
-        del self._source, self._given  # which ends its workers
+        del self._source, self._iterator  # which ends its workers
         for process in processes:
             with suppress(ValueError):  # it was closed by then
                 process.terminate()
-                process.join(DEAF_S)
+                process.join(TERMINATE_TIMEOUT_S)
                 process.kill()
                 process.join()
 
     def _processes(self) -> list[BaseProcess]:
-        return [child for child in multiprocessing.active_children() if child not in self._earlier]
+        return [child for child in multiprocessing.active_children() if child not in self._other_children]
 
-    def _made(self) -> Iterable[Any]:
-        with without_advice():
-            made = self._make()
+    def _create_source(self) -> Iterable[Any]:
+        with suppress_worker_count_warning():
+            made = self._create()
         if isinstance(made, DataLoader):
-            return timed(made)
+            return with_timing(made)
         if not isinstance(made, Iterable):
             raise BenchError(f"'{self._name}' returned {type(made).__name__}", "it must return batches of (samples, labels)")
         return made
@@ -100,16 +102,16 @@ class Own:
     def _batches(self) -> Generator[HostBatch]:
         for epoch in count():
             if epoch and isinstance(self._source, Iterator):  # which ends once and for all
-                self._source = self._made()
+                self._source = self._create_source()
             yield from self._epoch(epoch)
 
     def _epoch(self, epoch: int) -> Iterator[HostBatch]:
-        _shuffle_anew(self._source, epoch)
-        with starting_workers():
-            self._given = iter(self._source)
+        _set_epoch(self._source, epoch)
+        with keep_sigchld_handler():
+            self._iterator = iter(self._source)
         full, not_full = 0, 0
-        for each in self._as_given(self._processes()):
-            batch = self._understood(each)
+        for each in self._raw_batches(self._processes()):
+            batch = self._to_host_batch(each)
             if not_full:
                 break
             if len(batch.labels) == self._batch_size:
@@ -124,32 +126,32 @@ class Own:
             raise BenchError(f"'{self._name}' gave no batch", "is its data set empty, or smaller than a batch?")
         raise BenchError(f"'{self._name}' gives batches of {not_full}, and {self._batch_size} were asked for", f"-b {not_full}")
 
-    def _as_given(self, workers: Sequence[BaseProcess]) -> Iterator[Any]:
+    def _raw_batches(self, workers: Sequence[BaseProcess]) -> Iterator[Any]:
         while True:
             try:
-                each = next(self._given)
+                each = next(self._iterator)
             except StopIteration:
                 return
             except (RuntimeError, OSError, EOFError) as problem:
-                if death := death_among(workers):
-                    raise BenchError(death, SHORT_OF_MEMORY) from problem
+                if death := dead_worker(workers):
+                    raise BenchError(death, OUT_OF_MEMORY_HINT) from problem
                 raise
             yield each
 
-    def _understood(self, given: Any) -> HostBatch:
-        """The batch that was ``given``. Raises BenchError where the model could not be trained on it."""
-        match given:
+    def _to_host_batch(self, raw: Any) -> HostBatch:
+        """The batch that was ``raw``. Raises BenchError where the model could not be trained on it."""
+        match raw:
             case HostBatch():
-                batch = given
+                batch = raw
             case [Tensor() as samples, Tensor() as labels]:
                 batch = HostBatch(samples, labels)
             case _:
-                raise BenchError(f"'{self._name}' gives {_described(given)}", "a batch must be a pair of tensors: samples, labels")
-        self._fitting.check(batch, self._name)
+                raise BenchError(f"'{self._name}' gives {_describe(raw)}", "a batch must be a pair of tensors: samples, labels")
+        self._batch_spec.check(batch, self._name)
         return batch
 
 
-def _shuffle_anew(source: Iterable[Any], epoch: int) -> None:
+def _set_epoch(source: Iterable[Any], epoch: int) -> None:
     """Tells the sampler which epoch it is, as a training script has to."""
     batch_sampler = getattr(source, "batch_sampler", None)
     for sampler in (getattr(source, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)):
@@ -158,12 +160,12 @@ def _shuffle_anew(source: Iterable[Any], epoch: int) -> None:
             set_epoch(epoch)
 
 
-def _starts_anew(source: Iterable[Any]) -> bool:
+def _respawns_workers(source: Iterable[Any]) -> bool:
     """Whether its workers end with an epoch. A class of its own may keep them by other means."""
     return isinstance(source, DataLoader) and type(source).__iter__ is DataLoader.__iter__ and not source.persistent_workers
 
 
-def _samples(source: Iterable[Any]) -> int | None:
+def _num_samples(source: Iterable[Any]) -> int | None:
     """How many there are in the whole data set, where it tells."""
     try:
         return len(source.dataset)  # type: ignore[attr-defined]
@@ -171,8 +173,8 @@ def _samples(source: Iterable[Any]) -> int | None:
         return None
 
 
-def _described(given: Any) -> str:
+def _describe(raw: Any) -> str:
     """``tuple of Tensor, dict``."""
-    if isinstance(given, list | tuple):
-        return f"{type(given).__name__} of {', '.join(type(part).__name__ for part in given)}"
-    return type(given).__name__
+    if isinstance(raw, list | tuple):
+        return f"{type(raw).__name__} of {', '.join(type(part).__name__ for part in raw)}"
+    return type(raw).__name__

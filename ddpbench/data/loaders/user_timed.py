@@ -13,33 +13,33 @@ from ddpbench.data.loader import HostBatch
 from ddpbench.data.stopwatch import Stopwatch
 
 
-def timed(batches: DataLoader[Any]) -> DataLoader[Any]:
+def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
     """The same batches with a sheet each. One of another class, or of samples that have no numbers, is given back as it is."""
-    if type(batches) is not DataLoader or batches.batch_sampler is None or isinstance(batches.dataset, IterableDataset):
-        return batches
+    if type(data_loader) is not DataLoader or data_loader.batch_sampler is None or isinstance(data_loader.dataset, IterableDataset):
+        return data_loader
     watch = Stopwatch()
     return DataLoader(
-        TimedSamples(batches.dataset, watch),
-        batch_sampler=batches.batch_sampler,
-        num_workers=batches.num_workers,
-        collate_fn=TimedCollate(batches.collate_fn, watch),
-        pin_memory=batches.pin_memory,
-        timeout=batches.timeout,
-        worker_init_fn=batches.worker_init_fn,
-        multiprocessing_context=batches.multiprocessing_context,
-        generator=batches.generator,
-        prefetch_factor=batches.prefetch_factor,
-        persistent_workers=batches.persistent_workers,
-        in_order=batches.in_order,
+        TimedDataset(data_loader.dataset, watch),
+        batch_sampler=data_loader.batch_sampler,
+        num_workers=data_loader.num_workers,
+        collate_fn=TimedCollate(data_loader.collate_fn, watch),
+        pin_memory=data_loader.pin_memory,
+        timeout=data_loader.timeout,
+        worker_init_fn=data_loader.worker_init_fn,
+        multiprocessing_context=data_loader.multiprocessing_context,
+        generator=data_loader.generator,
+        prefetch_factor=data_loader.prefetch_factor,
+        persistent_workers=data_loader.persistent_workers,
+        in_order=data_loader.in_order,
     )
 
 
-class TimedSamples(Dataset[Any]):
+class TimedDataset(Dataset[Any]):
     """The samples of ``dataset``. Of torchvision's folders, and subsets of them, decoding and augmentation are told apart."""
 
     def __init__(self, dataset: Any, watch: Stopwatch) -> None:
-        self._apart = tells_apart(dataset)
-        self._dataset = with_laps(dataset, watch) if self._apart else dataset
+        self._separable = has_loader_and_transform(dataset)
+        self._dataset = with_timed_loader(dataset, watch) if self._separable else dataset
         self._watch = watch
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class TimedSamples(Dataset[Any]):
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
         """A batch's samples: in one lap where nothing is told apart, and at once where the data set has a way to that."""
-        if self._apart:
+        if self._separable:
             return [self[index] for index in indices]
         at_once = getattr(self._dataset, "__getitems__", None)
         self._watch.start()
@@ -69,31 +69,31 @@ class TimedSamples(Dataset[Any]):
         return getattr(self._dataset, name)
 
 
-def tells_apart(dataset: Any) -> bool:
+def has_loader_and_transform(dataset: Any) -> bool:
     """Whether the dataset says which function reads a file, and which transforms what was read, as torchvision's DatasetFolder does."""
     if isinstance(dataset, Subset):
-        return tells_apart(dataset.dataset)
+        return has_loader_and_transform(dataset.dataset)
     return callable(getattr(dataset, "loader", None)) and callable(getattr(dataset, "transform", None))
 
 
-def with_laps(dataset: Any, watch: Stopwatch) -> Any:
+def with_timed_loader(dataset: Any, watch: Stopwatch) -> Any:
     """A copy of such a dataset over the same files, whose reading takes a lap of its own: read and decode cannot be told apart."""
     copied = copy.copy(dataset)
     if isinstance(dataset, Subset):
-        copied.dataset = with_laps(dataset.dataset, watch)
+        copied.dataset = with_timed_loader(dataset.dataset, watch)
     else:
-        copied.loader = Lap(dataset.loader, "decode", watch)
+        copied.loader = TimedFn(dataset.loader, "decode", watch)
     return copied
 
 
-class Lap:
+class TimedFn:
     """A function that takes a lap."""
 
     def __init__(self, function: Callable[..., Any], stage: str, watch: Stopwatch) -> None:
         self._function, self._stage, self._watch = function, stage, watch
 
-    def __call__(self, *given: Any) -> Any:
-        result = self._function(*given)
+    def __call__(self, *args: Any) -> Any:
+        result = self._function(*args)
         self._watch.lap(self._stage)
         return result
 
@@ -108,7 +108,7 @@ class TimedCollate:
         self._watch.start()
         batch = self._collate(samples)
         self._watch.lap("collate")
-        sheet = self._watch.sheet()
+        sheet = self._watch.finish_batch()
         match batch:
             case [Tensor() as images, Tensor() as labels]:
                 return HostBatch(images, labels, sheet)

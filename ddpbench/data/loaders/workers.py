@@ -10,101 +10,105 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ddpbench.data.datasets.samples import ArraySamples, Collate, SampleRecipe, TreeSamples, Unreadable, read_samples
-from ddpbench.data.loader import Finish, HostBatch
-from ddpbench.data.loaders.fork_gc import leave_garbage_to_the_parent
-from ddpbench.data.loaders.skipped_files import LeftOut
-from ddpbench.data.loaders.stalled_worker import SHORT_OF_MEMORY, death_among, owed_by
-from ddpbench.data.loaders.start_workers import begin, without_advice
-from ddpbench.data.sampler import ShardPlan
+from ddpbench.data.datasets.samples import ArrayDataset, BadBatch, Collate, ImageFolderDataset, TransformSpec, make_dataset
+from ddpbench.data.loader import DeviceTransform, HostBatch
+from ddpbench.data.loaders.fork_gc import freeze_gc_in_children
+from ddpbench.data.loaders.skipped_files import SkippedFiles
+from ddpbench.data.loaders.stalled_worker import OUT_OF_MEMORY_HINT, dead_worker, stalled_worker
+from ddpbench.data.loaders.start_workers import start_workers, suppress_worker_count_warning
+from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.data.shard import Shard
 from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.machine.signals import WATCHED, end_with_parent
+from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
 from ddpbench.record.errors import BenchError
-from ddpbench.record.record import Data
-from ddpbench.record.resolved import Settled
+from ddpbench.record.record import DatasetInfo
+from ddpbench.record.resolved import ResolvedConfig
 
-leave_garbage_to_the_parent()
+freeze_gc_in_children()
 
 
-def open_workers(recipe: SampleRecipe, finish: Finish, config: Settled, shard: Shard) -> Workers:
-    """Samples as ``recipe`` has them; what it leaves to do is ``finish``.
+def open_data_loader(
+    transforms: TransformSpec, device_transform: DeviceTransform, config: ResolvedConfig, shard: Shard
+) -> DataLoaderAdapter:
+    """Samples as ``transforms`` has them; what it leaves to do is ``device_transform``.
 
     Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one.
     """
     watch = Stopwatch()
-    samples, data = read_samples(recipe, config, shard.dataset, watch)
-    plan = ShardPlan(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
-    batches = data_loader(samples, plan, watch, config, config.seed + shard.rank, shard.device)
-    return Workers(batches, data, finish, config.skip_bad)
+    samples, data = make_dataset(transforms, config, shard.dataset, watch)
+    plan = DistributedBatchSampler(len(samples), config.batch_size, shard.rank, shard.world_size, config.seed, config.shuffle)
+    batches = make_data_loader(samples, plan, watch, config, config.seed + shard.rank, shard.device)
+    return DataLoaderAdapter(batches, data, device_transform, config.skip_bad)
 
 
-def data_loader(
-    samples: TreeSamples | ArraySamples,
-    batches: Iterable[list[int]],
+def make_data_loader(
+    samples: ImageFolderDataset | ArrayDataset,
+    batch_sampler: Iterable[list[int]],
     watch: Stopwatch,
-    config: Settled,
+    config: ResolvedConfig,
     seed: int,
     device: torch.device,
 ) -> DataLoader[Any]:
-    """A DataLoader with the workers that ``config`` asks for, over ``batches`` of sample numbers; ``watch`` is that of the samples.
+    """A DataLoader with the workers that ``config`` asks for, over ``batch_sampler`` of sample numbers; ``watch`` is that of the samples.
 
     ``seed`` is what workers draw random views from.
     """
-    with without_advice():
+    with suppress_worker_count_warning():
         return DataLoader(
             samples,
-            batch_sampler=batches,
+            batch_sampler=batch_sampler,
             num_workers=config.workers,
             prefetch_factor=config.prefetch if config.workers else None,
             collate_fn=Collate(watch),
             pin_memory=config.pin_memory and device.type == "cuda",
-            worker_init_fn=tie_to_rank,
+            worker_init_fn=worker_init,
             generator=torch.Generator().manual_seed(seed),
         )
 
 
-def tie_to_rank(worker: int) -> None:
+def worker_init(worker: int) -> None:
     """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C and SLURM's signals, which reach all, to it."""
-    end_with_parent(signal.SIGKILL)
-    for left in WATCHED:
+    set_parent_death_signal(signal.SIGKILL)
+    for left in HANDLED_SIGNALS:
         signal.signal(left, signal.SIG_IGN)
 
 
-class Workers:
+class DataLoaderAdapter:
     """Batches of a DataLoader. Where its plan never ends, its workers start once and never wait for an epoch's end."""
 
-    def __init__(self, batches: DataLoader[Any], data: Data, finish: Finish, allowed: int = 0) -> None:
-        """``allowed`` files may be unreadable, before the next ends it all."""
+    def __init__(self, data_loader: DataLoader[Any], data: DatasetInfo, device_transform: DeviceTransform, max_skipped: int = 0) -> None:
+        """``max_skipped`` files may be unreadable, before the next ends it all."""
         self.data = data
-        self.in_flight = batches.num_workers * (batches.prefetch_factor or 0)
-        self.finish = finish
-        self._left_out = LeftOut(allowed)
-        self._batches: Iterator[HostBatch | Unreadable]
-        self._batches, self._processes = begin(batches, SHORT_OF_MEMORY)
+        self.max_prefetched = data_loader.num_workers * (data_loader.prefetch_factor or 0)
+        self.device_transform = device_transform
+        self._skipped = SkippedFiles(max_skipped)
+        self._iterator: Iterator[HostBatch | BadBatch]
+        self._iterator, self._processes = start_workers(data_loader, OUT_OF_MEMORY_HINT)
 
     def next_batch(self) -> HostBatch:
         try:
-            batch = next(self._batches)
+            batch = next(self._iterator)
         except (RuntimeError, OSError, EOFError) as problem:  # what a dead worker had handed over can often not be read either
-            if death := death_among(self._processes):
-                raise BenchError(death, SHORT_OF_MEMORY) from problem
+            if death := dead_worker(self._processes):
+                raise BenchError(death, OUT_OF_MEMORY_HINT) from problem
             raise
-        if isinstance(batch, Unreadable):
-            self._left_out.add(batch.met)
-            raise batch.problem
-        if batch.sheet and batch.sheet.left_out:
-            return replace(batch, sheet=replace(batch.sheet, left_out=tuple(self._left_out.add(batch.sheet.left_out))))
+        if isinstance(batch, BadBatch):
+            self._skipped.add(batch.skipped_files)
+            raise batch.error
+        if batch.worker_timing and batch.worker_timing.skipped_files:
+            return replace(
+                batch, worker_timing=replace(batch.worker_timing, skipped_files=tuple(self._skipped.add(batch.worker_timing.skipped_files)))
+            )
         return batch
 
     def worker_pids(self) -> list[int]:
         return [process.pid for process in self._processes if process.pid is not None]
 
-    def owed_by(self) -> str:
+    def stalled_worker(self) -> str:
         """The worker that has the next batch to give; nothing where this process makes its own."""
-        return owed_by(self._batches)
+        return stalled_worker(self._iterator)
 
     def close(self) -> None:
         if self._processes:
-            self._batches._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way, and a traceback may keep the iterator alive
+            self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way, and a traceback may keep the iterator alive
             self._processes = []

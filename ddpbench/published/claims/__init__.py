@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpbench.published.claims import disc, imagenet, t4, vgg, wrn
-from ddpbench.published.claims.answer import Answer, Check
+from ddpbench.published.claims.answer import ClaimCheck, ClaimCheckFn
 from ddpbench.published.effect_size import PublishedRatio
-from ddpbench.published.publications import load
+from ddpbench.published.publications import load_publication
 from ddpbench.published.sweep_points import is_quick
 from ddpbench.record.record import Job
 
@@ -20,14 +20,14 @@ class ClaimResult:
     Where it holds, ``far`` are the ratios that show the published effect, but a factor far from the published one.
     """
 
-    says: str
+    claim: str
     ratios: Sequence[PublishedRatio]
-    sentence: str
+    explanation: str
     holds: bool | None
-    far: Sequence[PublishedRatio] = ()
+    far_ratios: Sequence[PublishedRatio] = ()
 
 
-CHECKS: Mapping[str, Sequence[Check]] = {
+CLAIM_CHECKS: Mapping[str, Sequence[ClaimCheckFn]] = {
     "t4-tensor-cores": (
         t4.gemm_is_faster,
         t4.gemm_uses_more_memory,
@@ -47,16 +47,18 @@ CHECKS: Mapping[str, Sequence[Check]] = {
 """The check of every claim, in the order of the publication."""
 
 
-def claims(name: str, job: Job) -> list[ClaimResult]:
+def check_claims(name: str, job: Job) -> list[ClaimResult]:
     """Every claim of the published experiment ``name``, in its order; a job that shrank its protocol settles none of them.
 
     Raises UsageError for a name that is none.
     """
-    publication = load(name)
-    answers = [check(publication, job) for check in CHECKS[publication.id]]
-    return [_result(claim.says, answer, settles=not is_quick(job)) for claim, answer in zip(publication.claims, answers, strict=True)]
+    publication = load_publication(name)
+    answers = [check(publication, job) for check in CLAIM_CHECKS[publication.id]]
+    return [
+        _claim_result(claim.statement, answer, settles=not is_quick(job)) for claim, answer in zip(publication.claims, answers, strict=True)
+    ]
 
 
-def _result(says: str, answer: Answer, settles: bool) -> ClaimResult:
-    far = [each for each in answer.ratios if each.agrees and each.is_far] if settles and answer.holds else []
-    return ClaimResult(says, answer.ratios, answer.sentence, answer.holds if settles else None, far)
+def _claim_result(claim: str, check: ClaimCheck, settles: bool) -> ClaimResult:
+    far = [each for each in check.ratios if each.agrees and each.is_far] if settles and check.holds else []
+    return ClaimResult(claim, check.ratios, check.explanation, check.holds if settles else None, far)

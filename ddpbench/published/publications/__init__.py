@@ -8,7 +8,7 @@ import msgspec
 
 from ddpbench.record.names import lookup
 
-_NAMES = (
+_PUBLICATION_NAMES = (
     "t4-tensor-cores",
     "wrn-cifar10-apex-levels",
     "vgg16-cifar10-batch-sweep",
@@ -17,14 +17,14 @@ _NAMES = (
 )
 
 
-class Mean(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PublishedMean(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean and standard deviation of the source's own repeats."""
 
     mean: float
     std: float
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of a published table. ``None`` where the source gives no figure."""
 
     gpu: str = ""
@@ -34,31 +34,31 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     published_label: str = ""  # what the source calls it
     batch_size: int | None = None
     static_loss_scale: float | str | None = None
-    seconds: float | Mean | None = None
-    memory_mb: float | Mean | None = None  # as nvidia-smi counts them: 2^20 bytes
+    seconds: float | PublishedMean | None = None
+    memory_mib: float | PublishedMean | None = msgspec.field(default=None, name="memory_mb")  # as nvidia-smi counts them: 2^20 bytes
     max_memory_allocated_bytes: int | None = None
-    accuracy_percent: Mean | None = None
-    val_accuracy: float | None = None  # percent
+    accuracy_percent: PublishedMean | None = None
+    val_accuracy_percent: float | None = msgspec.field(default=None, name="val_accuracy")  # percent
     images_per_s: float | None = None
-    min: float | None = None  # images/s
-    max: float | None = None
-    loss_last: float | None = None
-    loss_average: float | None = None
+    min_images_per_s: float | None = msgspec.field(default=None, name="min")  # images/s
+    max_images_per_s: float | None = msgspec.field(default=None, name="max")
+    last_loss: float | None = msgspec.field(default=None, name="loss_last")
+    mean_loss: float | None = msgspec.field(default=None, name="loss_average")
     crossover_parameters: int | None = None
     crossover_layers: int | None = None
     note: str = ""
 
     @property
-    def where(self) -> str:
+    def measured_on(self) -> str:
         """What the row was measured on, as far as rows of one table differ in it: ``Tesla T4, Colab``; empty where they do not."""
         return ", ".join(filter(None, [self.gpu, self.platform, self.environment]))
 
 
-class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedExperiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workload of a publication, and its table."""
 
     workload: str
-    rows: list[Row]
+    rows: list[PublishedRow]
     protocol: str = ""
     notes: str = ""
 
@@ -66,7 +66,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the source concludes, and how that is checked."""
 
-    says: str
+    statement: str = msgspec.field(name="says")
     check: str
 
 
@@ -77,7 +77,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     title: str
     source: str
     software: str
-    experiments: list[Experiment]
+    experiments: list[PublishedExperiment]
     claims: list[Claim]
     hardware: str = ""
     protocol: str = ""
@@ -87,12 +87,12 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     our_reading: str = ""
 
 
-def names() -> tuple[str, ...]:
+def published_names() -> tuple[str, ...]:
     """Every experiment that can be reproduced."""
-    return _NAMES
+    return _PUBLICATION_NAMES
 
 
-def load(name: str) -> Publication:
+def load_publication(name: str) -> Publication:
     """The published experiment called ``name``; raises UsageError, with "did you mean", where there is none."""
-    known = lookup("published experiment", name, {each: each for each in _NAMES})
+    known = lookup("published experiment", name, {each: each for each in _PUBLICATION_NAMES})
     return msgspec.json.decode(files(__name__).joinpath(f"{known}.json").read_bytes(), type=Publication)

@@ -7,58 +7,60 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
-from ddpbench.analysis.fastest import NO_DIFFERENCE
-from ddpbench.analysis.metrics import last_accuracy, seen_in
-from ddpbench.analysis.ratio import Ratio
+from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO
+from ddpbench.analysis.metrics import accuracy_split, last_accuracy
+from ddpbench.analysis.ratio import PairedRatio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
-from ddpbench.record.text import count
-from ddpbench.report.format import MISSING, gib, interval, percent
-from ddpbench.report.layout import Page, columns
-from ddpbench.report.pages.header import labelled, rate
-from ddpbench.report.pages.verdict import named
-from ddpbench.report.styled import LABEL, inked
+from ddpbench.record.text import pluralize
+from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent
+from ddpbench.report.layout import Page, align_columns
+from ddpbench.report.pages.header import labelled_lines, throughput_unit
+from ddpbench.report.pages.verdict import verdict_label
+from ddpbench.report.styled import LABEL, styled
 
 FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
 
-NAMES = ("workload", "precision", "optimizer", "loader", "engine")
+SELF_EXPLANATORY_FIELDS = ("workload", "precision", "optimizer", "loader", "engine")
 """Fields whose values tell by themselves what they are of."""
 
 
-def arms(job: Job, page: Page) -> Iterator[Text]:
+def arm_table(job: Job, page: Page) -> Iterator[Text]:
     """The table, as full as the page is wide; then what its figures do not tell: too few rounds, no difference, accuracy, limits."""
     rows = compare(job.records)
-    lines = _table(rows, job.swept, {FIGURE: rate(*job.records), MEMORY: memory_heading(job.records)}, page)
-    yield from inked(lines, LABEL, len(lines[0]))
-    few = {row.reach.of for row in rows if row.reach and row.reach.confidence is None and row.reach.of > 1}
-    yield from labelled("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
-    uneven = [f"{arm_name(row.config, job.swept)} {count(row.speedup.pairs, 'round')}" for row in rows if row.uneven and row.speedup]
-    yield from labelled("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
-    alike = {arm_name(row.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _holds_1(row.speedup)}
-    equal = [name for name, speedup in alike.items() if speedup.low > 1 / NO_DIFFERENCE and speedup.high < NO_DIFFERENCE]
+    lines = _fit_table(rows, job.swept, {FIGURE: throughput_unit(*job.records), MEMORY: memory_heading(job.records)}, page)
+    yield from styled(lines, LABEL, len(lines[0]))
+    few = {row.interval.num_values for row in rows if row.interval and row.interval.confidence is None and row.interval.num_values > 1}
+    yield from labelled_lines("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
+    uneven = [
+        f"{arm_name(row.config, job.swept)} {pluralize(row.speedup.pairs, 'round')}" for row in rows if row.rounds_differ and row.speedup
+    ]
+    yield from labelled_lines("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
+    alike = {arm_name(row.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _includes_one(row.speedup)}
+    equal = [name for name, speedup in alike.items() if speedup.low > 1 / MAX_EQUIVALENT_RATIO and speedup.high < MAX_EQUIVALENT_RATIO]
     unknown = [name for name in alike if name not in equal]
-    yield from labelled("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
-    yield from labelled("open", [f"too close to tell from the first: {', '.join(unknown)}"] if unknown else [], page)
+    yield from labelled_lines("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
+    yield from labelled_lines("open", [f"too close to tell from the first: {', '.join(unknown)}"] if unknown else [], page)
     accuracies = {arm_name(record.config, job.swept): last_accuracy(record) for record in job.records}
-    reached = [f"{name} {percent(share)}" for name, share in accuracies.items() if share is not None]
-    yield from labelled("accuracy", [f"on {seen_in(job.records[0])}: {', '.join(reached)}"] if reached else [], page)
+    reached = [f"{name} {format_percent(share)}" for name, share in accuracies.items() if share is not None]
+    yield from labelled_lines("accuracy", [f"on {accuracy_split(job.records[0])}: {', '.join(reached)}"] if reached else [], page)
     limits: dict[str, list[str]] = {}
     for record in job.records:
         if record.verdict:
-            limits.setdefault(named(record.verdict), []).append(arm_name(record.config, job.swept))
+            limits.setdefault(verdict_label(record.verdict), []).append(arm_name(record.config, job.swept))
     judged = sum(map(len, limits.values()))
-    yield from labelled("limit", (f"{kind}: {_all_or(names, judged)}" for kind, names in limits.items()), page)
+    yield from labelled_lines("limit", (f"{kind}: {_arms_or_all(names, judged)}" for kind, names in limits.items()), page)
 
 
-def _table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str, str], page: Page) -> list[str]:
+def _fit_table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str, str], page: Page) -> list[str]:
     """If it is wider than the page without intervals, then without memory, at last without the intervals of the speed-ups."""
     for left_out, brief in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
         kept = [heading for heading in ALIGN if heading not in left_out]
         align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for what runs on
         heading = [*(field.replace("_", "-") for field in swept), *(units.get(name, name) for name in kept), ""]
         cells = [[*arm_values(row.config, swept), *_cells(row, kept, brief)] for row in rows]
-        lines = columns([heading, *cells], align, page)
+        lines = align_columns([heading, *cells], align, page)
         if max(map(len, lines)) <= page.table_width:
             break
     return lines
@@ -69,8 +71,8 @@ def memory_heading(records: Sequence[Record]) -> str:
     return "peak GiB" if records[0].environment.device_type == "cuda" else "host GiB"
 
 
-def _all_or(names: Sequence[str], of: int) -> str:
-    return "every arm with a figure" if len(names) == of > 1 else ", ".join(names)
+def _arms_or_all(names: Sequence[str], total: int) -> str:
+    return "every arm with a figure" if len(names) == total > 1 else ", ".join(names)
 
 
 def arm_values(config: Config, swept: Sequence[str]) -> list[str]:
@@ -82,46 +84,46 @@ def arm_values(config: Config, swept: Sequence[str]) -> list[str]:
 def arm_name(config: Config, swept: Sequence[str]) -> str:
     """The values in which an arm differs, ``amp-fp16 batch-size 128``; the workload where it differs in none."""
     values = zip(swept, arm_values(config, swept), strict=True)
-    words = (value if field in NAMES else f"{field.replace('_', '-')} {value}" for field, value in values)
+    words = (value if field in SELF_EXPLANATORY_FIELDS else f"{field.replace('_', '-')} {value}" for field, value in values)
     return " ".join(words) or config.workload
 
 
-def speedup_text(row: ArmRow, brief: bool = False) -> str:
+def speedup_text(row: ArmRow, without_interval: bool = False) -> str:
     """That of ``ratio_text``; ``-`` where there is none, and ``1`` for the first arm."""
     if row.speedup is None:
         return MISSING
-    return "1" if row.speedup.low == row.speedup.high == 1 else ratio_text(row.speedup, brief)
+    return "1" if row.speedup.low == row.speedup.high == 1 else ratio_text(row.speedup, without_interval)
 
 
-def ratio_text(ratio: Ratio, brief: bool = False) -> str:
+def ratio_text(ratio: PairedRatio, without_interval: bool = False) -> str:
     """``2.16 (2.15 to 2.17)``: half the width to one digit, for a ratio is read for its size.
 
     Two digits where it would else seem to hold 1, and does not. ``2.2 (2.1 to 2.3, 2 pairs)`` and ``2.1 (1 pair)`` where there is no
-    interval: ``brief`` leaves the interval out, but not that.
+    interval: ``without_interval`` leaves the interval out, but not that.
     """
-    center, low, high = interval(ratio.center, ratio.low, ratio.high, width_digits=1)
+    center, low, high = format_interval(ratio.center, ratio.low, ratio.high, width_digits=1)
     if not ratio.low <= 1 <= ratio.high and float(low) <= 1 <= float(high):
-        center, low, high = interval(ratio.center, ratio.low, ratio.high)
-    reach = [] if brief or low == high else [f"{low} to {high}"]
-    said = ", ".join([*reach, *([] if ratio.has_interval else [count(ratio.pairs, "pair")])])
+        center, low, high = format_interval(ratio.center, ratio.low, ratio.high)
+    reach = [] if without_interval or low == high else [f"{low} to {high}"]
+    said = ", ".join([*reach, *([] if ratio.has_interval else [pluralize(ratio.pairs, "pair")])])
     return f"{center} ({said})" if said else center
 
 
-def _cells(row: ArmRow, kept: Sequence[str], brief: bool = False) -> list[str]:
+def _cells(row: ArmRow, kept: Sequence[str], without_interval: bool = False) -> list[str]:
     """The cells behind an arm's values; an arm without a figure, or with none to compare, says why in their place.
 
     What ended an arm that failed is told below the table, where there is room for it.
     """
-    if row.images_per_s is None or row.reach is None:
-        return [row.state, row.why if row.state == "invalid" else ""]
-    center, low, high = interval(row.images_per_s, row.reach.low, row.reach.high)
-    cells = {FIGURE: center, INTERVAL: f"{low} to {high}" if row.reach.low < row.reach.high else MISSING}
+    if row.images_per_s is None or row.interval is None:
+        return [row.state, row.reason if row.state == "invalid" else ""]
+    center, low, high = format_interval(row.images_per_s, row.interval.low, row.interval.high)
+    cells = {FIGURE: center, INTERVAL: f"{low} to {high}" if row.interval.low < row.interval.high else MISSING}
     if row.state:
-        return [*(cells[heading] for heading in kept if heading in cells), f"{row.state}: {row.why}"]
-    cells |= {SPEEDUP: speedup_text(row, brief), MEMORY: gib(row.memory_bytes)}
+        return [*(cells[heading] for heading in kept if heading in cells), f"{row.state}: {row.reason}"]
+    cells |= {SPEEDUP: speedup_text(row, without_interval), MEMORY: format_gib(row.memory_bytes)}
     return [*(cells[heading] for heading in kept), ""]
 
 
-def _holds_1(speedup: Ratio) -> bool:
+def _includes_one(speedup: PairedRatio) -> bool:
     """Its interval does; a range is none."""
     return speedup.has_interval and speedup.low <= 1 <= speedup.high

@@ -8,77 +8,79 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from rich.text import Text
 
-from ddpbench.analysis.checks.figure import OF_THE_FIGURE, RULES
-from ddpbench.record.findings import Check, Effect
+from ddpbench.analysis.checks.figure import CHECK_RULES, FIGURE_CHECKS
+from ddpbench.record.findings import Check, Severity
 from ddpbench.record.record import Record
-from ddpbench.report.layout import Page, advice, flow, sentence
-from ddpbench.report.pages.header import those
-from ddpbench.report.styled import BAD, CAUTION, LABEL, inked
+from ddpbench.report.layout import Page, wrap_hint, wrap_items, wrap_text
+from ddpbench.report.pages.header import some_arms_text
+from ddpbench.report.styled import BAD, CAUTION, LABEL, styled
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
-WORDS: dict[Effect, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("warning", CAUTION), "informs": ("note", LABEL)}
+SEVERITY_LABELS: dict[Severity, tuple[str, str]] = {"blocks": ("blocked", BAD), "warns": ("warning", CAUTION), "informs": ("note", LABEL)}
 
 
-def unmeasured(left_out: Mapping[str, str], page: Page) -> Iterator[Text]:
+def not_measured_lines(left_out: Mapping[str, str], page: Page) -> Iterator[Text]:
     """A line for each reason why things were left out."""
     word = "not measured"
     whats: dict[str, list[str]] = {}
     for what, why in left_out.items():
         whats.setdefault(why, []).append(what)
     for why, alike in whats.items():
-        yield from inked(sentence(f"{word}  ", f"{', '.join(alike)}: {why}", page), LABEL, len(word))
+        yield from styled(wrap_text(f"{word}  ", f"{', '.join(alike)}: {why}", page), LABEL, len(word))
 
 
-def warnings(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:
+def check_lines(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:
     """A line a check that spoke, with its hint; with ``verbose`` also the checks that had nothing to say.
 
     ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once, and so is a hint. Without
     ``hints`` where the command has not the flags that they name, or where the page is to be short.
     """
-    yield from _spoken(arms, page, [*WORDS], hints)
-    for health in dict.fromkeys(record.environment.health for record in arms.values() if record.environment.health):
-        yield from inked(sentence("note     health  ", f"unavailable: {health}", page), LABEL, len("note"))
+    yield from _severity_lines(arms, page, [*SEVERITY_LABELS], hints)
+    for health in dict.fromkeys(
+        record.environment.health_unavailable_reason for record in arms.values() if record.environment.health_unavailable_reason
+    ):
+        yield from styled(wrap_text("note     health  ", f"unavailable: {health}", page), LABEL, len("note"))
     if verbose and all(record.status in ("ok", "invalid") for record in arms.values()):
-        spoke = {check.name for record in arms.values() for check in record.checks}
-        silent = [name for name in (rule.__name__.replace("_", "-") for rule in RULES) if name not in spoke]
-        yield from inked(flow("passed   ", silent, page), LABEL, len("passed"))
+        spoke = {check.code for record in arms.values() for check in record.checks}
+        silent = [name for name in (rule.__name__.replace("_", "-") for rule in CHECK_RULES) if name not in spoke]
+        yield from styled(wrap_items("passed   ", silent, page), LABEL, len("passed"))
 
 
-def reasons(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
+def strict_failure_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
     """A line a check that blocks or warns: what ``--strict`` exits for."""
-    yield from _spoken(arms, page, ["blocks", "warns"], hints=False)
+    yield from _severity_lines(arms, page, ["blocks", "warns"], hints=False)
 
 
-def _spoken(arms: Mapping[str, Record], page: Page, effects: Sequence[Effect], hints: bool) -> Iterator[Text]:
-    said: dict[tuple[Effect, str, str], dict[str, str]] = {}
+def _severity_lines(arms: Mapping[str, Record], page: Page, effects: Sequence[Severity], hints: bool) -> Iterator[Text]:
+    said: dict[tuple[Severity, str, str], dict[str, str]] = {}
     for name, record in arms.items():
-        for check in _joined(record.checks):
-            if check.effect in effects:
-                said.setdefault((check.effect, check.name, check.hint if hints else ""), {})[name] = check.sentence
+        for check in _merge_figure_checks(record.checks):
+            if check.severity in effects:
+                said.setdefault((check.severity, check.code, check.hint if hints else ""), {})[name] = check.sentence
     width = max((len(spoken) for _, spoken, _ in said), default=0)
     measured = sum(bool(record.rounds) for record in arms.values())
     for (effect, spoken, hint), sentences in said.items():
-        word, style = WORDS[effect]
+        word, style = SEVERITY_LABELS[effect]
         label = f"{word:7}  {spoken:{width}}  "
-        for text in together(sentences, measured):
-            yield from inked(sentence(label, text, page), style, len(word))
+        for text in merge_sentences(sentences, measured):
+            yield from styled(wrap_text(label, text, page), style, len(word))
             label = " " * len(label)
         if hint:
-            yield from inked(advice(" " * len(label), f"hint: {hint}", page))
+            yield from styled(wrap_hint(" " * len(label), f"hint: {hint}", page))
 
 
-def _joined(checks: Sequence[Check]) -> list[Check]:
+def _merge_figure_checks(checks: Sequence[Check]) -> list[Check]:
     """Noise, drift and short rounds are one line about the figure, with the hint of the first of them."""
-    figure = [check for check in checks if check.name in OF_THE_FIGURE]
+    figure = [check for check in checks if check.code in FIGURE_CHECKS]
     if len(figure) < 2:
         return list(checks)
-    names, sentences = ", ".join(check.name for check in figure), "; ".join(check.sentence for check in figure)
-    first = msgspec.structs.replace(figure[0], name=names, sentence=sentences)
+    names, sentences = ", ".join(check.code for check in figure), "; ".join(check.sentence for check in figure)
+    first = msgspec.structs.replace(figure[0], code=names, sentence=sentences)
     return [first if check is figure[0] else check for check in checks if check is figure[0] or check not in figure]
 
 
-def together(sentences: Mapping[str, str], arms: int) -> list[str]:
+def merge_sentences(sentences: Mapping[str, str], num_arms: int) -> list[str]:
     """What is said of some of so many arms, by their names, in as few sentences as it takes.
 
     Sentences that differ in one number become one, which tells its range: ``the rounds vary by 1.2% to 3.0%``.
@@ -90,10 +92,10 @@ def together(sentences: Mapping[str, str], arms: int) -> list[str]:
     places = [place for place, variants in enumerate(zip(*words, strict=False)) if len({*variants}) > 1]
     alike = len({len(each) for each in words}) == 1 and len(places) == 1 and all(NUMBER.match(each[places[0]]) for each in words)
     if not alike:
-        return [f"{those(names, arms)}: {text}".removeprefix(": ") for text, names in whose.items()]
+        return [f"{some_arms_text(names, num_arms)}: {text}".removeprefix(": ") for text, names in whose.items()]
     [place], least, most = places, words[0], words[-1]
     text = " ".join([*least[: place + 1], "to", *most[place:]])
-    return [f"{those([*sentences], arms)}: {text}".removeprefix(": ")]
+    return [f"{some_arms_text([*sentences], num_arms)}: {text}".removeprefix(": ")]
 
 
 def _numbers(words: Sequence[str]) -> list[float]:

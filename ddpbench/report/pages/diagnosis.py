@@ -8,29 +8,36 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.controls import diagnosed, experiments_of
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.pipeline.model import supply
-from ddpbench.analysis.pipeline.peaks import ceilings
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.controls import baseline_of, controls_of
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.pipeline.peaks import pipeline_ceilings
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.format import percent
-from ddpbench.report.layout import Page, sentence
-from ddpbench.report.pages.checks import unmeasured, warnings
-from ddpbench.report.pages.header import labelled, loader_items, titled
-from ddpbench.report.pages.node_state import machine
-from ddpbench.report.pages.phases import phases
-from ddpbench.report.pages.pipeline_table import ceiling_table, cost_line, cost_table, needs, starting, utilised
-from ddpbench.report.pages.remedies import cures, use
-from ddpbench.report.pages.status import ending_of
-from ddpbench.report.pages.verdict import findings
-from ddpbench.report.styled import GOOD, inked
+from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.format import format_percent
+from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.pages.checks import check_lines, not_measured_lines
+from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
+from ddpbench.report.pages.node_state import node_state_lines
+from ddpbench.report.pages.phases import phase_table
+from ddpbench.report.pages.pipeline_table import (
+    cpu_cost_line,
+    cpu_cost_table,
+    cpu_demand_lines,
+    pipeline_table,
+    utilization_lines,
+    worker_startup_lines,
+)
+from ddpbench.report.pages.remedies import recommendation_lines, remedy_lines
+from ddpbench.report.pages.status import diagnosis_status_lines
+from ddpbench.report.pages.verdict import record_verdict_lines
+from ddpbench.report.styled import GOOD, styled
 
-HEALTHY = ("launch-bound", "sync-bound", "compute-bound")
+NOT_LIMITED_BY_DATA = ("launch-bound", "sync-bound", "compute-bound")
 """Limits that no loader can help."""
 
-PARTS = {"alone": "loader alone", "alone_single": "loader on one rank", "candidates": "other loaders"}
+EXPERIMENT_NAMES = {"alone": "loader alone", "alone_single": "loader on one rank", "candidates": "other loaders"}
 """What the page calls an experiment that a Diagnosis names otherwise."""
 
 
@@ -40,41 +47,47 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     That is some fifty lines. ``verbose`` adds what each cure is good for, notes, tables and hints, the checks that had nothing to
     say and the machine; ``quiet`` leaves the conclusion. ``path`` is where the record lies, ``None`` where it could not be saved.
     """
-    page, real = page_of(console), diagnosed(job) or job.records[0]
+    page, real = page_for(console), baseline_of(job) or job.records[0]
     if quiet:
-        show(console, findings(real, page))
+        print_lines(console, record_verdict_lines(real, page))
         return
-    sections: list[Sequence[Text]] = [[*_head(real, page)], [*ending_of(real, job, page)], [*findings(real, page)]]
-    summary = summarise(real)
+    sections: list[Sequence[Text]] = [[*_head(real, page)], [*diagnosis_status_lines(real, job, page)], [*record_verdict_lines(real, page)]]
+    summary = summarize(real)
     if summary.step_ms is not None:
-        case = Case(real, summary, experiments_of(job))
-        sections += [*_evidence(case, job, page, verbose), [*_healthy(case, page), *cures(case, job, page, verbose)]]
-    left_out = {PARTS.get(name, name): why for name, why in job.diagnosis.left_out.items()} if job.diagnosis else {}
-    hints = verbose or any(check.effect == "blocks" for check in real.checks)
-    last = [*unmeasured(left_out, page), *warnings({"": real}, page, verbose, hints), *([Text(str(path))] if path else [])]
-    show_sections(console, [*sections, last, [*use(job, page)]])
+        case = AnalysisInput(real, summary, controls_of(job))
+        sections += [*_evidence(case, job, page, verbose), [*_loader_keeps_up_line(case, page), *remedy_lines(case, job, page, verbose)]]
+    left_out = {EXPERIMENT_NAMES.get(name, name): why for name, why in job.diagnosis.skip_reasons.items()} if job.diagnosis else {}
+    hints = verbose or any(check.severity == "blocks" for check in real.checks)
+    last = [*not_measured_lines(left_out, page), *check_lines({"": real}, page, verbose, hints), *([Text(str(path))] if path else [])]
+    print_sections(console, [*sections, last, [*recommendation_lines(job, page)]])
 
 
 def _head(record: Record, page: Page) -> Iterator[Text]:
-    yield from titled("diagnose", record, page)
+    yield from title_lines("diagnose", record, page)
     data = [record.data.description] if record.data else []
     loader = [text for _, text in loader_items(record)]
-    yield from labelled("data", [*data, *loader, f"batch {record.config.batch_size}"], page)
+    yield from labelled_lines("data", [*data, *loader, f"batch {record.config.batch_size}"], page)
 
 
-def _evidence(case: Case, job: Job, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
-    record, given = case.record, supply(case)
-    yield [*phases(record, case.summary, page)]
+def _evidence(inputs: AnalysisInput, job: Job, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
+    record, given = inputs.record, pipeline_model(inputs)
+    yield [*phase_table(record, inputs.summary, page)]
     if job.diagnosis is not None:
-        found = ceilings(case, given)
-        yield [*ceiling_table(record, found, job.diagnosis, page, verbose)]
-        image = cost_table if verbose else cost_line
-        start = starting(record, given, job.diagnosis, page) if verbose else []
-        around = machine(record, job.diagnosis.surroundings, page, verbose)
-        yield [*image(case, given, page), *needs(record, given, page), *utilised(record, found, page), *start, *around]
+        found = pipeline_ceilings(inputs, given)
+        yield [*pipeline_table(record, found, job.diagnosis, page, verbose)]
+        image = cpu_cost_table if verbose else cpu_cost_line
+        start = worker_startup_lines(record, given, job.diagnosis, page) if verbose else []
+        around = node_state_lines(record, job.diagnosis.node_states, page, verbose)
+        yield [
+            *image(inputs, given, page),
+            *cpu_demand_lines(record, given, page),
+            *utilization_lines(record, found, page),
+            *start,
+            *around,
+        ]
 
 
-def _healthy(case: Case, page: Page) -> Iterator[Text]:
-    if case.record.verdict and case.record.verdict.kind in HEALTHY:
-        lost = f"{percent(case.data_wait_ms / case.step_ms, 2)} of a step"
-        yield from inked(sentence("", f"nothing to do for the data: the loader keeps up, and costs {lost}", page), GOOD)
+def _loader_keeps_up_line(inputs: AnalysisInput, page: Page) -> Iterator[Text]:
+    if inputs.record.verdict and inputs.record.verdict.kind in NOT_LIMITED_BY_DATA:
+        lost = f"{format_percent(inputs.data_wait_ms / inputs.step_ms, 2)} of a step"
+        yield from styled(wrap_text("", f"nothing to do for the data: the loader keeps up, and costs {lost}", page), GOOD)

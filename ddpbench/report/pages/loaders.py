@@ -7,52 +7,52 @@ from math import fsum
 
 from rich.text import Text
 
-from ddpbench.analysis.pipeline.costs import cost_of_run
-from ddpbench.analysis.ranks import mean
+from ddpbench.analysis.pipeline.costs import loader_cost_of_run
+from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.record.record import Job, Record
-from ddpbench.report.format import MISSING, about, gib, milliseconds, significant
-from ddpbench.report.layout import Page, columns, flow
+from ddpbench.report.format import MISSING, format_gib, format_rounded, format_s_as_ms, format_significant
+from ddpbench.report.layout import Page, align_columns, wrap_items
 from ddpbench.report.pages.arms import arm_name
-from ddpbench.report.pages.header import labelled, rate
-from ddpbench.report.styled import LABEL, inked
+from ddpbench.report.pages.header import labelled_lines, throughput_unit
+from ddpbench.report.styled import LABEL, styled
 
 
-def loading(record: Record, page: Page) -> Iterator[Text]:
+def loading_cost_lines(record: Record, page: Page) -> Iterator[Text]:
     """What an image cost its workers. Nothing where the loader does not tell."""
-    if cost := cost_of_run(record):
-        stages = ", ".join(f"{stage} {milliseconds(span)}" for stage, span in cost.cpu.items())
-        yield from labelled("load", [f"{milliseconds(cost.cpu_s)} ms of a core an {record.item}: {stages}"], page)
+    if cost := loader_cost_of_run(record):
+        stages = ", ".join(f"{stage} {format_s_as_ms(span)}" for stage, span in cost.cpu_s_by_stage.items())
+        yield from labelled_lines("load", [f"{format_s_as_ms(cost.cpu_s)} ms of a core an {record.sample_unit}: {stages}"], page)
 
 
-def loaders(job: Job, page: Page) -> Iterator[Text]:
+def loader_table(job: Job, page: Page) -> Iterator[Text]:
     """A row a loader that was measured alone, beside the trainings of the same job. Nothing where none was."""
-    measured = [record for record in job.records if record.alone]
+    measured = [record for record in job.records if record.loader_benchmarks]
     if not measured:
         return
-    unit = rate(*job.records)
+    unit = throughput_unit(*job.records)
     heading = ["loader", f"alone, {unit}", "training", "core-ms", "GiB", "first batch"]
     rows = [heading, *([arm_name(record.config, job.swept), *_row(record)] for record in measured)]
-    lines = columns(rows, "<>>>>>", page)
-    yield from inked(lines, LABEL, len(lines[0]))
-    item = measured[0].item
+    lines = align_columns(rows, "<>>>>>", page)
+    yield from styled(lines, LABEL, len(lines[0]))
+    item = measured[0].sample_unit
     explained = [
         f"alone: all ranks' loaders with nobody training, {unit}",
         f"core-ms: of a core, to load an {item}",
         "GiB: workers of a rank",
     ]
-    yield from inked(flow("  ", explained, page))
+    yield from styled(wrap_items("  ", explained, page))
 
 
 def _row(record: Record) -> list[str]:
     """Rates are of all ranks, which wait for the slowest; memory is the most of any rank."""
-    alone = record.alone
+    alone = record.loader_benchmarks
     images = sum(each.images for each in alone)
-    cores_s = fsum(each.cpu_s + each.main_cpu_s for each in alone) / images if images else None
-    memory = max((each.memory_bytes for each in alone if each.memory_bytes is not None), default=None)
+    cores_s = fsum(each.loader_cpu_s + each.main_process_cpu_s for each in alone) / images if images else None
+    memory = max((each.workers_rss_bytes for each in alone if each.workers_rss_bytes is not None), default=None)
     return [
-        about(len(alone) * min(each.images_per_s for each in alone), 4),
-        about(record.headline.images_per_s, 4) if record.headline else MISSING,
-        MISSING if cores_s is None else milliseconds(cores_s),
-        gib(memory),
-        f"{significant(mean(each.first_batch_s for each in alone), 2)} s",
+        format_rounded(len(alone) * min(each.images_per_s for each in alone), 4),
+        format_rounded(record.throughput.images_per_s, 4) if record.throughput else MISSING,
+        MISSING if cores_s is None else format_s_as_ms(cores_s),
+        format_gib(memory),
+        f"{format_significant(mean_or_none(each.first_batch_s for each in alone), 2)} s",
     ]

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.node_cpu_usage import LEAST_OTHERS
-from ddpbench.analysis.ranks import mean
-from ddpbench.record.diagnosis import SHARED_MEMORY, Surroundings
+from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
+from ddpbench.analysis.ranks import mean_or_none
+from ddpbench.record.diagnosis import SHM_DIR, NodeState
 from ddpbench.record.record import Record
-from ddpbench.record.text import count
-from ddpbench.report.format import gib, percent, significant
-from ddpbench.report.layout import Page, flow
-from ddpbench.report.pages.header import MOST_NAMED
-from ddpbench.report.styled import LABEL, inked
+from ddpbench.record.text import pluralize
+from ddpbench.report.format import format_gib, format_percent, format_significant
+from ddpbench.report.layout import Page, wrap_items
+from ddpbench.report.pages.header import MAX_NAMED
+from ddpbench.report.styled import LABEL, styled
 
-LABELLED = "machine  "
+MACHINE_LABEL = "machine  "
 
 
-def machine(record: Record, nodes: Sequence[Surroundings], page: Page, verbose: bool = False) -> Iterator[Text]:
+def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page, verbose: bool = False) -> Iterator[Text]:
     """A line a node, one for all that are alike, where one is out of the ordinary.
 
     With ``verbose`` always, and with memory, NUMA nodes, and how often somebody waited for a core.
@@ -28,43 +28,48 @@ def machine(record: Record, nodes: Sequence[Surroundings], page: Page, verbose: 
         return
     told: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
-        told.setdefault((*_granted(node), *(_more(record, node) if verbose else ())), []).append(node.host)
+        told.setdefault((*_allowed_core_items(node), *(_detail_items(record, node) if verbose else ())), []).append(node.host)
     for items, hosts in told.items():
-        which = [", ".join(hosts) if len(hosts) <= MOST_NAMED else count(len(hosts), "node")] if len(told) > 1 else []
-        yield from inked(flow(LABELLED, [*which, *items], page), LABEL, len(LABELLED.strip()))
+        which = [", ".join(hosts) if len(hosts) <= MAX_NAMED else pluralize(len(hosts), "node")] if len(told) > 1 else []
+        yield from styled(wrap_items(MACHINE_LABEL, [*which, *items], page), LABEL, len(MACHINE_LABEL.strip()))
 
 
-def _unusual(node: Surroundings) -> bool:
+def _unusual(node: NodeState) -> bool:
     """Whether not all cores are there for the job, or some are far from its GPUs."""
-    return node.quota is not None or node.slurm is not None or (node.others_cores or 0.0) >= LEAST_OTHERS or bool(_far(node))
+    return (
+        node.cpu_quota_cores is not None
+        or node.slurm_cores is not None
+        or (node.other_busy_cores or 0.0) >= MIN_OTHER_CORES
+        or bool(_ranks_far_from_gpu(node))
+    )
 
 
-def _far(node: Surroundings) -> list[str]:
-    return [str(each.rank) for each in node.numa if each.cores and each.gpu and not set(each.cores) & set(each.gpu)]
+def _ranks_far_from_gpu(node: NodeState) -> list[str]:
+    return [str(each.rank) for each in node.numa if each.core_nodes and each.gpu_nodes and not set(each.core_nodes) & set(each.gpu_nodes)]
 
 
-def _granted(node: Surroundings) -> Iterator[str]:
-    yield f"{count(node.affinity, 'core')} by affinity"
-    yield "no quota" if node.quota is None else f"a quota of {node.quota:g}"
-    if node.slurm is not None:
-        yield f"{node.slurm} by SLURM"
-    if node.others_cores is not None:
-        there = node.others_cores >= LEAST_OTHERS
-        yield f"others kept {significant(node.others_cores, 2)} busy before" if there else "nobody else there before"
-    if far := _far(node):
+def _allowed_core_items(node: NodeState) -> Iterator[str]:
+    yield f"{pluralize(node.affinity_cores, 'core')} by affinity"
+    yield "no quota" if node.cpu_quota_cores is None else f"a quota of {node.cpu_quota_cores:g}"
+    if node.slurm_cores is not None:
+        yield f"{node.slurm_cores} by SLURM"
+    if node.other_busy_cores is not None:
+        there = node.other_busy_cores >= MIN_OTHER_CORES
+        yield f"others kept {format_significant(node.other_busy_cores, 2)} busy before" if there else "nobody else there before"
+    if far := _ranks_far_from_gpu(node):
         yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
 
 
-def _more(record: Record, node: Surroundings) -> Iterator[str]:
-    if node.memory_bytes is not None:
-        yield f"{gib(node.memory_bytes)} GiB of memory"
+def _detail_items(record: Record, node: NodeState) -> Iterator[str]:
+    if node.usable_memory_bytes is not None:
+        yield f"{format_gib(node.usable_memory_bytes)} GiB of memory"
     if node.shm_free_bytes is not None:
-        yield f"{gib(node.shm_free_bytes)} GiB free in {SHARED_MEMORY}"
-    there = {place.rank for place in record.environment.places if place.host == node.host}
-    pressed = mean(trace.cores.pressure for trace in record.traces if trace.rank in there and trace.cores)
+        yield f"{format_gib(node.shm_free_bytes)} GiB free in {SHM_DIR}"
+    there = {place.rank for place in record.environment.placements if place.host == node.host}
+    pressed = mean_or_none(trace.cpu_usage.cpu_pressure_fraction for trace in record.traces if trace.rank in there and trace.cpu_usage)
     if pressed is not None:
-        yield f"a thread waited for a core {percent(pressed, 2)} of the time"
+        yield f"a thread waited for a core {format_percent(pressed, 2)} of the time"
     for each in node.numa:
-        for what, where in (("cores", each.cores), ("GPU", each.gpu)):
+        for what, where in (("cores", each.core_nodes), ("GPU", each.gpu_nodes)):
             if where:
                 yield f"{what} of rank {each.rank} on NUMA node {', '.join(map(str, where))}"

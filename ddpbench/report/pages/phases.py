@@ -9,17 +9,17 @@ from rich.text import Text
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.report.format import adding_up, fixed, step_decimals
-from ddpbench.report.layout import Page, columns, flow
-from ddpbench.report.pages.header import wraps
-from ddpbench.report.styled import LABEL, inked
+from ddpbench.report.format import format_decimals, format_summands, step_decimals
+from ddpbench.report.layout import Page, align_columns, wrap_items
+from ddpbench.report.pages.header import uses_ddp
+from ddpbench.report.styled import LABEL, styled
 
-LONGEST_BAR = 25
+MAX_BAR_WIDTH = 25
 EIGHTHS = " ▏▎▍▌▋▊▉"
-WAIT_FOR_RANKS = "sync not hidden"
+EXPOSED_SYNC = "sync not hidden"
 
 
-def phases(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
+def phase_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
     """The phases in ms and percent, means over ranks, with bars; then how far the host was ahead. Nothing without rounds."""
     if summary.step_ms is None:
         return
@@ -27,21 +27,21 @@ def phases(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
     spans = _spans(record, summary)
     shares = [100 * span / summary.step_ms for span in spans.values()]
     title = "where a step goes" + (" (mean of ranks)" if record.world_size > 1 else "")
-    cells = zip(spans, adding_up([*spans.values()], decimals), adding_up(shares, 1), strict=True)
-    head, *lines = columns([[title, "ms", "%"], *([f"  {name}", span_ms, percent] for name, span_ms, percent in cells)], "<>>", page)
-    yield from inked([head], LABEL)
+    cells = zip(spans, format_summands([*spans.values()], decimals), format_summands(shares, 1), strict=True)
+    head, *lines = align_columns([[title, "ms", "%"], *([f"  {name}", span_ms, percent] for name, span_ms, percent in cells)], "<>>", page)
+    yield from styled([head], LABEL)
     for name, line, share in zip(spans, lines, shares, strict=True):
-        drawn = f"{line}  {bar(share / 100, page)}".rstrip()
-        yield from inked(_beside(drawn, _of_which(summary, decimals) if name == WAIT_FOR_RANKS else [], page))
-    launching = list(_launching(record, summary, decimals))
-    yield from inked(flow("  ", launching, page) if launching else [])
+        drawn = f"{line}  {draw_bar(share / 100, page)}".rstrip()
+        yield from styled(_with_notes(drawn, _exposed_sync_notes(summary, decimals) if name == EXPOSED_SYNC else [], page))
+    launching = list(_host_lead_items(record, summary, decimals))
+    yield from styled(wrap_items("  ", launching, page) if launching else [])
 
 
-def bar(share: float, page: Page) -> str:
+def draw_bar(share: float, page: Page) -> str:
     """A bar of ``LONGEST_BAR`` columns for a share of 1; to an eighth of a column where the page has such marks."""
     if not page.unicode:
-        return "#" * round(share * LONGEST_BAR)
-    whole, eighths = divmod(max(round(share * LONGEST_BAR * 8), 0), 8)
+        return "#" * round(share * MAX_BAR_WIDTH)
+    whole, eighths = divmod(max(round(share * MAX_BAR_WIDTH * 8), 0), 8)
     return ("█" * whole + EIGHTHS[eighths]).rstrip()
 
 
@@ -52,22 +52,22 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
     fed = {} if record.config.loader == SYNTHETIC else {"data wait": each["data"], copied: each["host_to_device"]}
     spans = {**fed, "forward": each["forward"], "backward": each["backward"]}
     synced = each["sync"] + each["broadcast"]
-    if not wraps(record):  # nothing is sent: before the model is its call, and after its last gradient the end of backward
+    if not uses_ddp(record):  # nothing is sent: before the model is its call, and after its last gradient the end of backward
         spans["forward"] += each["broadcast"]
         spans["backward"] += each["sync"]
     elif record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP takes its time with itself, too
-        spans[WAIT_FOR_RANKS] = synced
+        spans[EXPOSED_SYNC] = synced
     rest = each["unexplained"] if fed else each["unexplained"] + each["data"] + each["host_to_device"]
     return {**spans, "optimizer": each["optimizer"], "unexplained": rest}
 
 
-def _of_which(summary: Summary, decimals: int) -> list[str]:
+def _exposed_sync_notes(summary: Summary, decimals: int) -> list[str]:
     least = 0.5 / 10**decimals
-    parts = {"wait for late data": summary.late_data_ms or 0.0, "in buffer broadcast": summary.phases_ms["broadcast"]}
-    return [f"{fixed(span, decimals)} {name}" for name, span in parts.items() if span >= least]
+    parts = {"wait for late data": summary.peer_data_wait_ms or 0.0, "in buffer broadcast": summary.phases_ms["broadcast"]}
+    return [f"{format_decimals(span, decimals)} {name}" for name, span in parts.items() if span >= least]
 
 
-def _beside(line: str, notes: Sequence[str], page: Page) -> list[str]:
+def _with_notes(line: str, notes: Sequence[str], page: Page) -> list[str]:
     """``notes`` one below the other, right of ``line`` or, where they are too wide for that, under it."""
     if not notes or len(line) + 2 + max(map(len, notes)) > page.width:
         return [line, *(f"    {note}" for note in notes)]
@@ -75,8 +75,8 @@ def _beside(line: str, notes: Sequence[str], page: Page) -> list[str]:
     return [f"{line}  {first}", *(" " * (len(line) + 2) + note for note in others)]
 
 
-def _launching(record: Record, summary: Summary, decimals: int) -> Iterator[str]:
-    if summary.lead_ms is not None:
-        yield f"host {fixed(summary.lead_ms, decimals)} ms ahead of the GPU"
-    if gap := record.launch_gap:
-        yield f"kernels run {fixed(gap.kernel_ms, decimals)} of {fixed(gap.step_ms, decimals)} ms"
+def _host_lead_items(record: Record, summary: Summary, decimals: int) -> Iterator[str]:
+    if summary.host_lead_ms is not None:
+        yield f"host {format_decimals(summary.host_lead_ms, decimals)} ms ahead of the GPU"
+    if gap := record.kernel_activity:
+        yield f"kernels run {format_decimals(gap.kernel_ms, decimals)} of {format_decimals(gap.step_ms, decimals)} ms"

@@ -7,91 +7,91 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from ddpbench.analysis.evidence import too_few_for_a_verdict
+from ddpbench.analysis.evidence import is_too_short_for_verdict
 from ddpbench.analysis.ranks import RankRow
-from ddpbench.analysis.straggler import StragglerNote
+from ddpbench.analysis.straggler import Straggler
 from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.report.format import about, fixed, gib, step_decimals
-from ddpbench.report.grid import Column, laid_out
-from ddpbench.report.layout import Page, sentence
-from ddpbench.report.pages.header import rate
-from ddpbench.report.styled import CAUTION, LABEL, inked
+from ddpbench.report.format import format_decimals, format_gib, format_rounded, step_decimals
+from ddpbench.report.grid import GridColumn, column_lines
+from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.pages.header import throughput_unit
+from ddpbench.report.styled import CAUTION, LABEL, styled
 
-MOST_ROWS = 16
+MAX_ROWS = 16
 """Above this many ranks only the slowest, the median and the fastest have a row."""
 
 
-def ranks(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
+def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
     """The table of ranks, folded above ``MOST_ROWS`` unless ``verbose``. Nothing for a lone CPU rank: the phases tell it all."""
     rows = summary.ranks
     if not rows or (len(rows) == 1 and record.environment.device_type != "cuda"):
         return
-    if len(rows) > MOST_ROWS and not verbose:
+    if len(rows) > MAX_ROWS and not verbose:
         shown = {"slowest": rows[0], "median": rows[len(rows) // 2], "fastest": rows[-1]}
         names = [f"{place} {row.rank}" for place, row in shown.items()]
         table = _columns(record, names, [*shown.values()])
     else:
         names = [str(row.rank) for row in rows]
         table = _columns(record, names, rows)
-    headings, lines = _drawn(table, page)
-    yield from inked(headings, LABEL)
+    headings, lines = _fit_columns(table, page)
+    yield from styled(headings, LABEL)
     for name, line in zip(names, lines, strict=True):
-        yield from inked([line], CAUTION if summary.slow and name.split()[-1] == str(summary.slow.rank) else "")
+        yield from styled([line], CAUTION if summary.straggler and name.split()[-1] == str(summary.straggler.rank) else "")
     named = record.verdict is not None and record.verdict.rank is not None  # by the conclusion
-    if not named and not too_few_for_a_verdict(record):
-        yield from slow_rank(record, summary.slow, page)
+    if not named and not is_too_short_for_verdict(record):
+        yield from straggler_lines(record, summary.straggler, page)
     if len(lines) < len(rows):
-        yield from inked(sentence("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
+        yield from styled(wrap_text("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
 
 
-def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[Column]:
+def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[GridColumn]:
     cuda = record.environment.device_type == "cuda"
     decimals = step_decimals(max(row.step_ms for row in rows))
-    waits = [fixed(row.data_ms, decimals) for row in rows]
-    fed = [] if record.config.loader == SYNTHETIC else [Column("data ms", waits)]
+    waits = [format_decimals(row.data_wait_ms, decimals) for row in rows]
+    fed = [] if record.config.loader == SYNTHETIC else [GridColumn("data ms", waits)]
     table = [
-        Column("rank", names),
-        Column("step ms", [fixed(row.step_ms, decimals) for row in rows]),
+        GridColumn("rank", names),
+        GridColumn("step ms", [format_decimals(row.step_ms, decimals) for row in rows]),
         *fed,
-        Column("own ms", [fixed(row.own_ms, decimals) for row in rows]),
-        Column("sync ms", [fixed(row.sync_ms, decimals) for row in rows]),
+        GridColumn("own ms", [format_decimals(row.own_ms, decimals) for row in rows]),
+        GridColumn("sync ms", [format_decimals(row.sync_ms, decimals) for row in rows]),
     ]
     if record.environment.nodes > 1:
-        table.insert(1, Column("host", [row.host for row in rows], align="<"))
+        table.insert(1, GridColumn("host", [row.host for row in rows], align="<"))
     if not cuda:
-        return [*table, Column("host GiB", [gib(row.rss_bytes) for row in rows])]
+        return [*table, GridColumn("host GiB", [format_gib(row.rss_bytes) for row in rows])]
     return [
         *table,
-        Column("peak GiB", [gib(row.peak_bytes) for row in rows]),
-        Column("SM MHz", [fixed(row.sm_mhz, 0).replace(",", "") for row in rows]),
-        Column("watts", [fixed(row.watts, 0) for row in rows]),
-        Column("deg C", [fixed(row.celsius, 0) for row in rows]),
+        GridColumn("peak GiB", [format_gib(row.peak_allocated_bytes) for row in rows]),
+        GridColumn("SM MHz", [format_decimals(row.sm_mhz, 0).replace(",", "") for row in rows]),
+        GridColumn("watts", [format_decimals(row.watts, 0) for row in rows]),
+        GridColumn("deg C", [format_decimals(row.celsius, 0) for row in rows]),
     ]
 
 
-def _drawn(table: Sequence[Column], page: Page) -> tuple[list[str], list[str]]:
+def _fit_columns(table: Sequence[GridColumn], page: Page) -> tuple[list[str], list[str]]:
     """The heading, on two lines if the table is else wider than the page, and the rows."""
-    lines = laid_out(table, page)
+    lines = column_lines(table, page)
     if max(map(len, lines)) <= page.table_width:
         return lines[:1], lines[1:]
-    lines = laid_out([_stacked(column) for column in table], page)
+    lines = column_lines([_with_stacked_heading(column) for column in table], page)
     return lines[:2], lines[2:]
 
 
-def _stacked(column: Column) -> Column:
+def _with_stacked_heading(column: GridColumn) -> GridColumn:
     """With the unit of its heading in a line of its own."""
     name, _, unit = column.heading.rpartition(" ")
     return replace(column, heading=name, cells=[unit, *column.cells])
 
 
-def slow_rank(record: Record, slow: StragglerNote | None, page: Page) -> list[Text]:
+def straggler_lines(record: Record, slow: Straggler | None, page: Page) -> list[Text]:
     """Everything about the slow rank in one sentence, where there is one."""
     if slow is None:
         return []
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
-    cost = f"costs {about(slow.cost_images_per_s)} {rate(record)}"
-    words = f"{name} ({slow.host}{device}): +{slow.excess:.0%} own time, {slow.kind}, every round; {cost}"
-    return inked(sentence("", words, page), CAUTION, len(name))
+    cost = f"costs {format_rounded(slow.cost_images_per_s)} {throughput_unit(record)}"
+    words = f"{name} ({slow.host}{device}): +{slow.excess_fraction:.0%} own time, {slow.kind}, every round; {cost}"
+    return styled(wrap_text("", words, page), CAUTION, len(name))

@@ -16,7 +16,7 @@ from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.pages.run import render_run
 
 
-class Render(Protocol):
+class PageRenderer(Protocol):
     """Prints a job; ``path`` is where it lies, ``None`` where it could not be saved."""
 
     def __call__(self, job: Job, console: Console, path: Path | None, *, verbose: bool, quiet: bool) -> None: ...
@@ -26,16 +26,16 @@ class Render(Protocol):
 class JobView:
     """How jobs of one kind are shown: their page, and in markdown their tables and what the job as a whole comes to."""
 
-    render: Render
+    render: PageRenderer
     tables: Callable[[Job], Iterable[Grid]] = lambda job: ()
     findings: Callable[[Job], Iterable[str]] = lambda job: ()  # a sentence each
 
 
 VIEWS = {
     "run": JobView(render_run),
-    "sweep": JobView(sweep.render_sweep, tables=sweep.grids),
+    "sweep": JobView(sweep.render_sweep, tables=sweep.sweep_grids),
     "diagnose": JobView(render_diagnosis),
-    "scale": JobView(scaling.render_scaling, findings=scaling.concluded),
+    "scale": JobView(scaling.render_scaling, findings=scaling.scaling_findings),
 }
 """By the first word of a job's kind. Experiments above this floor add their own."""
 

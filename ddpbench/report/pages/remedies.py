@@ -6,115 +6,120 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ddpbench.analysis.command import Rerun
-from ddpbench.analysis.controls import diagnosed
-from ddpbench.analysis.inputs import Case
-from ddpbench.analysis.ratio import Ratio
-from ddpbench.analysis.remedies.training import next_step, offered
+from ddpbench.analysis.command import CommandBuilder
+from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.inputs import AnalysisInput
+from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.remedies.training import next_command, recommend
 from ddpbench.analysis.stats import Interval
-from ddpbench.analysis.text import device_word
+from ddpbench.analysis.text import device_noun
 from ddpbench.analysis.whatif.gain import CONFIDENCE
-from ddpbench.analysis.whatif.outcome import Outcome, best, can_be_tried, command_for, outcomes
-from ddpbench.analysis.whatif.query import predicted
-from ddpbench.record.diagnosis import AGAIN
+from ddpbench.analysis.whatif.outcome import PredictionOutcome, best_outcome, command_with, is_runnable, outcomes
+from ddpbench.analysis.whatif.query import predict_gain
+from ddpbench.record.diagnosis import BASELINE_REPEAT
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.record.text import count
-from ddpbench.report.format import about, ranged
-from ddpbench.report.layout import Page, command, sentence
-from ddpbench.report.pages.header import rate
+from ddpbench.record.text import pluralize
+from ddpbench.report.format import format_rounded, format_with_interval
+from ddpbench.report.layout import Page, wrap_command, wrap_text
+from ddpbench.report.pages.header import throughput_unit
 from ddpbench.report.pages.whatif import gain_text
-from ddpbench.report.styled import GOOD, LABEL, inked
+from ddpbench.report.styled import GOOD, LABEL, styled
 
-NEXT = "the command behind 'next'"
+NEXT_COMMAND_NOTE = "the command behind 'next'"
 
 
-def cures(case: Case, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
+def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
     """What is predicted of each cure, what came of it, and its command; the greatest gain first. Nothing where 'next' says it all.
 
     ``verbose`` says what each is good for, which is said anyway of one that has no command. Then come the predictions on record that
     could be tried and that the verdict does not offer.
     """
-    run, verdict = Rerun.of(case.record, job), case.record.verdict
-    found = sorted(offered(run, case, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
-    on_record = {each.prediction.change.words: each for each in outcomes(job) if each.prediction.gain is not None}
-    following = next_step(run, case, verdict) if verdict and verdict.next else ""
-    if not on_record and all(cure.command == following and not cure.why for cure in found):
+    run, verdict = CommandBuilder.of(inputs.record, job), inputs.record.verdict
+    found = sorted(recommend(run, inputs, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
+    on_record = {each.prediction.scenario.flag_text: each for each in outcomes(job) if each.prediction.gain is not None}
+    following = next_command(run, inputs, verdict) if verdict and verdict.next else ""
+    if not on_record and all(cure.command == following and not cure.reason for cure in found):
         return
     tried = any(each.measured for each in on_record.values())
-    yield from inked([f"what may help, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
+    yield from styled([f"what may help, predicted ({CONFIDENCE:.0%}){' and measured (95%)' if tried else ''}"], LABEL)
     for cure in found:
-        outcome = on_record.pop(cure.change.words, None) if cure.change else None
-        foretold = _told(outcome) if outcome else _predicted(predicted(case, run, cure.change)) if cure.change else ""
-        why = cure.why if verbose or not (foretold and cure.command) else ""
+        outcome = on_record.pop(cure.scenario.flag_text, None) if cure.scenario else None
+        foretold = (
+            _outcome_text(outcome) if outcome else _prediction_text(predict_gain(inputs, run, cure.scenario)) if cure.scenario else ""
+        )
+        why = cure.reason if verbose or not (foretold and cure.command) else ""
         is_next = bool(cure.command) and cure.command == following
-        yield from _line(cure.name, [foretold, why, NEXT if is_next else ""], page)
-        yield from inked(command("    ", cure.command, page) if cure.command and not is_next else [])
+        yield from _remedy_line(cure.name, [foretold, why, NEXT_COMMAND_NOTE if is_next else ""], page)
+        yield from styled(wrap_command("    ", cure.command, page) if cure.command and not is_next else [])
     for name, outcome in on_record.items():
-        if not can_be_tried(outcome.prediction.change):
+        if not is_runnable(outcome.prediction.scenario):
             continue
-        yield from _line(name, [_told(outcome)], page)
+        yield from _remedy_line(name, [_outcome_text(outcome)], page)
 
 
-def _line(name: str, said: Sequence[str], page: Page) -> list[Text]:
-    return inked(sentence("  ", f"{name}: {'; '.join(filter(None, said))}", page), LABEL, 2 + len(name))
+def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
+    return styled(wrap_text("  ", f"{name}: {'; '.join(filter(None, parts))}", page), LABEL, 2 + len(name))
 
 
-def use(job: Job, page: Page) -> Iterator[Text]:
+def recommendation_lines(job: Job, page: Page) -> Iterator[Text]:
     """What to run from now on; nothing without a prediction, or until one that can be is tried."""
-    found, real = outcomes(job), diagnosed(job)
+    found, real = outcomes(job), baseline_of(job)
     if not found or real is None:
         return
-    winner = best(found)
+    winner = best_outcome(found)
     if winner is None or winner.measured is None:
-        tried = any(each.failed or (each.measured and each.measured.has_interval) for each in found)
-        if tried or not any(each.prediction.gain is not None and can_be_tried(each.prediction.change) for each in found):
+        tried = any(each.failure or (each.measured and each.measured.has_interval) for each in found)
+        if tried or not any(each.prediction.gain is not None and is_runnable(each.prediction.scenario) for each in found):
             why = "nothing that was tried is measurably faster" if tried else "no gain is predicted of anything that can be tried here"
-            yield from inked(sentence("use    ", f"the setting as it is: {why}", page), LABEL, 3)
+            yield from styled(wrap_text("use    ", f"the setting as it is: {why}", page), LABEL, 3)
         return
-    yield from inked(command("use    ", command_for(job, winner.prediction.change), page), GOOD)
-    yield from inked(sentence("worth  ", _worth(winner.measured, job, real), page), LABEL, 5)
+    yield from styled(wrap_command("use    ", command_with(job, winner.prediction.scenario), page), GOOD)
+    yield from styled(wrap_text("worth  ", _savings_text(winner.measured, job, real), page), LABEL, 5)
 
 
-def _predicted(found: Prediction) -> str:
-    if found.gain is None or found.low is None or found.high is None:
-        return f"needs a measurement: {found.needs}"
-    return f"predicted {gain_text(found.gain, found.low, found.high)}"
+def _prediction_text(prediction: Prediction) -> str:
+    if prediction.gain is None or prediction.low is None or prediction.high is None:
+        return f"needs a measurement: {prediction.missing_measurement}"
+    return f"predicted {gain_text(prediction.gain, prediction.low, prediction.high)}"
 
 
-def _told(outcome: Outcome) -> str:
+def _outcome_text(outcome: PredictionOutcome) -> str:
     """What was predicted, what came of it, and how well the prediction held."""
-    foretold, ratio = _predicted(outcome.prediction), outcome.measured
-    short = f", in rounds that are {count(outcome.lacking, 'batch', 'es')} short" if outcome.lacking else ""
-    if outcome.failed:
-        return f"{foretold}; failed: {outcome.failed}"
+    foretold, ratio = _prediction_text(outcome.prediction), outcome.measured
+    short = f", in rounds that are {pluralize(outcome.missing_batches, 'batch', 'es')} short" if outcome.missing_batches else ""
+    if outcome.failure:
+        return f"{foretold}; failed: {outcome.failure}"
     if ratio is None:
-        return f"{foretold}; {'not tried' if can_be_tried(outcome.prediction.change) else 'cannot be tried here'}"
+        return f"{foretold}; {'not tried' if is_runnable(outcome.prediction.scenario) else 'cannot be tried here'}"
     if not ratio.has_interval:
-        return f"{foretold}; measured {about(ratio.center, 2)}x, too few rounds to tell"
+        return f"{foretold}; measured {format_rounded(ratio.center, 2)}x, too few rounds to tell"
     if outcome.is_wide:
-        return f"{foretold}; measured {about(ratio.low, 2)}x to {about(ratio.high, 2)}x, too wide to compare{short}"
-    held = f"{'inside' if outcome.inside else 'outside'}, {_off_by((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
-    came = "" if outcome.gained else ", a loss" if outcome.told else ", no gain measured"
+        return f"{foretold}; measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x, too wide to compare{short}"
+    held = f"{'inside' if outcome.is_inside else 'outside'}, {_prediction_error_text((outcome.prediction.gain or 1.0) / ratio.center - 1)}"
+    came = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"
     return f"{foretold}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {held}{came}{short}"
 
 
-def _off_by(error: float) -> str:
+def _prediction_error_text(error: float) -> str:
     """``9% too high``."""
     share = f"{100 * abs(error):.0f}%"
     return "0% off" if share == "0%" else f"{share} too {'high' if error > 0 else 'low'}"
 
 
-def _worth(gain: Ratio, job: Job, real: Record) -> str:
+def _savings_text(gain: PairedRatio, job: Job, baseline: Record) -> str:
     """Images/s and hours, as far as the interval of the gain tells them."""
-    again = next(record for record in job.records if record.label == AGAIN)
+    again = next(record for record in job.records if record.label == BASELINE_REPEAT)
     now = sum(timed.images for timed in again.rounds) / sum(timed.wall_s for timed in again.rounds)
-    hours = 24 * real.world_size
-    device = "GPU-hours" if device_word(real.environment) == "GPU" else "hours of a rank"
+    hours = 24 * baseline.world_size
+    device = "GPU-hours" if device_noun(baseline.environment) == "GPU" else "hours of a rank"
     more = Interval(*((times - 1) * now for times in (gain.center, gain.low, gain.high)))
     saved = Interval(*((1 - 1 / times) * hours for times in (gain.center, gain.low, gain.high)))
-    return f"{_rough(more)} {rate(real)} more; {_rough(saved)} of {hours:,} {device} a day are saved for the same work"
+    return (
+        f"{_format_rough(more)} {throughput_unit(baseline)} more; {_format_rough(saved)} of {hours:,} {device} "
+        "a day are saved for the same work"
+    )
 
 
-def _rough(found: Interval) -> str:
-    return ranged(found.center, found.low, found.high, width_digits=1)
+def _format_rough(estimate: Interval) -> str:
+    return format_with_interval(estimate.center, estimate.low, estimate.high, width_digits=1)

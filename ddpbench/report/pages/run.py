@@ -8,22 +8,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.summary import summarise
+from ddpbench.analysis.summary import summarize
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.layout import Page, advice, columns
-from ddpbench.report.pages.arms import arm_name, arms
-from ddpbench.report.pages.best_arm import conclusion
-from ddpbench.report.pages.checks import reasons, warnings
-from ddpbench.report.pages.header import details, header, shared_header
-from ddpbench.report.pages.loaders import loaders, loading
-from ddpbench.report.pages.phases import phases
-from ddpbench.report.pages.ranks import ranks
-from ddpbench.report.pages.status import ending_words, endings
-from ddpbench.report.pages.throughput import figure, figures
-from ddpbench.report.pages.verdict import NO_LOADER, findings
-from ddpbench.report.styled import LABEL, inked
+from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.layout import Page, align_columns, wrap_hint
+from ddpbench.report.pages.arms import arm_name, arm_table
+from ddpbench.report.pages.best_arm import best_arm_lines
+from ddpbench.report.pages.checks import check_lines, strict_failure_lines
+from ddpbench.report.pages.header import detail_lines, header_lines, shared_header_lines
+from ddpbench.report.pages.loaders import loader_table, loading_cost_lines
+from ddpbench.report.pages.phases import phase_table
+from ddpbench.report.pages.ranks import rank_table
+from ddpbench.report.pages.status import status_lines, status_text
+from ddpbench.report.pages.throughput import throughput_lines, throughput_text
+from ddpbench.report.pages.verdict import NO_LOADER_HINT, record_verdict_lines
+from ddpbench.report.styled import LABEL, styled
 
 Section = Sequence[Text]
 
@@ -35,41 +35,41 @@ def render_run(job: Job, console: Console, path: Path | None, verbose: bool = Fa
     and with ``--strict`` one for each check that warns or blocks. ``path`` is where the record lies, ``None`` where it could not be
     saved.
     """
-    page = page_of(console)
+    page = page_for(console)
     if quiet:
-        why = reasons(_named(job), page) if job.records[0].config.strict else ()
-        show(console, [*map(Text, _figures_alone(job, page)), *why])
+        why = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
+        print_lines(console, [*map(Text, _quiet_lines(job, page)), *why])
         return
     lone = len(job.records) == 1
-    sections = _run(job.records[0], page, verbose) if lone else _several(job, page, verbose)
+    sections = _run(job.records[0], page, verbose) if lone else _comparison_sections(job, page, verbose)
     *before, trust = sections
-    show_sections(console, [*before, [*trust, *([Text(str(path))] if path else [])]])
+    print_sections(console, [*before, [*trust, *([Text(str(path))] if path else [])]])
 
 
 def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
-    summary = summarise(record)
-    yield [*header(record, page), *(details(record, page) if verbose else ())]
-    yield [*endings({"": record}, page)]
-    yield [*findings(record, page)]
-    yield [*figures(record, summary, page, verbose)]
-    if record.headline or verbose:  # the time of a step that did not train is no evidence for anything
-        yield [*phases(record, summary, page), *loading(record, page)]
-        yield [*ranks(record, summary, page, verbose)]
-    yield [*warnings({"": record}, page, verbose)]
+    summary = summarize(record)
+    yield [*header_lines(record, page), *(detail_lines(record, page) if verbose else ())]
+    yield [*status_lines({"": record}, page)]
+    yield [*record_verdict_lines(record, page)]
+    yield [*throughput_lines(record, summary, page, verbose)]
+    if record.throughput or verbose:  # the time of a step that did not train is no evidence for anything
+        yield [*phase_table(record, summary, page), *loading_cost_lines(record, page)]
+        yield [*rank_table(record, summary, page, verbose)]
+    yield [*check_lines({"": record}, page, verbose)]
 
 
-def _several(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
+def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Section]:
     named = _named(job)
-    yield [*shared_header(job.records, page)]
-    yield [*conclusion(job, page)]
+    yield [*shared_header_lines(job.records, page)]
+    yield [*best_arm_lines(job, page)]
     synthetic = all(record.config.loader == SYNTHETIC for record in job.records)
-    yield [*arms(job, page), *(inked(advice("data  ", NO_LOADER, page), LABEL, len("data")) if synthetic else ())]
-    yield [*loaders(job, page)]
-    yield [*endings(named, page)]
-    yield [*warnings(named, page)]
+    yield [*arm_table(job, page), *(styled(wrap_hint("data  ", NO_LOADER_HINT, page), LABEL, len("data")) if synthetic else ())]
+    yield [*loader_table(job, page)]
+    yield [*status_lines(named, page)]
+    yield [*check_lines(named, page)]
     if verbose:
         for name, record in named.items():
-            yield inked([f"--- {name} ---"], LABEL)
+            yield styled([f"--- {name} ---"], LABEL)
             yield from _run(record, page, verbose)
 
 
@@ -78,10 +78,10 @@ def _named(job: Job) -> Mapping[str, Record]:
     return {arm_name(record.config, job.swept) if len(job.records) > 1 else "": record for record in job.records}
 
 
-def _figures_alone(job: Job, page: Page) -> list[str]:
+def _quiet_lines(job: Job, page: Page) -> list[str]:
     """A line an arm: its name where there are several, its figure, and how it ended where it did not end well."""
-    rows = [[figure(record), *([] if record.status == "ok" else [ending_words(record)])] for record in job.records]
+    rows = [[throughput_text(record), *([] if record.status == "ok" else [status_text(record)])] for record in job.records]
     if len(rows) == 1:
         return ["   ".join(rows[0])]
     named = [[arm_name(record.config, job.swept), "   ".join(row)] for record, row in zip(job.records, rows, strict=True)]
-    return columns(named, "<<", page)
+    return align_columns(named, "<<", page)

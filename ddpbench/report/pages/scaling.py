@@ -8,31 +8,31 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.scaling.ladder import MOST_EFFICIENCY, Rung, ladder
-from ddpbench.analysis.scaling.runs import arms_of
-from ddpbench.analysis.scaling.verdict import Found, found_of
-from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, Term
-from ddpbench.analysis.summary import summarise
-from ddpbench.analysis.text import device_word
+from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY, ScalingPoint, compute_scaling_points
+from ddpbench.analysis.scaling.runs import scaling_runs
+from ddpbench.analysis.scaling.verdict import ScalingAnalysis, analyze_scaling
+from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, LossTerm
+from ddpbench.analysis.summary import summarize
+from ddpbench.analysis.text import device_noun
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import WITH_DATA
-from ddpbench.record.scaling import rung as label_of
-from ddpbench.record.text import count
-from ddpbench.report.console import page_of, show, show_sections
-from ddpbench.report.format import MISSING, about, adding_up, fixed, interval, percent
-from ddpbench.report.layout import Page, columns, flow, sentence
-from ddpbench.report.pages.checks import reasons, unmeasured, warnings
-from ddpbench.report.pages.header import labelled, place, rate
-from ddpbench.report.pages.ranks import slow_rank
-from ddpbench.report.pages.status import endings
-from ddpbench.report.pages.transport import travel
-from ddpbench.report.pages.verdict import verdict_lines, verdict_text
-from ddpbench.report.styled import CAUTION, LABEL, inked
+from ddpbench.record.scaling import ddp_label as label_of
+from ddpbench.record.text import pluralize
+from ddpbench.report.console import page_for, print_lines, print_sections
+from ddpbench.report.format import MISSING, format_decimals, format_interval, format_percent, format_rounded, format_summands
+from ddpbench.report.layout import Page, align_columns, wrap_items, wrap_text
+from ddpbench.report.pages.checks import check_lines, not_measured_lines, strict_failure_lines
+from ddpbench.report.pages.header import labelled_lines, machine_text, throughput_unit
+from ddpbench.report.pages.ranks import straggler_lines
+from ddpbench.report.pages.status import status_lines
+from ddpbench.report.pages.transport import transport_text
+from ddpbench.report.pages.verdict import verdict_lines, verdict_sentence
+from ddpbench.report.styled import CAUTION, LABEL, styled
 
 EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 
-IN_DOUBT = "in doubt"
-QUIET_CORES = 0.05
+UNRELIABLE = "in doubt"
+MAX_IDLE_CORES = 0.05
 """A rank that keeps less of a core busy while it waits takes nothing from the others."""
 
 
@@ -42,41 +42,41 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the verdict. ``path`` is where the record lies, ``None`` where
     it could not be saved.
     """
-    page, arms = page_of(console), arms_of(job)
-    found = found_of(job, arms) if arms else None
+    page, arms = page_for(console), scaling_runs(job)
+    found = analyze_scaling(job, arms) if arms else None
     verdict = [*verdict_lines(job.scaling.verdict, page)] if job.scaling and job.scaling.verdict else []
     if quiet:
-        why = reasons(_named(job), page) if job.records[0].config.strict else ()
-        show(console, [*verdict, *why])
+        why = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
+        print_lines(console, [*verdict, *why])
         return
-    sections: list[Sequence[Text]] = [[*_head(job, page)], [*endings(_named(job), page)], verdict]
-    if arms and arms.rungs:
-        down = _way_down(found, page) if found else ()
-        sections.append([*_ladder(found.rungs if found else ladder(arms, None), job, page), *down])
+    sections: list[Sequence[Text]] = [[*_head(job, page)], [*status_lines(_named(job), page)], verdict]
+    if arms and arms.ddp_by_ranks:
+        down = _breakdown_lines(found, page) if found else ()
+        sections.append([*_scaling_table(found.points if found else compute_scaling_points(arms, None), job, page), *down])
     if found:
-        slow = slow_rank(found.last, summarise(found.last).slow, page)
-        sections += [[*_links(found, page)], slow]
-    checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.rungs.values() if arms else ())}
-    last = [*_left_out(job, page), *warnings(checked, page, verbose), *([Text(str(path))] if path else [])]
-    show_sections(console, [*sections, last])
+        slow = straggler_lines(found.final, summarize(found.final).straggler, page)
+        sections += [[*_allreduce_lines(found, page)], slow]
+    checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.ddp_by_ranks.values() if arms else ())}
+    last = [*_left_out(job, page), *check_lines(checked, page, verbose), *([Text(str(path))] if path else [])]
+    print_sections(console, [*sections, last])
 
 
-def rungs_of(job: Job) -> dict[str, Rung]:
+def scaling_points_by_label(job: Job) -> dict[str, ScalingPoint]:
     """The rungs of a ladder by the label of their training; none of a job of another kind."""
-    arms = arms_of(job)
+    arms = scaling_runs(job)
     if arms is None:
         return {}
-    found = found_of(job, arms)
-    return {label_of(each.ranks): each for each in (found.rungs if found else ladder(arms, None))}
+    found = analyze_scaling(job, arms)
+    return {label_of(each.ranks): each for each in (found.points if found else compute_scaling_points(arms, None))}
 
 
-def concluded(job: Job) -> Iterator[str]:
+def scaling_findings(job: Job) -> Iterator[str]:
     """The verdict on the ladder, and the way down in one line, as far as they are there."""
     if job.scaling and job.scaling.verdict:
-        yield verdict_text(job.scaling.verdict)
-    arms = arms_of(job)
-    if arms and (found := found_of(job, arms)):
-        yield ", ".join(_steps_down(found))
+        yield verdict_sentence(job.scaling.verdict)
+    arms = scaling_runs(job)
+    if arms and (found := analyze_scaling(job, arms)):
+        yield ", ".join(_breakdown_items(found))
 
 
 def _named(job: Job) -> dict[str, Record]:
@@ -86,66 +86,68 @@ def _named(job: Job) -> dict[str, Record]:
 def _head(job: Job, page: Page) -> Iterator[Text]:
     top = max(job.records, key=lambda record: record.world_size)
     config, scaling = top.config, job.scaling
-    strong = scaling is not None and scaling.strong
+    strong = scaling is not None and scaling.strong_scaling
     title = [config.workload, config.precision, "strong scaling" if strong else "weak scaling"]
-    yield from inked(flow("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
+    yield from styled(wrap_items("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
     shared = (
-        f"batch {top.global_batch} shared by {top.world_size}" if strong else f"batch {config.batch_size} a {device_word(top.environment)}"
+        f"batch {top.global_batch_size} shared by {top.world_size}"
+        if strong
+        else f"batch {config.batch_size} a {device_noun(top.environment)}"
     )
-    rounds = f"up to {count(config.rounds, 'round')}, interleaved"
-    where = [place(top.environment), *filter(None, [travel(top.environment)])]
+    rounds = f"up to {pluralize(config.rounds, 'round')}, interleaved"
+    where = [machine_text(top.environment), *filter(None, [transport_text(top.environment)])]
     fed = next((record.config.loader for record in job.records if record.label == WITH_DATA), None)
     batches = f"batches that lie on the device; loader {fed} in one arm, '{WITH_DATA}'" if fed else "batches that lie on the device"
-    yield from inked(flow("", [*where, shared, batches, f"torch {top.environment.software.torch}", rounds], page))
+    yield from styled(wrap_items("", [*where, shared, batches, f"torch {top.environment.software.torch}", rounds], page))
 
 
-def _ladder(rungs: Sequence[Rung], job: Job, page: Page) -> Iterator[Text]:
-    device = device_word(job.records[0].environment)
-    heading = [f"{device}s", rate(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
-    rows = [heading, *([str(rung.ranks), *_figures(rung), efficiency_text(rung), rung.lost_to] for rung in rungs)]
-    lines = columns(rows, ">>><<", page)
-    yield from inked(lines, LABEL, len(lines[0]))
-    if doubts := next((rung.doubts for rung in rungs if rung.doubts), None):
-        text = f"more than {MOST_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
-        yield from inked(sentence(f"{IN_DOUBT}  ", text, page), CAUTION, len(IN_DOUBT))
+def _scaling_table(points: Sequence[ScalingPoint], job: Job, page: Page) -> Iterator[Text]:
+    device = device_noun(job.records[0].environment)
+    heading = [f"{device}s", throughput_unit(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
+    rows = [heading, *([str(rung.ranks), *_throughput_cells(rung), efficiency_text(rung), rung.largest_loss] for rung in points)]
+    lines = align_columns(rows, ">>><<", page)
+    yield from styled(lines, LABEL, len(lines[0]))
+    if doubts := next((rung.baseline_doubts for rung in points if rung.baseline_doubts), None):
+        text = f"more than {MAX_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
+        yield from styled(wrap_text(f"{UNRELIABLE}  ", text, page), CAUTION, len(UNRELIABLE))
 
 
-def _figures(rung: Rung) -> tuple[str, str]:
-    low, high = (rung.reach.low, rung.reach.high) if rung.reach else (rung.images_per_s, rung.images_per_s)
-    each = [value / rung.ranks for value in (rung.images_per_s, low, high)]
-    return interval(rung.images_per_s, low, high)[0], interval(each[0], each[1], each[2])[0]
+def _throughput_cells(point: ScalingPoint) -> tuple[str, str]:
+    low, high = (point.interval.low, point.interval.high) if point.interval else (point.images_per_s, point.images_per_s)
+    each = [value / point.ranks for value in (point.images_per_s, low, high)]
+    return format_interval(point.images_per_s, low, high)[0], format_interval(each[0], each[1], each[2])[0]
 
 
-def efficiency_text(rung: Rung) -> str:
+def efficiency_text(point: ScalingPoint) -> str:
     """In percent, with its interval; one that cannot be has a word behind it."""
-    if rung.efficiency is None:
+    if point.efficiency is None:
         return MISSING
-    if rung.ranks == 1:
+    if point.ranks == 1:
         return "100"
-    ratio = rung.efficiency
-    center, low, high = interval(100 * ratio.center, 100 * ratio.low, 100 * ratio.high)
-    within = f" ({low} to {high})" if ratio.has_interval else f" ({count(ratio.pairs, 'pair')})"
-    return f"{center}{within}" + (f" {IN_DOUBT}" if rung.doubts else "")
+    ratio = point.efficiency
+    center, low, high = format_interval(100 * ratio.center, 100 * ratio.low, 100 * ratio.high)
+    within = f" ({low} to {high})" if ratio.has_interval else f" ({pluralize(ratio.pairs, 'pair')})"
+    return f"{center}{within}" + (f" {UNRELIABLE}" if point.baseline_doubts else "")
 
 
-def _way_down(found: Found, page: Page) -> Iterator[Text]:
-    ideal, *items = _steps_down(found)
+def _breakdown_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
+    ideal, *items = _breakdown_items(analysis)
     yield Text()
-    yield from inked(flow(f"{ideal}  ", items, page), LABEL, len(ideal) + 2)
+    yield from styled(wrap_items(f"{ideal}  ", items, page), LABEL, len(ideal) + 2)
 
 
-def _steps_down(found: Found) -> list[str]:
+def _breakdown_items(analysis: ScalingAnalysis) -> list[str]:
     """``24,800 ideal``, what is lost on the way, ``= 23,900``."""
-    way = found.way
-    decimals = 0 if way.measured >= 1000 else 1 if way.measured >= 100 else 2
-    numbers = adding_up([way.ideal, *(term.images_per_s for term in way.terms)], decimals)
+    way = analysis.breakdown
+    decimals = 0 if way.measured_images_per_s >= 1000 else 1 if way.measured_images_per_s >= 100 else 2
+    numbers = format_summands([way.ideal_images_per_s, *(term.images_per_s for term in way.terms)], decimals)
     items = [
-        f"{term.name} {_signed(printed)}{_reach(term, decimals)}{_whose(found, term)}"
+        f"{term.name} {_signed(printed)}{_uncertainty_text(term, decimals)}{_straggler_note(analysis, term)}"
         for term, printed in zip(way.terms, numbers[1:], strict=True)
     ]
     if way.term(DATA) is None:
         items.insert(1 if len(items) > 1 else 0, f"{DATA} {MISSING}")
-    reached = f"= {fixed(way.measured, decimals)}{'' if way.term(DATA) is None else f' {WITH_DATA}'}"
+    reached = f"= {format_decimals(way.measured_images_per_s, decimals)}{'' if way.term(DATA) is None else f' {WITH_DATA}'}"
     return [f"{numbers[0]} ideal", *items, reached]
 
 
@@ -154,51 +156,67 @@ def _signed(printed: str) -> str:
     return printed if printed.startswith("-") or not printed.strip("0.") else f"+{printed}"
 
 
-def _reach(term: Term, decimals: int) -> str:
-    return "" if term.reach is None else f" +-{fixed(term.reach, decimals)}"
+def _uncertainty_text(term: LossTerm, decimals: int) -> str:
+    return "" if term.half_width is None else f" +-{format_decimals(term.half_width, decimals)}"
 
 
-def _whose(found: Found, term: Term) -> str:
-    slow = summarise(found.last).slow if term.name == STRAGGLER else None
+def _straggler_note(analysis: ScalingAnalysis, term: LossTerm) -> str:
+    slow = summarize(analysis.final).straggler if term.name == STRAGGLER else None
     return f" (rank {slow.rank})" if slow else ""
 
 
-def _links(found: Found, page: Page) -> Iterator[Text]:
-    sent = found.traffic
+def _allreduce_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
+    sent = analysis.allreduce
     if sent is None:
         return
-    sizes = ", ".join(_megabytes(size) for size in sent.buckets[:8]) + (" ..." if len(sent.buckets) > 8 else "")
-    yield from labelled("sent", [f"{_megabytes(sent.total)} MB a step in {count(len(sent.buckets), 'bucket')}: {sizes} MB"], page)
-    items = [] if sent.alone_ms is None else [f"{about(sent.alone_ms)} ms alone"]
-    if sent.reached and sent.ceiling:
-        of = f"of {_rate(sent.ceiling)} measured" if sent.reached <= sent.ceiling else f"above the {_rate(sent.ceiling)} measured before"
-        items.append(f"bus {_rate(sent.reached)} {of}")
-    if found.arms.scaling.bus:
-        reached = ", ".join(f"{_rate(value)} at {_megabytes(size)} MB" for size, value in found.arms.scaling.bus.items())
+    sizes = ", ".join(_format_mb(size) for size in sent.bucket_bytes[:8]) + (" ..." if len(sent.bucket_bytes) > 8 else "")
+    yield from labelled_lines(
+        "sent", [f"{_format_mb(sent.total_bytes)} MB a step in {pluralize(len(sent.bucket_bytes), 'bucket')}: {sizes} MB"], page
+    )
+    items = [] if sent.allreduce_only_ms is None else [f"{format_rounded(sent.allreduce_only_ms)} ms alone"]
+    if sent.busbw and sent.max_busbw:
+        of = (
+            f"of {_format_bandwidth(sent.max_busbw)} measured"
+            if sent.busbw <= sent.max_busbw
+            else f"above the {_format_bandwidth(sent.max_busbw)} measured before"
+        )
+        items.append(f"bus {_format_bandwidth(sent.busbw)} {of}")
+    if analysis.runs.scaling.allreduce_busbw:
+        reached = ", ".join(
+            f"{_format_bandwidth(value)} at {_format_mb(size)} MB" for size, value in analysis.runs.scaling.allreduce_busbw.items()
+        )
         items.append(f"({reached})")
-    yield from labelled("bus", items, page)
-    hidden = [] if sent.hidden is None else [f"{percent(sent.hidden, 2)} of that behind the backward, by the clock"]
-    if sent.seen_hidden is not None:
-        hidden.append(f"{percent(sent.seen_hidden, 2)} as the profiler sees it")
-    yield from labelled("hid", hidden, page)
-    cost = [] if sent.by_arms_ms is None else [f"other ranks take {about(sent.by_arms_ms)} ms of a step by the arms"]
-    if cost and sent.by_clock_ms is not None:
-        cost.append(f"{about(sent.by_clock_ms)} ms by the clock")
-    yield from labelled("cost", cost, page)
+    yield from labelled_lines("bus", items, page)
+    hidden = (
+        [] if sent.hidden_fraction is None else [f"{format_percent(sent.hidden_fraction, 2)} of that behind the backward, by the clock"]
+    )
+    if sent.profiled_hidden_fraction is not None:
+        hidden.append(f"{format_percent(sent.profiled_hidden_fraction, 2)} as the profiler sees it")
+    yield from labelled_lines("hid", hidden, page)
+    cost = (
+        []
+        if sent.comm_cost_by_arms_ms is None
+        else [f"other ranks take {format_rounded(sent.comm_cost_by_arms_ms)} ms of a step by the arms"]
+    )
+    if cost and sent.comm_cost_by_timers_ms is not None:
+        cost.append(f"{format_rounded(sent.comm_cost_by_timers_ms)} ms by the clock")
+    yield from labelled_lines("cost", cost, page)
 
 
 def _left_out(job: Job, page: Page) -> Iterator[Text]:
     if job.scaling is None:
         return
-    yield from unmeasured({"loss to data" if name == WITH_DATA else name: why for name, why in job.scaling.left_out.items()}, page)
-    if (job.scaling.waiting_cores or 0.0) > QUIET_CORES:
-        text = f"a rank that waited for its turn kept {job.scaling.waiting_cores:.2f} of a core busy"
-        yield from inked(sentence("warning  ", text, page), CAUTION, len("warning"))
+    yield from not_measured_lines(
+        {"loss to data" if name == WITH_DATA else name: why for name, why in job.scaling.skip_reasons.items()}, page
+    )
+    if (job.scaling.busy_wait_cores or 0.0) > MAX_IDLE_CORES:
+        text = f"a rank that waited for its turn kept {job.scaling.busy_wait_cores:.2f} of a core busy"
+        yield from styled(wrap_text("warning  ", text, page), CAUTION, len("warning"))
 
 
-def _megabytes(size: float) -> str:
-    return about(size / 1e6)
+def _format_mb(size: float) -> str:
+    return format_rounded(size / 1e6)
 
 
-def _rate(bytes_per_s: float) -> str:
-    return f"{about(bytes_per_s / 1e9)} GB/s" if bytes_per_s >= 1e9 else f"{about(bytes_per_s / 1e6)} MB/s"
+def _format_bandwidth(bytes_per_s: float) -> str:
+    return f"{format_rounded(bytes_per_s / 1e9)} GB/s" if bytes_per_s >= 1e9 else f"{format_rounded(bytes_per_s / 1e6)} MB/s"

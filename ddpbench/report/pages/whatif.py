@@ -7,84 +7,90 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.analysis.controls import diagnosed
-from ddpbench.analysis.text import device_word
+from ddpbench.analysis.controls import baseline_of
+from ddpbench.analysis.text import device_noun
 from ddpbench.analysis.whatif.gain import CONFIDENCE
-from ddpbench.analysis.whatif.query import Answer
-from ddpbench.record.loaders import spec_of
+from ddpbench.analysis.whatif.query import WhatIfAnswer
+from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Job, Record
-from ddpbench.record.text import count
-from ddpbench.report.console import page_of, show_sections
-from ddpbench.report.format import about, percent, ranged
-from ddpbench.report.layout import Page, flow, sentence
-from ddpbench.report.pages.header import rate, titled
-from ddpbench.report.styled import CAUTION, GOOD, LABEL, inked
+from ddpbench.record.text import pluralize
+from ddpbench.report.console import page_for, print_sections
+from ddpbench.report.format import format_percent, format_rounded, format_with_interval
+from ddpbench.report.layout import Page, wrap_items, wrap_text
+from ddpbench.report.pages.header import throughput_unit, title_lines
+from ddpbench.report.styled import CAUTION, GOOD, LABEL, styled
 
-MISSES = 0.1
+RESIDUAL_WARNING_FRACTION = 0.1
 """A model that is further off than this fraction of the run that it was told from is not to be trusted in silence."""
 
 
-def render_answer(job: Job, found: Answer, console: Console) -> None:
-    """Prints what ``found`` says of the run that ``job`` diagnosed."""
-    page, record = page_of(console), diagnosed(job) or job.records[0]
-    show_sections(
-        console, [[*titled("whatif", record, page)], [*_gain(found, record, page)], [*_why(found, record, page)], [*_assumed(found, page)]]
+def render_whatif(job: Job, answer: WhatIfAnswer, console: Console) -> None:
+    """Prints what ``answer`` says of the run that ``job`` diagnosed."""
+    page, record = page_for(console), baseline_of(job) or job.records[0]
+    print_sections(
+        console,
+        [
+            [*title_lines("whatif", record, page)],
+            [*_gain(answer, record, page)],
+            [*_bottleneck_lines(answer, record, page)],
+            [*_assumption_lines(answer, page)],
+        ],
     )
 
 
 def gain_text(center: float, low: float, high: float) -> str:
     """``1.42x (1.34 to 1.51)``."""
-    return ranged(center, low, high, "x", width_digits=1)
+    return format_with_interval(center, low, high, "x", width_digits=1)
 
 
-def _gain(found: Answer, record: Record, page: Page) -> Iterator[Text]:
-    price, unit = found.price, rate(record)
-    label = found.change.words
+def _gain(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
+    price, unit = answer.estimate, throughput_unit(record)
+    label = answer.scenario.flag_text
     if price.low <= 1 <= price.high:
         says, style = f"no gain that is certain: {gain_text(price.gain, price.low, price.high)}", CAUTION
     else:
         says = gain_text(price.gain, price.low, price.high)
         style = GOOD if price.gain > 1 else CAUTION
-    yield from inked(sentence("", f"{label}:  {says}", page), style)
-    reach = [about(found.now_images_per_s * edge) for edge in (price.gain, price.low, price.high)]
-    yield from _row("now", [f"{about(found.now_images_per_s)} {unit}, measured"], page)
+    yield from styled(wrap_text("", f"{label}:  {says}", page), style)
+    reach = [format_rounded(answer.measured_images_per_s * edge) for edge in (price.gain, price.low, price.high)]
+    yield from _row("now", [f"{format_rounded(answer.measured_images_per_s)} {unit}, measured"], page)
     yield from _row("then", [f"{reach[0]} {unit}  ({reach[1]} to {reach[2]}, {CONFIDENCE:.0%})"], page)
-    if found.as_it_is.words:
-        yield from inked(sentence("         ", f"{found.as_it_is.words} is the present setting, and gains nothing", page))
+    if answer.already_set.flag_text:
+        yield from styled(wrap_text("         ", f"{answer.already_set.flag_text} is the present setting, and gains nothing", page))
 
 
-def _why(found: Answer, record: Record, page: Page) -> Iterator[Text]:
-    price, device = found.price, device_word(record.environment)
-    limit = [f"{price.held_by}:", f"{about(1000 * price.after.step / price.miss)} ms a step"]
-    if not (record.environment.device_type == "cpu" and price.held_by.startswith("the cores")):  # there they compute and load by turns
+def _bottleneck_lines(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
+    price, device = answer.estimate, device_noun(record.environment)
+    limit = [f"{price.bottleneck}:", f"{format_rounded(1000 * price.after.step_s / price.residual)} ms a step"]
+    if not (record.environment.device_type == "cpu" and price.bottleneck.startswith("the cores")):  # there they compute and load by turns
         limit[-1] += ","
-        limit.append(f"the {device} waits {percent(max(0.0, price.after.waiting), 2)} of it for data")
+        limit.append(f"the {device} waits {format_percent(max(0.0, price.after.data_wait_fraction), 2)} of it for data")
     yield from _row("limit", limit, page)
-    yield from _row("by", [*_situation(found, device)], page)
-    off = f"{percent(abs(price.miss - 1), 2)} {'longer' if price.miss > 1 else 'shorter'}"
-    checked = sentence("model    ", f"it makes a step of the run as it was {off} than measured", page)
-    yield from inked(checked, CAUTION if abs(price.miss - 1) > MISSES else "")
+    yield from _row("by", [*_state_items(answer, device)], page)
+    off = f"{format_percent(abs(price.residual - 1), 2)} {'longer' if price.residual > 1 else 'shorter'}"
+    checked = wrap_text("model    ", f"it makes a step of the run as it was {off} than measured", page)
+    yield from styled(checked, CAUTION if abs(price.residual - 1) > RESIDUAL_WARNING_FRACTION else "")
 
 
-def _situation(found: Answer, device: str) -> Iterator[str]:
-    after = found.after
-    hands, each = ("thread", "a pipeline") if spec_of(after.loader).threaded else ("worker", "each")
+def _state_items(answer: WhatIfAnswer, device: str) -> Iterator[str]:
+    after = answer.after
+    hands, each = ("thread", "a pipeline") if loader_spec(after.loader).uses_threads else ("worker", "each")
     yield f"loader {after.loader}"
-    yield f"{count(after.workers, hands)} a {device}"
+    yield f"{pluralize(after.workers, hands)} a {device}"
     yield f"{after.prefetch} batches ahead {each}"
-    yield f"batch {after.batch} x {after.ranks}"
+    yield f"batch {after.batch_size} x {after.ranks}"
     if after.cores is not None:
-        cores = after.cores / after.ranks_a_node
-        yield f"{count(cores, 'core')} a {device}"
+        cores = after.cores / after.ranks_per_node
+        yield f"{pluralize(cores, 'core')} a {device}"
 
 
-def _assumed(found: Answer, page: Page) -> Iterator[Text]:
-    texts = [each.text for each in found.price.assumed]
+def _assumption_lines(answer: WhatIfAnswer, page: Page) -> Iterator[Text]:
+    texts = [each.text for each in answer.estimate.assumptions]
     texts.append("rounds and batches as uneven as measured, and nobody else on the machine who was not there")
-    yield from inked(["taken for granted"], LABEL)
+    yield from styled(["taken for granted"], LABEL)
     for text in texts:
-        yield from inked(sentence("  - ", text, page))
+        yield from styled(wrap_text("  - ", text, page))
 
 
 def _row(label: str, items: list[str], page: Page) -> list[Text]:
-    return inked(flow(f"{label:9}", items, page, gap=" " if label == "limit" else "   "), LABEL, len(label))
+    return styled(wrap_items(f"{label:9}", items, page, gap=" " if label == "limit" else "   "), LABEL, len(label))

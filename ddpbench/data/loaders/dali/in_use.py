@@ -7,11 +7,11 @@ from collections import deque
 import torch
 from torch import Tensor
 
-MOST_IN_USE = 8
+MAX_BATCHES_IN_USE = 8
 """Batches that the device may still have to train on. A host that is further ahead waits, or they would fill its memory."""
 
 
-class InUse:
+class BatchKeepAlive:
     """Keeps the batches that the device may not be done with.
 
     DALI takes back the memory of a batch when nobody on the host refers to it any more, and knows nothing of the stream that
@@ -27,20 +27,20 @@ class InUse:
         """It is trained on next."""
         self._last = batch
 
-    def last_was_issued(self) -> None:
+    def mark_last_issued(self) -> None:
         """All that reads the last batch has been issued on the current stream."""
         if self._last is not None:
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(self._device))
             self._issued.append((done, self._last))
             self._last = None
-        if len(self._issued) > MOST_IN_USE:
+        if len(self._issued) > MAX_BATCHES_IN_USE:
             self._issued[0][0].synchronize()
         while self._issued and self._issued[0][0].query():
             self._issued.popleft()
 
     def wait(self) -> None:
         """Until the device is done with all of them."""
-        self.last_was_issued()
+        self.mark_last_issued()
         while self._issued:
             self._issued.popleft()[0].synchronize()

@@ -9,19 +9,19 @@ import msgspec
 import torch
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.datasets.image_folder import ImageTree
+from ddpbench.data.datasets.image_folder import ImageFolderIndex
 from ddpbench.data.loaders.dali.cpu import cpu_graph
 from ddpbench.data.loaders.dali.gpu import gpu_graph
-from ddpbench.data.loaders.dali.graph import Graph, Stage
-from ddpbench.data.loaders.dali.supply import Supply
-from ddpbench.data.loaders.skipped_files import LeftOut
-from ddpbench.record.loaders import spec_of
-from ddpbench.record.resolved import Settled
+from ddpbench.data.loaders.dali.graph import DaliGraph, Stage
+from ddpbench.data.loaders.dali.supply import PipelinePool
+from ddpbench.data.loaders.skipped_files import SkippedFiles
+from ddpbench.record.loaders import loader_spec
+from ddpbench.record.resolved import ResolvedConfig
 
-STAGES: tuple[Stage, ...] = get_args(Stage)
+DALI_STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
-def stage_costs(config: Settled, device: torch.device, seconds: float = 4.0) -> dict[str, float]:
+def measure_stage_cpu_s(config: ResolvedConfig, device: torch.device, seconds: float = 4.0) -> dict[str, float]:
     """CPU seconds an image of DALI's threads, by stage, for the loader of ``config`` on ``device``, found in about ``seconds``.
 
     A file is mapped into memory, so that what the first touch of a page costs counts as decode, and decode is of the part that is
@@ -29,35 +29,39 @@ def stage_costs(config: Settled, device: torch.device, seconds: float = 4.0) -> 
     works on one batch at a time: nothing of another turn, and nothing that was made ahead, is counted.
     """
     assert config.data_dir, "checked"
-    tree = image_folder.read(config.data_dir)
+    tree = image_folder.read_index(config.data_dir)
     graph = gpu_graph(config, tree.files, device) if config.loader == "dali-gpu" else cpu_graph(config, device)
-    batches, spent_s = _take_turns(graph, tree, config, seconds)
+    batches, spent_s = _measure_interleaved(graph, tree, config, seconds)
     costs: dict[str, float] = {}
     before = 0.0
-    for stage in STAGES:
+    for stage in DALI_STAGES:
         until = spent_s[stage] / (batches * config.batch_size)
         costs[stage], before = max(0.0, until - before), until
     return costs
 
 
-def _take_turns(graph: Graph, tree: ImageTree, config: Settled, seconds: float) -> tuple[int, dict[Stage, float]]:
+def _measure_interleaved(
+    graph: DaliGraph, tree: ImageFolderIndex, config: ResolvedConfig, seconds: float
+) -> tuple[int, dict[Stage, float]]:
     """How many batches each pipeline made, and the CPU seconds that they took, by the stage that it ends with.
 
     Each has the threads of one pipeline of the loader: fewer wait less for each other, which costs time of a core, too.
     """
-    at_a_time = msgspec.structs.replace(config, prefetch=1, workers=spec_of(config.loader).teams(config.workers)[0])
-    left_out = LeftOut(len(tree.files))  # one for all, which come upon the same: those that training had to do without, on any rank
-    supplies = {stage: Supply(graph, tree, at_a_time, rank=0, world_size=1, left_out=left_out, until=stage) for stage in STAGES}
-    spent_s = dict.fromkeys(STAGES, 0.0)
+    at_a_time = msgspec.structs.replace(config, prefetch=1, workers=loader_spec(config.loader).thread_group_sizes(config.workers)[0])
+    left_out = SkippedFiles(len(tree.files))  # one for all, which come upon the same: those that training had to do without, on any rank
+    supplies = {
+        stage: PipelinePool(graph, tree, at_a_time, rank=0, world_size=1, skipped=left_out, last_stage=stage) for stage in DALI_STAGES
+    }
+    spent_s = dict.fromkeys(DALI_STAGES, 0.0)
     batches = 0
     try:
         for supply in supplies.values():
-            supply.next()  # the first makes room for those after it
+            supply.next_batch()  # the first makes room for those after it
         end = perf_counter() + seconds
         while not batches or perf_counter() < end:
             for stage, supply in supplies.items():
                 before = _other_threads_s()
-                supply.next()
+                supply.next_batch()
                 spent_s[stage] += _other_threads_s() - before
             batches += 1
     finally:

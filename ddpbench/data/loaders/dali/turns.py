@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
-from ddpbench.data.loader import Sheet
+from ddpbench.data.loader import WorkerTiming
 
 
-def in_turn(threads: Sequence[int]) -> Iterator[int]:
+def weighted_round_robin(threads: Sequence[int]) -> Iterator[int]:
     """Which of several pipelines makes one batch after the other, without end: each as often as it has ``threads``, spread evenly.
 
     Those with fewer threads take longer for a batch, and strictly by turns they would hold up the others.
@@ -21,24 +21,24 @@ def in_turn(threads: Sequence[int]) -> Iterator[int]:
         yield first
 
 
-class Turns:
+class RoundRobin:
     """Pipelines of so many ``threads``. One that gave its batch goes on when the next batch is asked for, from whichever that comes."""
 
     def __init__(self, pipelines: Sequence[Any], threads: Sequence[int]) -> None:
-        self._pipelines = self._rested = pipelines
-        self._order = in_turn(threads)
-        self._had = [perf_counter()] * len(pipelines)
+        self._pipelines = self._idle = pipelines
+        self._order = weighted_round_robin(threads)
+        self._received_s = [perf_counter()] * len(pipelines)
 
-    def run(self) -> tuple[Any, Sheet]:
+    def next_output(self) -> tuple[Any, WorkerTiming]:
         """The next batch, DALI's own list of tensors, and since when it was made. Raises RuntimeError where its pipeline dies of it."""
-        for rested in self._rested:
+        for rested in self._idle:
             rested.schedule_run()
         place = next(self._order)
-        self._rested = [self._pipelines[place]]
+        self._idle = [self._pipelines[place]]
         (images,) = self._pipelines[place].outputs()
-        began, self._had[place] = self._had[place], perf_counter()
-        return images, Sheet(began, self._had[place])
+        began, self._received_s[place] = self._received_s[place], perf_counter()
+        return images, WorkerTiming(began, self._received_s[place])
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Ends their threads."""
-        self._pipelines = self._rested = ()
+        self._pipelines = self._idle = ()
