@@ -86,7 +86,7 @@ def rates_of(loaders: dict[str, Loader], batches: int, images: int) -> dict[str,
 @contextmanager
 def standing_still() -> Iterator[None]:
     """Within, stopwatches do nothing."""
-    with mock.patch.multiple(Stopwatch, start=lambda watch: None, lap=lambda watch, stage: None, sheet=lambda watch: None):
+    with mock.patch.multiple(Stopwatch, start=lambda watch: None, lap=lambda watch, stage: None, finish_batch=lambda watch: None):
         yield
 
 

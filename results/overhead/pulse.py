@@ -22,7 +22,7 @@ STEPS, REPEATS = 20_000, 15
 class Still:
     """A pulse that does not beat."""
 
-    def passed(self, phase: int) -> None:
+    def end_phase(self, phase_index: int) -> None:
         pass
 
 
