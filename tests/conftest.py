@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ddpbench.machine.gc_control import gc_freeze
+from ddpbench.machine.backends import gc_freeze
 from ddpbench.published import views
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
@@ -56,7 +56,8 @@ class Running:
         self._mark = uuid.uuid4().hex
         self._out, self._err = folder / f"{self._mark}.out", folder / f"{self._mark}.err"
         inherited = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
-        environment = {**inherited, **env, MARK: self._mark}
+        modules = filter(None, [env.get("PYTHONPATH"), inherited.get("PYTHONPATH")])  # packages may lie there, too
+        environment = {**inherited, **env, "PYTHONPATH": os.pathsep.join(modules), MARK: self._mark}
         with self._out.open("wb") as out, self._err.open("wb") as err:
             before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a suite in a shell's background ignores Ctrl-C, and its programs would
             try:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from records import BUSY, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge_all
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import (
     BASELINE,
     COMPUTE_ONLY,
@@ -25,7 +26,6 @@ from ddpbench.record.diagnosis import (
 from ddpbench.record.environment import Environment
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.record import DatasetInfo, Job, KernelActivity, Record
-from ddpbench.record.resolved import ResolvedConfig
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """Milliseconds of a core that an image takes in a worker of the loader ``torch``."""

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 NOT_A_LOADER = [1, 2, 3]
 IMAGES = 10

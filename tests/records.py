@@ -7,12 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpbench.record.config import Config
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.environment import Environment, RankPlacement, Software
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import DatasetInfo, Job, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Health, Memory, Numerics, Trace
 
 GIB = 2**30

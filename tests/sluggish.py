@@ -10,8 +10,8 @@ from held_up import HeldUp
 
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.resolved import ResolvedConfig
 
 DELAY_S = float(os.environ.get("DELAY_S", "0.05"))
 

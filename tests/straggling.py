@@ -20,8 +20,8 @@ from ddpbench.analysis.ranks import own_ms
 from ddpbench.bench.arm import Arm
 from ddpbench.data.loaders.synthetic import open_synthetic
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loaders import LoaderSpec
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Trace
 from ddpbench.workloads.registry import WorkloadSpec
 

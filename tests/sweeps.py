@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from ddpbench.published.publications import PublishedMean, load_publication
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import DatasetInfo, Fault, Job, Record, Round
 from ddpbench.record.registry import find_precision
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Memory
 
 MIB = 2**20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +15,11 @@ from training import InMemory, world_of_one
 from ddpbench.bench import loader_bench
 from ddpbench.bench.loader_bench import benchmark_loader
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.record.config import Config
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import Config, ResolvedConfig
 
 pytestmark = pytest.mark.timeout(110)
 
-HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
+HERE = {"PYTHONPATH": str(TESTS)}
 
 
 def config(**asked: Any) -> ResolvedConfig:

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from records import record
 
-from ddpbench.analysis.collective_wait import collective_waits
-from ddpbench.bench import pace as pace_module
-from ddpbench.bench.gathering import MAX_FULL_TRACES, collect_round
-from ddpbench.bench.pace import RoundTimer
-from ddpbench.record.sample import subsample
+from ddpbench.analysis.collective_wait import MAX_FULL_TRACES, collect_round, collective_waits
+from ddpbench.bench import time_budget as pace_module
+from ddpbench.bench.time_budget import RoundTimer
+from ddpbench.record.loader_stats import subsample
 from ddpbench.record.trace import PHASES, Trace
 
 

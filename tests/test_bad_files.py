@@ -16,7 +16,7 @@ import training
 from loading import config, opened, shard, take
 from torch import nn
 
-from ddpbench.data import shm_check
+from ddpbench.data import preflight
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.preflight import check_loader
@@ -166,7 +166,7 @@ def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
 
 
 def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shm_check, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
     with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, and batches on their way take 252: 1 x 7 of 36 MiB") as told:
         check_loader(config("torch", tree, **large), "imagenet", 1000, 1)
@@ -183,7 +183,7 @@ def test_little_shared_memory_is_refused_with_what_would_be_needed(tree: Path, m
 def test_what_validation_needs_beside_the_training_is_counted(
     loader: str, needed: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shm_check, "shared_memory_free_bytes", lambda: 64 * 2**20)
+    monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     monkeypatch.setattr("ddpbench.data.preflight._importable", lambda module: True)
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check_loader(large, "imagenet", 1000, 1)

@@ -11,8 +11,7 @@ import pytest
 import records
 from test_command import parsed
 
-from ddpbench.analysis.bottleneck.limits import BOTTLENECKS
-from ddpbench.analysis.bottleneck.verdict import find_bottleneck
+from ddpbench.analysis.bottleneck.verdict import BOTTLENECKS, find_bottleneck
 from ddpbench.analysis.checks.figure import run_checks
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import Config

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from training import InMemory, config, session, tiny_net, world_of_one
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
 from ddpbench.training import warmup

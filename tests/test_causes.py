@@ -18,8 +18,7 @@ from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.node_cpu_usage import busiest_node
 from ddpbench.analysis.pipeline.costs import LoaderCost
 from ddpbench.analysis.pipeline.interference import find_interference
-from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_model
-from ddpbench.analysis.pipeline.peaks import pipeline_ceilings
+from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_ceilings, pipeline_model
 from ddpbench.analysis.summary import summarize
 from ddpbench.data.batch_timing import MIN_WAIT_S
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT

@@ -19,7 +19,7 @@ from ddpbench.analysis.metrics import (
     memory_metric,
     paired_ratio,
 )
-from ddpbench.analysis.ratio import PairedRatio, ratio_of
+from ddpbench.analysis.stats import PairedRatio, ratio_of
 from ddpbench.cli import main
 from ddpbench.published.claims import ClaimResult, check_claims
 from ddpbench.published.effect_size import PublishedRatio

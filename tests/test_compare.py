@@ -9,7 +9,7 @@ import records
 
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.judge import judge
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.record import Fault, Record
 
 

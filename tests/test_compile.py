@@ -13,7 +13,7 @@ from ddpbench.machine.backends import get_tf32, set_tf32
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import ObservedPrecision
-from ddpbench.training.prepare_model import compile_model
+from ddpbench.training.session import compile_model
 from ddpbench.training.warmup import warm_up
 
 MODES = [mode for field in flag_fields(Config) if field.name == "compile" for mode in field.choices if mode != "off"]

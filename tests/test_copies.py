@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training import world_of_one
 
-from ddpbench.distributed.h2d_bandwidth import measure_h2d_bandwidth
+from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
 
 
 def test_a_processor_has_nothing_to_copy_to() -> None:

@@ -12,12 +12,12 @@ import pytest
 from busy import busy_process, printed
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.cpu_usage import CLOCK_TICKS_PER_S, PROC_PRESSURE_CPU, PROC_SCHEDSTAT, CpuMonitor, cores_busy_s, runqueue_wait_s
+from ddpbench.machine.cpu import CLOCK_TICKS_PER_S, PROC_PRESSURE_CPU, PROC_SCHEDSTAT, CpuMonitor, cores_busy_s, runqueue_wait_s
 from ddpbench.record.loader_stats import CpuUsage
 
 BURN = """
 import time, msgspec
-from ddpbench.machine.cpu_usage import CpuMonitor
+from ddpbench.machine.cpu import CpuMonitor
 watch = CpuMonitor()
 watch.start()
 end = time.monotonic() + 0.6
@@ -44,7 +44,7 @@ def test_a_core_that_two_processes_want_is_busy_and_waited_for() -> None:
 
 QUEUE = """
 import time
-from ddpbench.machine.cpu_usage import runqueue_wait_s
+from ddpbench.machine.cpu import runqueue_wait_s
 before, end = runqueue_wait_s(), time.thread_time() + 0.3
 while time.thread_time() < end:
     pass

@@ -18,11 +18,10 @@ from patience import eventually
 from PIL import Image
 
 from ddpbench.data.datasets import image_folder
-from ddpbench.data.loaders.dali.feed import FileFeeder
 from ddpbench.data.loaders.dali.gpu import gpu_graph
 from ddpbench.data.loaders.dali.graph import EncodedPath
+from ddpbench.data.loaders.dali.pipeline_pool import FileFeeder, RoundRobin, weighted_round_robin
 from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s
-from ddpbench.data.loaders.dali.turns import RoundRobin, weighted_round_robin
 from ddpbench.data.loaders.open import open_host_loader
 from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.record.errors import BenchError, UsageError

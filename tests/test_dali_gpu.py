@@ -13,7 +13,7 @@ from loading import NO_DALI, config, opened, take
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loader import Batch
-from ddpbench.data.loaders.dali.in_use import MAX_BATCHES_IN_USE
+from ddpbench.data.loaders.dali.gpu import MAX_BATCHES_IN_USE
 from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s
 from ddpbench.record.errors import BenchError
 

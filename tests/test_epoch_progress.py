@@ -10,16 +10,14 @@ import pytest
 from training import world_of_one
 
 from ddpbench.bench import epoch_progress as module
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.epoch_progress import epoch_progress
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.machine.progress_marker import ProgressMarker
-from ddpbench.record.config import Config
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import Config, ResolvedConfig
 
 STEPS_PER_EPOCH = 4  # of the thousand points of a disc, at batch 250
 

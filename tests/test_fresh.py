@@ -6,16 +6,14 @@ import pytest
 import torch
 from training import CLASSES, InMemory, config, session, tiny_net, world_of_one
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.scheduler import load_exclusively
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
 from ddpbench.machine.progress_marker import ActiveArm, ProgressMarker
-from ddpbench.record.config import Config
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.training.evaluate import evaluate_accuracy
 from ddpbench.training.loss_tracker import parameter_checksum
 from ddpbench.training.session import Session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from ddpbench.record.config import Config
 
 pytestmark = pytest.mark.timeout(110)
 
-HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
+HERE = {"PYTHONPATH": str(TESTS)}
 SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "sluggish:sluggish"]
 
 

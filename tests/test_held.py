@@ -6,9 +6,8 @@ import pytest
 import records
 from msgspec.structs import replace
 
-from ddpbench.analysis.backward_stall import attribute_backward_stall
+from ddpbench.analysis.collective_wait import attribute_backward_stall, collect_round
 from ddpbench.analysis.ranks import own_ms
-from ddpbench.bench.gathering import collect_round
 from ddpbench.record.trace import PHASES, Trace
 
 SEEN = (

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.analysis.history import previous_figures
-from ddpbench.analysis.judge import judge
+from ddpbench.analysis.judge import judge, previous_figures
 from ddpbench.record.folder import MAX_PREVIOUS_FILES, previous_runs
 from ddpbench.record.record import Record, save
 

@@ -20,7 +20,7 @@ from scenes import killed
 from ddpbench.cli.program import run_command
 from ddpbench.distributed.exit_status import write_exit_status
 from ddpbench.machine.rank_env import RankEnv
-from ddpbench.machine.stderr import print_error, print_note
+from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import Fault, Job, Record, save
 from ddpbench.record.text import printable

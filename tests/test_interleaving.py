@@ -10,12 +10,11 @@ from time import perf_counter
 import pytest
 from training import world_of_one
 
-from ddpbench.bench import pace as pace_module
-from ddpbench.bench.allowance import RoundDeadline
-from ddpbench.bench.pace import RoundTimer
+from ddpbench.bench import time_budget as pace_module
+from ddpbench.bench.launch import START_TIME_VARIABLE, command_start, process_start_s
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import abba_schedule, interleave
-from ddpbench.bench.since import START_TIME_VARIABLE, command_start, process_start_s
+from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
 from ddpbench.record.config import Config
 
 

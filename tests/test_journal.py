@@ -11,9 +11,8 @@ import pytest
 import records
 from test_files import no_room
 
-from ddpbench.bench.earlier import ResumeState
 from ddpbench.bench.journal import Journal, close_records, write_json
-from ddpbench.bench.resume import device_slug, open_resumable_journal
+from ddpbench.bench.resume import ResumeState, device_slug, open_resumable_journal
 from ddpbench.record import folder
 from ddpbench.record.errors import ConfigFailed, UsageError
 from ddpbench.record.record import Fault, Job, PeakThroughput, load, save

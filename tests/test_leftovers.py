@@ -10,9 +10,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from training import world_of_one
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.machine.device import Device
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.published.reproduce import earlier_model

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ddpbench.analysis.evidence import MIN_BATCHES_PER_PRODUCER, MIN_STEPS
-from ddpbench.bench.earlier import NOTHING_MEASURED, ResumeState
-from ddpbench.bench.lengths import (
+from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.resume import NOTHING_MEASURED, ResumeState
+from ddpbench.bench.round_plan import (
     MAX_CPU_JOB_S,
     MAX_WARMUP_FRACTION,
     MIN_STEPS_CUDA,
@@ -19,10 +20,8 @@ from ddpbench.bench.lengths import (
     steps_per_round_gpu,
     warmup_limit_s,
 )
-from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.to_do import RoundQueue
-from ddpbench.record.config import Config
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.bench.scheduler import RoundQueue
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.training.warmup import WARMUP_LIMIT_S
 
 

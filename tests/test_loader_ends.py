@@ -17,13 +17,13 @@ from loading import NO_DALI, config, opened, take
 from patience import eventually
 from torch.utils.data import DataLoader, Dataset
 
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.datasets.samples import Collate, Sample
 from ddpbench.data.loaders.start_workers import keep_sigchld_handler
 from ddpbench.data.loaders.workers import DataLoaderAdapter
-from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 
 @pytest.fixture(scope="module")

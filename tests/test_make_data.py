@@ -14,11 +14,11 @@ from loading import config
 from test_faults import TORCHRUN, errors, only_record
 from torchvision import datasets
 
-from ddpbench.bench.stand_in import with_generated_images
+from ddpbench.bench.preflight import with_generated_images
 from ddpbench.cli import main
 from ddpbench.data.datasets import files
 from ddpbench.data.generated import arrays
-from ddpbench.data.generated.cache import cache_dir
+from ddpbench.data.generated.folder import cache_dir
 from ddpbench.data.generated.registry import CPU_SIZE, GPU_SIZE, default_imagenet, generated_dataset
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError

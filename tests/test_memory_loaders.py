@@ -10,11 +10,11 @@ import pytest
 import torch
 from loading import IN_MEMORY, OF_PIXELS, of_memory, opened, take
 
-from ddpbench.data.augment import CropAndFlip, crop_indices
+from ddpbench.data.batch_timing import Stopwatch
+from ddpbench.data.crop import CropAndFlip, crop_indices
 from ddpbench.data.loaders.tensor import DeviceResidentLoader, IndexStream
 from ddpbench.data.normalize import NORMALIZATION
 from ddpbench.data.registry import find_loader
-from ddpbench.data.stopwatch import Stopwatch
 
 CLASSES = {"cifar10": 10, "mnist": 10, "disc": 2}
 

@@ -20,11 +20,11 @@ from loading import config, opened, shard, take
 from patience import eventually
 from test_interrupts import rounds_on_disk
 
-from ddpbench.bench.raised import describe_exception
+from ddpbench.bench.failure import describe_exception
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loaders.user import open_user_loader
 from ddpbench.data.preflight import check_loader
 from ddpbench.data.registry import LOADER_KWARGS, accepted_kwargs, find_loader
-from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.data.validation import held_out_batches
 from ddpbench.record.errors import BenchError, UsageError
 

@@ -9,11 +9,10 @@ import pytest
 from records import BUSY, record
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
-from ddpbench.analysis.evidence import with_split_rounds
-from ddpbench.analysis.split_rounds import PARTS_PER_ROUND
+from ddpbench.analysis.evidence import PARTS_PER_ROUND, with_split_rounds
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.loader_stats import subsample
 from ddpbench.record.record import Record
-from ddpbench.record.sample import subsample
 from ddpbench.record.trace import PHASES
 
 

@@ -15,7 +15,7 @@ import sweeps
 from diagnoses import diagnosis
 from msgspec.structs import replace
 
-from ddpbench.published.crossover_plot import crossover_plots
+from ddpbench.published.crossover_page import crossover_plots
 from ddpbench.record.record import Job
 from ddpbench.report.draw import draw_batch_size_plot, draw_crossover_plots, draw_speedup_plots
 from ddpbench.report.plot_data import batch_size_plots, outdated_points, points_by_workload, speedup_plots

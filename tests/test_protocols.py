@@ -6,18 +6,18 @@ import msgspec
 import pytest
 import records
 
-from ddpbench.bench.cells import ArmSpec, build_request
 from ddpbench.bench.resolve import resolve_config
+from ddpbench.bench.sweep import ArmSpec, build_request
+from ddpbench.published.crossover import crossover_arms as crossover_cells
+from ddpbench.published.crossover import resolve_sides
 from ddpbench.published.protocols import PROTOCOLS, reproduction_request
 from ddpbench.published.publications import load_publication, published_names
-from ddpbench.published.sides import crossover_arms as crossover_cells
-from ddpbench.published.sides import resolve_sides
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE, match_row
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job
 from ddpbench.record.request import OutputOptions
-from ddpbench.training.schedule import lr_factor
+from ddpbench.training.optimizer import lr_factor
 from ddpbench.workloads.model_cost import workload_cost
 
 FULL = [(name, cell) for name, protocol in PROTOCOLS.items() for cell in protocol(False)]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from loading import CPU, NO_DALI, config, opened, shard, take
 
-from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.loaders import replay
 from ddpbench.data.loaders.open import open_host_loader

@@ -10,7 +10,7 @@ import pytest
 import records
 from scenes import SCENES, UNEVEN, arm, several
 
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_csv
 from ddpbench.report.layout import Page

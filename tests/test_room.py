@@ -8,7 +8,7 @@ import pytest
 import torch
 from training import world_of_one
 
-from ddpbench.distributed.room import guard_oom
+from ddpbench.distributed.collectives import guard_oom
 from ddpbench.record.errors import OutOfMemory
 
 held: list[weakref.ref[torch.Tensor]] = []

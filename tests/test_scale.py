@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from test_faults import PLAIN, TESTS, errors, only_job
 
-from ddpbench.bench.scaling.ladder import check_can_scale, rank_ladder, scaling_arms
+from ddpbench.bench.scaling.command import check_can_scale, rank_ladder, scaling_arms
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
@@ -18,7 +17,7 @@ from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, NO_SYNC, 
 
 pytestmark = pytest.mark.timeout(150)
 
-HERE = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))}
+HERE = {"PYTHONPATH": str(TESTS)}
 SCALE = ["scale", "--device", "cpu", "--steps", "3", "--warmup", "1"]
 SMALL = Config(workload="resnet18", batch_size=8)
 

@@ -11,9 +11,8 @@ import pytest
 from ladders import OWN, job
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.analysis.scaling.allreduce import allreduce_stats
+from ddpbench.analysis.scaling.allreduce import allreduce_stats, measure_overlap
 from ddpbench.analysis.scaling.ladder import SLOWER_RANKS, compute_scaling_points
-from ddpbench.analysis.scaling.overlap import measure_overlap
 from ddpbench.analysis.scaling.runs import ScalingRuns, scaling_runs
 from ddpbench.analysis.scaling.waterfall import (
     ALL_REDUCE,

@@ -11,8 +11,7 @@ from ddpbench.bench.arm import Arm
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
-from ddpbench.training.optimizer import make_optimizer
-from ddpbench.training.schedule import LRSchedule, lr_factor
+from ddpbench.training.optimizer import LRSchedule, lr_factor, make_optimizer
 
 
 def test_constant_is_one_throughout() -> None:

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from ddpbench.data.datasets import cifar10, disc, files, mnist
+from ddpbench.data.datasets import cifar10, files, mnist
+from ddpbench.data.datasets import files as disc
 from ddpbench.data.generated import arrays
 from ddpbench.data.in_memory import InMemoryDataset
 from ddpbench.data.normalize import make_normalize

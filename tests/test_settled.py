@@ -10,10 +10,9 @@ import pytest
 import records
 
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.record.config import Config
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import load
-from ddpbench.record.resolved import ResolvedConfig
 
 
 @pytest.mark.parametrize("cuda", [False, True])

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from ddpbench.analysis.simulation.params import SimParams
-from ddpbench.analysis.simulation.simulate import SimResult, simulate
+from ddpbench.analysis.simulation.simulator import SimParams, SimResult, simulate
 
 STEPS = 1000
 EVEN = SimParams(ranks=1, workers=4, prefetch=2, batch_times_s=[[0.2]], step_times_s=[0.1])

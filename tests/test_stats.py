@@ -9,11 +9,11 @@ from statistics import stdev
 import pytest
 from scipy import stats as scipy_stats
 
-from ddpbench.analysis.ratio import ratio_of
 from ddpbench.analysis.stats import (
     coefficient_of_variation,
     log_t_interval,
     log_trimmed_ci,
+    ratio_of,
     t_interval,
     t_quantile,
     trimmed_ci,

@@ -16,10 +16,8 @@ import psutil
 import pytest
 
 from ddpbench.machine import storage as module
-from ddpbench.machine.file_reader import FileReadStats, read_files
-from ddpbench.machine.mounts import file_system
-from ddpbench.machine.page_cache import cached_bytes, evict
-from ddpbench.machine.storage import IN_MEMORY_FILE_SYSTEMS, OWN_CACHE_FILE_SYSTEMS, benchmark_storage
+from ddpbench.machine.page_cache import cached_bytes, evict, file_system
+from ddpbench.machine.storage import IN_MEMORY_FILE_SYSTEMS, OWN_CACHE_FILE_SYSTEMS, FileReadStats, benchmark_storage, read_files
 from ddpbench.record.diagnosis import Storage
 
 COUNT, SIZE = 48, 100_000

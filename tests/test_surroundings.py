@@ -13,8 +13,7 @@ from busy import busy_process, idle_process
 
 from ddpbench.machine import cgroup
 from ddpbench.machine.host import cpu_seconds, host_memory_bytes, shared_memory_free_bytes, usable_memory_bytes
-from ddpbench.machine.node_state import collect_node_state
-from ddpbench.machine.numa import numa_nodes_of_cores, numa_nodes_of_gpu
+from ddpbench.machine.node_state import collect_node_state, numa_nodes_of_cores, numa_nodes_of_gpu
 from ddpbench.record.diagnosis import RankNumaNodes
 from ddpbench.record.environment import RankPlacement
 

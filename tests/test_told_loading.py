@@ -11,7 +11,7 @@ import training
 from loading import CPU, config, of_memory, opened, shard, take
 from torch import nn
 
-from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import HostBatch, WorkerTiming
 from ddpbench.data.loaders.open import open_host_loader, open_loader
 from ddpbench.machine.progress_marker import ProgressMarker

@@ -12,8 +12,8 @@ from training import CLASSES, InMemory, config, session, tiny_net, wide_net, wor
 
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import get_tf32, set_tf32
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import PHASES
 from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
 from ddpbench.training.optimizer import make_optimizer

@@ -20,9 +20,16 @@ from torch import distributed as dist
 
 from ddpbench.analysis.checks.figure import run_checks
 from ddpbench.bench.transport import with_transport
-from ddpbench.distributed.infiniband import active_infiniband_devices
-from ddpbench.distributed.interconnect import Interconnect, gather_interconnect, gloo_transports
-from ddpbench.distributed.nccl_log import NcclChannel, capture_nccl_log, nic_type, parse_channels
+from ddpbench.distributed.interconnect import (
+    Interconnect,
+    NcclChannel,
+    active_infiniband_devices,
+    capture_nccl_log,
+    gather_interconnect,
+    gloo_transports,
+    nic_type,
+    parse_channels,
+)
 from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import open_device

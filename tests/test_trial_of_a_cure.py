@@ -6,10 +6,9 @@ import pytest
 import torch
 from training import InMemory, config, world_of_one
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import interleave
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import DatasetInfo, Round

@@ -9,17 +9,15 @@ import pytest
 from held_up import HeldUp
 from training import world_of_one
 
-from ddpbench.bench.lengths import TARGET_ROUND_S
+from ddpbench.bench.arm import ArmOptions
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.round_plan import MIN_STEP_S, RoundPlan
-from ddpbench.bench.scaling.briefs import SCALE_ACTIVATION_S, SCALE_MIN_ROUND_S, WITH_DATA_SLOWDOWN, scale_round_plan
+from ddpbench.bench.round_plan import MIN_STEP_S, TARGET_ROUND_S, RoundPlan
+from ddpbench.bench.scaling.recipe import SCALE_ACTIVATION_S, SCALE_MIN_ROUND_S, WITH_DATA_SLOWDOWN, scale_round_plan
 from ddpbench.bench.scaling.subset_arm import IdleBarrier, SubsetArm
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.data.loaders.synthetic import SyntheticLoader, open_synthetic
 from ddpbench.data.shard import Shard
 from ddpbench.machine.progress_marker import ProgressMarker
-from ddpbench.record.config import Config
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, NO_SYNC, SINGLE_NO_DDP, WITH_DATA, ddp_label
 
 LABELS = [ddp_label(1), ddp_label(2), ddp_label(4), SINGLE_NO_DDP, INDEPENDENT_RANKS, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA]

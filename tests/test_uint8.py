@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from ddpbench.data import jpeg
+from ddpbench.data import image_decoding as jpeg
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.crop import CropBox, center_crop, random_resized_crop
 from ddpbench.data.loaders import uint8
 from ddpbench.data.loaders.torch import PilTransform
 from ddpbench.data.loaders.uint8 import Uint8Transform
 from ddpbench.data.normalize import NORMALIZATION
-from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.record.errors import BenchError
 
 

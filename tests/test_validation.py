@@ -13,8 +13,8 @@ from loading import IN_MEMORY, config, of_memory, opened, shard, take
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.preflight import check_loader
 from ddpbench.data.validation import held_out_batches
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.resolved import ResolvedConfig
 
 
 def shares(settled: ResolvedConfig, dataset: str, classes: int, world_size: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:

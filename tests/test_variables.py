@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ddpbench.analysis.checks.cluster import IB_DISABLING_VARIABLES
-from ddpbench.machine.variables import SPEED_VARIABLES, speed_variables
+from ddpbench.analysis.checks.node import IB_DISABLING_VARIABLES
+from ddpbench.machine.fingerprint import SPEED_VARIABLES, speed_variables
 
 
 def test_only_listed_variables_are_recorded() -> None:

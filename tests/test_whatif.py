@@ -26,9 +26,9 @@ from diagnoses import (
 from msgspec.structs import replace
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.whatif.curve import LoadCurve
 from ddpbench.analysis.whatif.gain import model_error
 from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif
+from ddpbench.analysis.whatif.state import LoadCurve
 from ddpbench.cli import main
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, AlternativeLoader
 from ddpbench.record.errors import UsageError

@@ -10,11 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
-from ddpbench.workloads.clone import clone
+from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.model_cost import model_cost
-from ddpbench.workloads.registry import WORKLOADS, find_workload, is_workload
+from ddpbench.workloads.registry import TORCHVISION_NAMES, WORKLOADS, find_workload, is_workload
 from ddpbench.workloads.spec import WorkloadSpec
-from ddpbench.workloads.torchvision_names import TORCHVISION_NAMES
 
 NAMED = [spec for spec in WORKLOADS.values() if spec.parameters is not None]
 TINY = WorkloadSpec(name="tiny", help="", dataset="cifar10", image_size=8, classes=2, model="nowhere:build", batch_cuda=1, batch_cpu=1)

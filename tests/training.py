@@ -15,11 +15,10 @@ from ddpbench.machine.device import open_device
 from ddpbench.machine.fingerprint import collect_software
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
-from ddpbench.training.offload import OffloadedState
-from ddpbench.training.session import Session
+from ddpbench.training.session import OffloadedState, Session
 
 BATCH, SIDE, CLASSES = 8, 16, 4
 

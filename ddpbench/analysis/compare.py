@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.evidence import FigureInterval, figure_interval
-from ddpbench.analysis.ratio import PairedRatio, ratio_of
-from ddpbench.analysis.stats import Interval, log_t_interval
+from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import Config
 from ddpbench.record.findings import ThroughputEstimate

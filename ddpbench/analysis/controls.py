@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ddpbench.analysis.compare import throughput_ratio
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Diagnosis
 from ddpbench.record.record import Job, Record

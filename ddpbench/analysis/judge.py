@@ -1,4 +1,4 @@
-"""What is said about a record once its rounds are there: the checks, the figure, the verdict."""
+"""Judges a record: its checks, its throughput estimate and its verdict."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ddpbench.analysis.scaling.runs import scaling_runs
 from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.stats import Interval, coefficient_of_variation, log_t_interval, t_quantile
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.config import measurement_config
 from ddpbench.record.findings import ThroughputEstimate
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import ALLREDUCE_ONLY
@@ -114,3 +115,28 @@ def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float])
         launch_source=f"{len(figures)} launches",
         launch_images_per_s=list(figures),
     )
+
+
+def previous_figures(record: Record, previous: Sequence[Record]) -> list[float]:
+    """The images/s of those of the ``previous`` runs that are trusted and of the same Config, hosts, devices and software.
+
+    ``record`` itself is passed over.
+    """
+    return [other.throughput.images_per_s for other in previous if other.throughput and _is_repeat(other, record)]
+
+
+def _is_repeat(other: Record, record: Record) -> bool:
+    """Another trusted launch of the same thing. Two records with the same processes are of one launch, and a merged one is of none."""
+    if (
+        other.status != "ok"
+        or any(check.severity != "informs" for check in other.checks)
+        or (other.throughput and other.throughput.launch_images_per_s)
+    ):
+        return False
+    here, there = record.environment, other.environment
+    same_machine = [(place.host, place.device_name) for place in there.placements] == [
+        (place.host, place.device_name) for place in here.placements
+    ]
+    same_launch = [(place.host, place.pid) for place in there.placements] == [(place.host, place.pid) for place in here.placements]
+    same_thing = measurement_config(other.config) == measurement_config(record.config) and other.label == record.label
+    return same_thing and there.software == here.software and same_machine and not same_launch

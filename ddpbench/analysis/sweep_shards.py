@@ -1,14 +1,14 @@
-"""The parts of a sweep, each the job of a file of its own, put together."""
+"""Merges the shards of a sweep, each of which is a job in its own file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from ddpbench.analysis.latest_only import superseded
 from ddpbench.record.record import Job
 
 SHARD_SUFFIX = re.compile(r"-part-\d+-of-(?=\d+\.json$)")
@@ -59,3 +59,12 @@ def _merge_sweep(parts: Sequence[JobFile]) -> JobFile:
         first, started=shared[-1][0].started, sweep_shard=share, records=[cells[place] for place in sorted(cells)]
     )
     return path.with_name(SHARD_SUFFIX.sub(SHARD_GLOB, path.name)), job
+
+
+Thing = TypeVar("Thing")
+
+
+def superseded(things: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[Thing]:
+    """Those of ``things``, in their order, in whose place stands a later one with the same ``key``."""
+    last = {key(thing): thing for thing in things}
+    return [thing for thing in things if last[key(thing)] is not thing]

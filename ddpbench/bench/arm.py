@@ -1,46 +1,75 @@
-"""An arm: one training in its turns, between which it holds nothing on the device."""
+"""An arm: one training of an interleaved job, parked on the host between its rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 
 import msgspec
 import torch
 from torch import nn
 
+from ddpbench.analysis.collective_wait import collect_round, was_throttled
 from ddpbench.bench.dry_run import DRY_RUN, dry_run_memory, dry_run_training
-from ddpbench.bench.earlier import MOVE_JOURNAL_HINT
 from ddpbench.bench.epoch_progress import epoch_progress
-from ddpbench.bench.gathering import collect_round, was_throttled
-from ddpbench.bench.lengths import requested_steps_per_round, steps_per_epoch, steps_per_round_cpu, steps_per_round_gpu, warmup_limit_s
-from ddpbench.bench.terms import SINGLE_ARM, ArmOptions
+from ddpbench.bench.resume import MOVE_JOURNAL_HINT, NOTHING_MEASURED, ResumeState
+from ddpbench.bench.round_plan import (
+    RoundPlan,
+    requested_steps_per_round,
+    steps_per_epoch,
+    steps_per_round_cpu,
+    steps_per_round_gpu,
+    warmup_limit_s,
+)
 from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.data.validation import held_out_batches
-from ddpbench.distributed.agreement import Found
-from ddpbench.distributed.room import guard_oom
+from ddpbench.distributed.collectives import Found, guard_oom
 from ddpbench.distributed.world import World
-from ddpbench.machine.affinity import set_affinity
 from ddpbench.machine.backends import set_num_threads
+from ddpbench.machine.cpu import set_affinity
+from ddpbench.machine.device import Device
 from ddpbench.machine.progress_marker import ActiveArm, ProgressMarker
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import REPLAY, SYNTHETIC
 from ddpbench.record.record import DatasetInfo, ObservedPrecision, Round, Warmup
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Trace
 from ddpbench.training.evaluate import evaluate_accuracy
-from ddpbench.training.loss import LOSSES
-from ddpbench.training.offload import OffloadedState
+from ddpbench.training.loop import LOSSES
 from ddpbench.training.profiler import profile_kernel_ms
-from ddpbench.training.session import Session
+from ddpbench.training.session import OffloadedState, Session
 from ddpbench.training.warmup import MIN_WARMUP_WINDOWS, first_step_timeout_s, warm_up, warm_up_again
 from ddpbench.workloads import registry as workloads
-from ddpbench.workloads.clone import clone
-from ddpbench.workloads.init_model import init_model, init_model_cached
+from ddpbench.workloads.init_model import clone, init_model, init_model_cached
+
+
+@dataclass(frozen=True)
+class ArmOptions:
+    """On what terms an arm takes its turns.
+
+    ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
+    device when one begins that is fresh, and what its first loss takes the place of. ``report`` takes the epoch that a long round is in,
+    on rank 0.
+    """
+
+    num_arms: int = 1  # of the job
+    index: int | None = None  # its place among the records of the job
+    resume_state: ResumeState = NOTHING_MEASURED
+    loader_factory: LoaderFactory = open_loader
+    round_plan: RoundPlan | None = None
+    leftover_factory: Callable[[Device], object] | None = None
+    report: Callable[[str], None] | None = None
+    trace_file: Path | None = None
+
+
+SINGLE_ARM = ArmOptions()
+
 
 OPENING_LOADER = "opening the loader"
 """The phase of a run in which an arm gets its loader."""

@@ -16,17 +16,17 @@ from ddpbench.bench.together import run_on_all_ranks
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.distributed.room import guard_oom
+from ddpbench.distributed.collectives import guard_oom
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import configure_backends
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.training.optimizer import make_optimizer
 from ddpbench.training.precision import autocast
-from ddpbench.training.prepare_model import compile_model, prepare_model
-from ddpbench.workloads.clone import clone
+from ddpbench.training.session import compile_model, prepare_model
+from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.spec import WorkloadSpec
 
 DRY_RUN = "trying a step alone"

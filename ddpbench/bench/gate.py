@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.text import device_noun
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError, DataWaitExceeded, UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.report.pages.arms import arm_name
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.progress import Progress
-from ddpbench.record.resolved import ResolvedConfig
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.ground import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.round_plan import RoundPlan
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.data.loader import LoaderFactory
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import Device
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.report.pages.registry import PageRenderer
 
 JournalFactory = Callable[[Request, list[Record]], Journal]

@@ -1,4 +1,4 @@
-"""The job on disk: rewritten whole after every round, and closed by whoever ends the run."""
+"""The job on disk: rewritten after every round, and closed when the run ends."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, TypedDict, Unpack
 
-from ddpbench.analysis.history import previous_figures
-from ddpbench.analysis.judge import judge_all
-from ddpbench.bench.learned import ArmUpdate, DiagnosisUpdate, ScalingUpdate
-from ddpbench.machine.stderr import print_error, print_note
-from ddpbench.machine.stdout import record_stdout
-from ddpbench.record.diagnosis import Diagnosis
+from ddpbench.analysis.judge import judge_all, previous_figures
+from ddpbench.machine.streams import print_error, print_note, record_stdout
+from ddpbench.record.diagnosis import AlternativeLoader, Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import BenchError, OutOfMemory, Status
 from ddpbench.record.files import atomic_write
 from ddpbench.record.folder import previous_runs
-from ddpbench.record.record import Fault, Job, Record, Round, load, reserve_path, save, slug
+from ddpbench.record.prediction import Prediction
+from ddpbench.record.record import (
+    DatasetInfo,
+    Fault,
+    Job,
+    KernelActivity,
+    ObservedPrecision,
+    PeakThroughput,
+    Record,
+    Round,
+    Warmup,
+    load,
+    reserve_path,
+    save,
+    slug,
+)
 from ddpbench.record.request import OutputOptions, Request
-from ddpbench.record.scaling import Scaling
+from ddpbench.record.scaling import Overlap, Scaling
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_json
 from ddpbench.report.pages.registry import PageRenderer
@@ -183,3 +195,50 @@ def _file_stem(request: Request) -> str:
     if request.swept:
         return slug(f"{first.workload} {' '.join(request.swept)}")
     return slug(f"{first.workload} {first.precision} {first.loader or ('torch' if first.data_dir else 'synthetic')}")
+
+
+DiagnosisField = Literal[
+    "node_states",
+    "loader_benchmarks",
+    "single_rank_loader_benchmark",
+    "stage_cpu_s",
+    "storage",
+    "h2d_bandwidth",
+    "alternative_loaders",
+]
+"""The fields of a Diagnosis that an experiment fills in."""
+
+
+class ArmUpdate(TypedDict, total=False):
+    """Of a Record."""
+
+    data: DatasetInfo | None
+    observed_precision: ObservedPrecision | None
+    warmup: Warmup | None
+    peak_throughput: PeakThroughput | None
+    loader_benchmarks: list[LoaderBenchmark]
+    kernel_activity: KernelActivity
+
+
+class DiagnosisUpdate(TypedDict, total=False):
+    """Of a Diagnosis."""
+
+    node_states: list[NodeState]
+    loader_benchmarks: list[LoaderBenchmark]
+    single_rank_loader_benchmark: LoaderBenchmark | None
+    stage_cpu_s: dict[str, float] | None
+    storage: Storage | None
+    h2d_bandwidth: H2DBandwidth | None
+    alternative_loaders: list[AlternativeLoader]
+    predictions: list[Prediction]
+    skip_reasons: dict[str, str]
+
+
+class ScalingUpdate(TypedDict, total=False):
+    """Of a Scaling."""
+
+    bucket_bytes: list[int]
+    allreduce_busbw: dict[int, float]
+    busy_wait_cores: float | None
+    overlap: Overlap | None
+    skip_reasons: dict[str, str]

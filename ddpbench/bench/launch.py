@@ -1,4 +1,4 @@
-"""Starting the ranks as a child: ``--gpus N`` through torchrun, and ``--launches N`` one after the other."""
+"""Starts ranks as child processes: ``--gpus N`` through torchrun, ``--launches N`` in turn."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
-from ddpbench.bench.relay import SignalForwarder
-from ddpbench.bench.since import START_TIME_VARIABLE, process_start_s
-from ddpbench.bench.targets import check_output_paths
-from ddpbench.distributed.exit_status import EXIT_STATUS_VARIABLE, ExitStatus, all_signal_ready, exit_with_error, read_exit_status
+from ddpbench.bench.output_paths import check_output_paths
+from ddpbench.distributed.exit_status import (
+    EXIT_STATUS_VARIABLE,
+    ExitStatus,
+    all_signal_ready,
+    exit_with_error,
+    interrupted_error,
+    read_exit_status,
+)
 from ddpbench.machine.gpu import gpu_names
 from ddpbench.machine.rank_env import from_env
-from ddpbench.machine.signals import set_parent_death_signal
+from ddpbench.machine.read_text import read_text
+from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
+from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
 from ddpbench.record.record import load
 from ddpbench.record.request import TORCHRUN_MODULE, Request
@@ -137,3 +145,64 @@ def check_gpu_count(request: Request) -> None:
             f"--gpus {asked}, but this machine has {has}",
             "--device cpu trains on that many CPU ranks" if not present else f"--gpus {present}, or --share-gpu",
         )
+
+
+class SignalForwarder:
+    """Hears what ends a run, for all its launches: the first signal is passed on to the one that runs.
+
+    Ranks that do not listen yet get a SIGTERM for any: at a Ctrl-C an interpreter that is importing torch prints a traceback, or
+    goes on. Where no launch runs, this process ends.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._forward: Callable[[signal.Signals], None] | None = None
+        for watched in HANDLED_SIGNALS:
+            signal.signal(watched, self._on_signal)
+
+    def wait(self, child: subprocess.Popen[bytes], is_listening: Callable[[], bool]) -> int:
+        """The exit code of ``child``, which hears what comes meanwhile."""
+        self._forward = lambda received: child.send_signal(received if is_listening() else signal.SIGTERM)
+        code = child.wait()
+        self._forward = None
+        return code
+
+    def report_interrupted(self) -> int:
+        """Says what was received, where no rank has; returns the exit code."""
+        assert self.received is not None
+        error = interrupted_error(self.received, " before the ranks were at work")
+        print_error(error)
+        return error.exit_code
+
+    def _on_signal(self, number: int, _: object) -> None:
+        if self.received:
+            return
+        self.received = signal.Signals(number)
+        if self._forward:
+            self._forward(self.received)
+        else:
+            os._exit(self.report_interrupted())
+
+
+START_TIME_VARIABLE = "DDPBENCH_BEGAN"
+"""Set for ranks that a command of ours starts: when that began, in seconds since the machine did."""
+
+START_TIME_FIELD = 19
+"""The field of /proc/PID/stat behind the program's name with the start of a process, in clock ticks since the machine's."""
+
+
+def command_start(variables: Mapping[str, str] = os.environ) -> float:
+    """By ``perf_counter``, when the command began; of ranks that others start when these did, or the torchrun that they are of."""
+    now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    if given := variables.get(START_TIME_VARIABLE):
+        began_s = float(given)
+    else:
+        pids = [os.getpid(), *([os.getppid()] if "TORCHELASTIC_RUN_ID" in variables else [])]
+        began_s = min(process_start_s(pid) or now_s for pid in pids)
+    return time.perf_counter() - max(0.0, now_s - began_s)
+
+
+def process_start_s(pid: int) -> float | None:
+    """Seconds from the machine's start to that of the process; None where the kernel does not tell."""
+    fields = read_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return int(fields[START_TIME_FIELD]) / os.sysconf("SC_CLK_TCK") if len(fields) > START_TIME_FIELD else None

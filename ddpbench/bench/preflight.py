@@ -1,16 +1,21 @@
-"""Everything that can be refused is refused here: on every rank alike, before the ranks meet and anything heavy starts."""
+"""Refuses what cannot run, on every rank alike, before the ranks meet."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from time import perf_counter
 
+import msgspec
+
 from ddpbench.bench.gate import check_gate_applies
+from ddpbench.bench.output_paths import check_output_paths
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.stand_in import with_generated_images
-from ddpbench.bench.targets import check_output_paths
-from ddpbench.bench.unused_flags import note_unused_flags
+from ddpbench.bench.startup_notes import note_unused_flags
+from ddpbench.data import registry as loaders
+from ddpbench.data.generated.folder import cache_dir, generate
+from ddpbench.data.generated.registry import default_imagenet
 from ddpbench.data.preflight import check_loader, dataset_fingerprint
 from ddpbench.distributed.interconnect import gloo_transports
 from ddpbench.distributed.rank_store import RankInfo
@@ -19,16 +24,16 @@ from ddpbench.machine.device import Device, open_device
 from ddpbench.machine.fingerprint import collect_environment, collect_software
 from ddpbench.machine.host import machine_id, usable_cores
 from ddpbench.machine.rank_env import RankEnv, from_env
-from ddpbench.machine.stdout import redirect_stdout
-from ddpbench.record.config import Config
+from ddpbench.machine.streams import redirect_stdout
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.text import pluralize
+from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.model_cost import workload_cost
@@ -136,4 +141,34 @@ def new_record(requested: Config, config: ResolvedConfig, world: World, label: s
         sample_unit=workloads.find_workload(config.workload).sample_unit,
         num_parameters=model.parameters,
         flops_per_image=model.flops_per_sample,
+    )
+
+
+def with_generated_images(arms: Sequence[ResolvedConfig], world_size: int, quiet: bool) -> list[ResolvedConfig]:
+    """The arms, those that read image folders and name none with the made set's; all of them read the same.
+
+    It has a batch of every rank at least. Every rank may ask at the same time: one of a node makes it, and tells on stderr
+    unless it is to be ``quiet``, and the others wait. Raises UsageError where it cannot be written.
+    """
+    bare = [arm for arm in arms if _needs_generated_images(arm)]
+    if not bare:
+        return list(arms)
+    needed = max(arm.batch_size for arm in bare) * world_size
+    classes = min(workloads.find_workload(arm.workload).classes for arm in bare)
+    made = default_imagenet(needed, classes, cuda=any(arm.device == "cuda" for arm in bare))
+    folder = cache_dir() / made.name
+    with count_progress(
+        None if quiet else sys.stderr, f"making {made.title}, in '{folder}'", made.train_images + made.held_out_images, "images"
+    ) as tell:
+        generate(folder, made, tell)
+    return [msgspec.structs.replace(arm, data_dir=str(folder)) if _needs_generated_images(arm) else arm for arm in arms]
+
+
+def _needs_generated_images(arm: ResolvedConfig) -> bool:
+    spec = loaders.find_loader(arm.loader)
+    return (
+        spec.reads_dataset
+        and not spec.user_defined
+        and arm.data_dir is None
+        and workloads.find_workload(arm.workload).dataset == "imagenet"
     )

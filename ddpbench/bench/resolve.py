@@ -8,10 +8,9 @@ import msgspec
 
 from ddpbench.data.generated.arrays import GENERATED
 from ddpbench.machine.host import usable_cores
-from ddpbench.record.config import Config
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, loader_spec
 from ddpbench.record.registry import find_precision
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.spec import WorkloadSpec
 

@@ -1,4 +1,4 @@
-"""The main job: one training an arm, as fast as it goes, each loader alone where loaders are compared, a look inside a step."""
+"""The ``run`` command: one training per arm, loader benchmarks, a profiled step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import NoReturn
 
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.ground import JobContext
-from ddpbench.bench.inside import profile_arm
 from ddpbench.bench.job_spec import JobSpec, JournalFactory
 from ddpbench.bench.journal import new_journal
 from ddpbench.bench.loader_bench import WINDOW_S, benchmark_loader
 from ddpbench.bench.runner import run_job
+from ddpbench.bench.scheduler import load_exclusively
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.record import KernelActivity
 from ddpbench.record.request import Request
 from ddpbench.report.pages.registry import PageRenderer
 from ddpbench.report.pages.run import render_run
@@ -54,3 +55,17 @@ def profile_arms(context: JobContext, arms: Sequence[Arm]) -> None:
     if len(arms) == 1 or arms[0].config.profile:
         for index in range(len(arms)):
             profile_arm(context, arms, index)
+
+
+def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
+    """Runs the profiler's window of one arm, where it has something to tell, and takes down what it saw."""
+    arm, journal = arms[index], context.journal
+    if not arm.can_profile:
+        return
+    context.progress.stage("looking inside a step")
+    load_exclusively(arm, arms)
+    kernels = arm.profile_step()
+    if journal and kernels and (rounds := journal.job.records[index].rounds):
+        last = rounds[-1]
+        gap = KernelActivity(step_ms=1e3 * last.wall_s / last.traces[0].steps, kernel_ms=kernels)
+        journal.update_arm(index, kernel_activity=gap)

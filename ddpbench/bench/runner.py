@@ -1,36 +1,37 @@
-"""One command that measures arms: prepare, train and measure, record after every round, judge, report."""
+"""Runs a job: prepares, trains the arms in turn, records every round, judges, reports."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
-from ddpbench.bench.allowance import RoundDeadline
-from ddpbench.bench.earlier import ResumeState
-from ddpbench.bench.early import startup_warnings
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.failure import FailureMonitor
 from ddpbench.bench.gate import gate_error
 from ddpbench.bench.ground import JobContext
 from ddpbench.bench.job_spec import JobSpec
 from ddpbench.bench.journal import Journal, print_and_write_json
-from ddpbench.bench.lineup import build_arms
-from ddpbench.bench.pace import RoundTimer
+from ddpbench.bench.launch import command_start
 from ddpbench.bench.preflight import RENDEZVOUS_TIMEOUT_FACTOR, new_record, prepare_job
-from ddpbench.bench.round_log import arm_labels, log_round, with_arm_name
-from ddpbench.bench.scheduler import interleave
-from ddpbench.bench.since import command_start
-from ddpbench.bench.to_do import RoundQueue
+from ddpbench.bench.progress_text import arm_labels, log_round, with_arm_name
+from ddpbench.bench.resume import ResumeState
+from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.bench.scheduler import RoundQueue, interleave
+from ddpbench.bench.startup_notes import startup_warnings
+from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
 from ddpbench.bench.transport import TransportProbe
 from ddpbench.distributed.exit_status import exit_with_error, write_exit_status
 from ddpbench.distributed.rank_store import FailureReport
 from ddpbench.distributed.world import World
-from ddpbench.machine.gc_control import gc_freeze
+from ddpbench.machine.backends import gc_freeze
 from ddpbench.machine.peaks import measure_matmul_tflops
 from ddpbench.machine.progress_marker import ProgressMarker
-from ddpbench.machine.stderr import print_error, print_note
+from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError, ExitCode, OutOfMemory
 from ddpbench.record.progress import NullProgress, Progress
 from ddpbench.record.record import Fault, Job, PeakThroughput, Record
@@ -180,3 +181,38 @@ def nothing_fits_error(records: Sequence[Record], job: Job) -> OutOfMemory:
     assert smallest.fault is not None, "out of memory"
     which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
     return OutOfMemory(f"{which}{smallest.fault.message}", smallest.fault.hint)
+
+
+def build_arms(
+    request: Request, spec: JobSpec, context: JobContext, resume_states: Sequence[ResumeState], round_plans: Sequence[RoundPlan | None]
+) -> list[Arm]:
+    """Every arm of the request, in its order."""
+    arms = []
+    for index, (config, label) in enumerate(zip(context.configs, arm_labels(request), strict=True)):
+        terms = ArmOptions(
+            num_arms=request.total_arms,
+            index=index,
+            resume_state=resume_states[index],
+            loader_factory=spec.loader_factory(label),
+            round_plan=round_plans[index],
+            leftover_factory=spec.leftover_factory(label),
+            report=partial(report_stage, request, context, index) if context.journal else None,
+            trace_file=profiler_trace_path(request, context.world, index),
+        )
+        world = spec.ranks_for(label, context.world.for_device(config.device))
+        arms.append(spec.make_arm(label, config, world, context.marker, terms))
+    return arms
+
+
+def report_stage(request: Request, context: JobContext, index: int, text: str) -> None:
+    """Reports where arm ``index`` is within a round."""
+    context.progress.stage(with_arm_name(request, context.configs, index, text))
+
+
+def profiler_trace_path(request: Request, world: World, index: int) -> Path | None:
+    """Where this rank keeps the profiler's trace of one arm, beside the record; ``None`` without ``--profile``."""
+    if not request.arms[0].profile:
+        return None
+    record = Path(world.store.try_get("record") or "")
+    arm = f"-arm{index}" if request.swept else ""
+    return record.with_name(f"{record.stem}{arm}-rank{world.rank}.trace.json")

@@ -1,4 +1,4 @@
-"""The interleaver: several arms in one job, alternating, so that they share the launch's luck and the machine's mood."""
+"""Interleaves the rounds of several arms in ABBA order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 
 from ddpbench.bench.arm import Arm
+from ddpbench.bench.resume import ResumeState
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Round
 
@@ -70,3 +72,23 @@ def load_exclusively(arm: Arm, arms: Sequence[Arm]) -> None:
         if other is not arm:
             other.park()
     arm.activate()
+
+
+class RoundQueue:
+    """``arms`` are those of the rounds to come, in their order, once for each; ``total`` counts also what an earlier job measured."""
+
+    def __init__(self, configs: Sequence[ResolvedConfig], resume_states: Sequence[ResumeState]) -> None:
+        rounds = [config.rounds for config in configs]
+        self.num_total = sum(rounds)
+        self.pending_arms = [index for index, turn in abba_schedule(rounds) if resume_states[index].is_pending(turn)]
+
+    @property
+    def num_finished(self) -> int:
+        """Rounds that are measured, or will not be."""
+        return self.num_total - len(self.pending_arms)
+
+    def round_ended(self, arm: int, is_finished: bool) -> None:
+        """One round less of ``arm``, or none any more where it is ``is_finished``."""
+        self.pending_arms.remove(arm)
+        if is_finished:
+            self.pending_arms = [other for other in self.pending_arms if other != arm]

@@ -18,7 +18,7 @@ from ddpbench.distributed.exit_status import write_exit_status
 from ddpbench.distributed.rank_store import FailureReport, is_process_alive
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import Position, Watchdog
-from ddpbench.machine.stderr import print_error
+from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault, Record, load
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.shard import Shard
-from ddpbench.distributed.agreement import Found, all_ranks_or_fail
+from ddpbench.distributed.collectives import Found, all_ranks_or_fail
 from ddpbench.distributed.world import World
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError, ConfigFailed
-from ddpbench.record.resolved import ResolvedConfig
 
 
 def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ddpbench.analysis.checks.cluster import no_infiniband
+from ddpbench.analysis.checks.node import no_infiniband
 from ddpbench.bench.journal import Journal
-from ddpbench.distributed.interconnect import Interconnect, gather_interconnect, sort_transports
-from ddpbench.distributed.nccl_log import capture_nccl_log
+from ddpbench.distributed.interconnect import Interconnect, capture_nccl_log, gather_interconnect, sort_transports
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
-from ddpbench.machine.stderr import print_note
+from ddpbench.machine.streams import print_note
 from ddpbench.record.environment import Environment
 
 

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ddpbench.published.publications import load_publication, published_names
-from ddpbench.record.datasets import DATASETS
 from ddpbench.record.loaders import LOADERS, LoaderSpec
-from ddpbench.record.registry import ENGINES, PRECISIONS
+from ddpbench.record.registry import DATASETS, ENGINES, PRECISIONS
 from ddpbench.record.text import printable
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.registry import WORKLOADS

@@ -10,9 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import add_flags
-from ddpbench.cli.help_flags import help_flag
-from ddpbench.cli.options import flag_options, parse_given
+from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
 from ddpbench.record.config import DATA, Positive
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
@@ -53,8 +51,7 @@ def make_data(dataset: str, folder: Path | None, **given: Any) -> int:
             f"unknown data set '{dataset}'", did_you_mean(dataset, EXAMPLE_WORKLOADS) or f"it is {' or '.join(EXAMPLE_WORKLOADS)}"
         )
     asked = MakeDataOptions(**parse_given(MakeDataOptions, given))
-    from ddpbench.data.generated.cache import cache_dir
-    from ddpbench.data.generated.folder import generate
+    from ddpbench.data.generated.folder import cache_dir, generate
     from ddpbench.data.generated.registry import generated_dataset
     from ddpbench.report.console import finish_output, make_console, print_line
     from ddpbench.report.progress import count_progress

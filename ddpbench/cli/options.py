@@ -1,11 +1,12 @@
-"""A field that is a flag, as an option of the command line: how it looks in ``--help``, and what value its text stands for."""
+"""Config fields as command-line options: help, parsing, and groups of flags."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import rich_click as click
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rich.text import Text
 from rich_click.rich_help_rendering import RichPanelRow
 
+from ddpbench import __version__
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import FlagField, flag_fields
 from ddpbench.record.names import did_you_mean
@@ -160,3 +162,49 @@ def _is_finite(value: Any) -> bool:
 
 def _join_with_or(choices: tuple[str, ...]) -> str:
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def add_flags(*given: Iterable[FlagOption | click.RichOption]) -> Callable[[click.RichCommand], click.RichCommand]:
+    """Gives a command these flags, in that order."""
+
+    def add(command: click.RichCommand) -> click.RichCommand:
+        command.params += [each.to_click() if isinstance(each, FlagOption) else each for group in given for each in group]
+        return command
+
+    return add
+
+
+def flags_named(struct: type[msgspec.Struct], *names: str) -> Iterator[FlagOption]:
+    """The flags of these fields of ``struct``."""
+    return (option for option in flag_options(struct) if option.field.name in names)
+
+
+def flags_except(struct: type[msgspec.Struct], *names: str) -> Iterator[FlagOption]:
+    """The flags of every other field of ``struct``."""
+    return (option for option in flag_options(struct) if option.field.name not in names)
+
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
+
+
+def print_and_exit_flag(
+    *spellings: str, text: Callable[[click.Context], str], help: str, hidden: bool = False
+) -> Callable[[CommandFunction], CommandFunction]:
+    """Gives a command a flag that prints ``text`` and ends it, with 1 where not all of it could be written."""
+
+    def tell(context: click.Context, _: click.Parameter, given: bool) -> None:
+        if given and not context.resilient_parsing:
+            from ddpbench.report.console import finish_output, make_console
+
+            console = make_console(sys.stdout)
+            console.out(text(context))
+            context.exit(finish_output(console))
+
+    return click.option(*spellings, is_flag=True, is_eager=True, expose_value=False, help=help, hidden=hidden, callback=tell)
+
+
+def version_flag(hidden: bool = False) -> Callable[[CommandFunction], CommandFunction]:
+    return print_and_exit_flag("--version", text=lambda _: f"ddpbench {__version__}", help="print the version", hidden=hidden)
+
+
+help_flag = print_and_exit_flag("-h", "--help", text=lambda context: context.get_help(), help="print this")

@@ -7,9 +7,8 @@ import sys
 import rich_click as click
 from rich.text import Text
 
-from ddpbench.cli.help_flags import help_flag, version_flag
 from ddpbench.cli.make_data import make_data
-from ddpbench.cli.options import HELP_COLUMNS
+from ddpbench.cli.options import HELP_COLUMNS, help_flag, version_flag
 from ddpbench.cli.report import env, list_, plot, report
 from ddpbench.cli.train import crossover, diagnose, reproduce, run, scale, sweep
 from ddpbench.cli.whatif import whatif

@@ -12,9 +12,7 @@ import msgspec
 import rich_click as click
 
 from ddpbench.cli import parse
-from ddpbench.cli.flags import add_flags, flags_named
-from ddpbench.cli.help_flags import help_flag
-from ddpbench.cli.options import flag_options, parse_given
+from ddpbench.cli.options import add_flags, flag_options, flags_named, help_flag, parse_given
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import Flag
 from ddpbench.record.request import OUTPUT, OutputOptions

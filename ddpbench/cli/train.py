@@ -10,10 +10,8 @@ import rich_click as click
 
 from ddpbench.cli import parse
 from ddpbench.cli.crossover import CrossoverFlags, parse_crossover
-from ddpbench.cli.flags import add_flags, flags_except, flags_named
-from ddpbench.cli.help_flags import help_flag, version_flag
-from ddpbench.cli.options import FlagOption, flag_options, parse_given
-from ddpbench.cli.parts import select_shard
+from ddpbench.cli.options import FlagOption, add_flags, flag_options, flags_except, flags_named, help_flag, parse_given, version_flag
+from ddpbench.cli.parse import select_shard
 from ddpbench.published.publications import published_names
 from ddpbench.record.config import MEASURING, TRAINING, Config
 from ddpbench.record.errors import UsageError

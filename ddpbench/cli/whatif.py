@@ -10,9 +10,7 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from ddpbench.cli.flags import add_flags
-from ddpbench.cli.help_flags import help_flag
-from ddpbench.cli.options import flag_options, parse_given
+from ddpbench.cli.options import add_flags, flag_options, help_flag, parse_given
 from ddpbench.data import registry as loaders
 from ddpbench.record.errors import UsageError
 from ddpbench.record.prediction import Scenario

@@ -1,14 +1,17 @@
-"""From a batch on the host to a batch on the device, without making the host wait."""
+"""Copies batches from the host to the device without making the host wait."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from ddpbench.data.loader import Batch, DeviceTransform
+from ddpbench.data.batch_timing import BatchTimings
+from ddpbench.data.loader import Batch, DeviceTransform, HostLoader
+from ddpbench.record.loader_stats import LoaderStats
 
 
 def make_device_copy(device: torch.device, device_transform: DeviceTransform) -> Callable[[Tensor, Tensor], Batch]:
@@ -62,3 +65,32 @@ class SideStreamCopy:
         slot = _Slot(torch.empty_like(images, device=self._device), torch.empty_like(labels, device=self._device), torch.cuda.Event())
         slot.free.record(torch.cuda.current_stream(self._device))  # the memory may be another tensor's until here
         return slot
+
+
+class DeviceLoader:
+    """The loader that ``host`` becomes on ``device``."""
+
+    def __init__(self, host: HostLoader, device: torch.device) -> None:
+        self.data, self.max_prefetched = host.data, host.max_prefetched
+        self.host = host
+        self.batch_bytes = 0  # what the last batch took on the wire
+        self._copy_to_device = make_device_copy(device, host.device_transform)
+        self._timings = BatchTimings()
+
+    def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
+        asked = perf_counter()
+        batch = self.host.next_batch()
+        on_host_ready()
+        self.batch_bytes = batch.samples.nbytes + batch.labels.nbytes
+        if batch.worker_timing:
+            self._timings.record(asked, len(batch.labels), batch.worker_timing)
+        return self._copy_to_device(batch.samples, batch.labels)
+
+    def pop_stats(self) -> LoaderStats | None:
+        return self._timings.pop_stats()
+
+    def worker_pids(self) -> list[int]:
+        return self.host.worker_pids()
+
+    def close(self) -> None:
+        self.host.close()

@@ -9,10 +9,10 @@ from typing import Protocol
 from torch import Tensor
 
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 Batch = tuple[Tensor, Tensor]
 """Images (B, C, S, S) or vectors (B, F), and labels, int64 (B,), or for a squared error targets, float32 (B, F).
@@ -51,21 +51,14 @@ class HostBatch:
         return replace(self, samples=self.samples.pin_memory(), labels=self.labels.pin_memory())
 
 
-class HostLoader(Protocol):
-    """An endless stream of batches of this rank's shard in host memory: epoch after epoch, reshuffled, every batch full.
+class BatchProducer(Protocol):
+    """An endless stream of batches of this rank's shard: epoch after epoch, reshuffled, every batch full.
 
     Batches flow over an epoch's end, so that nothing stalls there, nothing is lost and every rank gets as many as it asks for.
     """
 
     data: DatasetInfo
     max_prefetched: int  # most batches that can be ready after a pause
-    device_transform: DeviceTransform
-
-    def next_batch(self) -> HostBatch:
-        """The next batch, valid until the next call.
-
-        Raises BenchError, naming the file or the process, where the batch cannot be had.
-        """
 
     def worker_pids(self) -> list[int]:
         """The loader's own processes."""
@@ -74,27 +67,27 @@ class HostLoader(Protocol):
         """Ends the loader and its processes."""
 
 
-class Loader(Protocol):
-    """The same stream on the device."""
+class HostLoader(BatchProducer, Protocol):
+    """A loader whose batches are in host memory, before DeviceLoader copies them."""
 
-    data: DatasetInfo
-    max_prefetched: int  # most batches that can be ready after a pause
+    device_transform: DeviceTransform
+
+    def next_batch(self) -> HostBatch:
+        """The next batch, valid until the next call. Raises BenchError, which names the file or the process, if there is none."""
+
+
+class Loader(BatchProducer, Protocol):
+    """A loader whose batches are on the device: what a training reads from."""
 
     def next_batch(self, on_host_ready: Callable[[], None]) -> Batch:
         """The next batch, on the device and in the memory layout asked for. Valid until the next call.
 
-        Calls ``on_host_ready`` once, when the host has the batch and the compute stream is not yet made to wait for its copy.
-        Raises BenchError, naming the file or the process, where the batch cannot be had.
+        Calls ``on_host_ready`` once, when the host has the batch and the compute stream does not yet wait for its copy. Raises BenchError,
+        which names the file or the process, if there is no batch.
         """
 
     def pop_stats(self) -> LoaderStats | None:
-        """What the workers did for the batches handed over since the last call; None where nobody tells."""
-
-    def worker_pids(self) -> list[int]:
-        """The loader's own processes."""
-
-    def close(self) -> None:
-        """Ends the loader and its processes."""
+        """What the workers did for the batches since the last call; None if unknown."""
 
 
 LoaderFactory = Callable[[ResolvedConfig, Shard], Loader]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ddpbench.distributed.world import World
-from ddpbench.record.datasets import DATASETS
+from ddpbench.record.registry import DATASETS
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.datasets import files, image_folder
 from ddpbench.data.datasets.image_folder import ImageFolderIndex
 from ddpbench.data.datasets.samples import ImageFolderDataset
-from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.in_memory import InMemoryDataset
 from ddpbench.data.loader import Batch
 from ddpbench.data.loaders.torch import PilTransform
@@ -17,8 +18,7 @@ from ddpbench.data.loaders.workers import DataLoaderAdapter, make_data_loader
 from ddpbench.data.normalize import make_normalize, to_memory_format
 from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
-from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 
 def held_out_batches(config: ResolvedConfig, shard: Shard) -> Iterator[Batch] | None:

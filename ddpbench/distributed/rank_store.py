@@ -12,9 +12,9 @@ from torch import distributed as dist
 
 from ddpbench.machine.progress_marker import Position
 from ddpbench.machine.rank_env import RankEnv
-from ddpbench.record.encoded import encode_json
 from ddpbench.record.environment import RankPlacement, Software
 from ddpbench.record.errors import RendezvousError, ReportedByPeer, Status, UsageError
+from ddpbench.record.files import encode_json
 from ddpbench.record.record import Fault
 
 HEARTBEAT_TIMEOUT_S = 1.5

@@ -6,6 +6,7 @@ TF32 is set through the older ``allow_tf32`` flags, which also set the newer ``f
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -51,3 +52,9 @@ def configure_backends(tf32: bool | None) -> None:
     """
     set_tf32(tf32)
     torch.backends.cudnn.benchmark = True
+
+
+def gc_freeze() -> None:
+    """Modules never become garbage, and every collection would look through all of them."""
+    gc.collect()
+    gc.freeze()

@@ -1,4 +1,4 @@
-"""One node before anything runs: what the job may use there, and who else is there."""
+"""The state of a node before anything runs: cores, memory, NUMA, other processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from ddpbench.machine import cgroup
-from ddpbench.machine.cpu_usage import cores_busy_s
+from ddpbench.machine.cpu import cores_busy_s
+from ddpbench.machine.gpu import Gpu
 from ddpbench.machine.host import cpu_seconds, shared_memory_free_bytes, slurm_cores, usable_memory_bytes
-from ddpbench.machine.numa import numa_nodes_of_cores, numa_nodes_of_gpu
+from ddpbench.machine.read_text import read_text
 from ddpbench.record.diagnosis import NodeState, RankNumaNodes
 from ddpbench.record.environment import RankPlacement
 
@@ -72,3 +74,26 @@ def _process_trees(pids: Sequence[int]) -> set[int]:
         with suppress(psutil.Error):
             families |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
     return families
+
+
+SYSFS_ROOT = Path("/sys")
+
+
+def numa_nodes_of_cores(cores: Collection[int], sysfs_root: Path = SYSFS_ROOT) -> list[int]:
+    """The NUMA nodes that ``cores`` lie on, in order; empty where the kernel does not tell."""
+    nodes = {int(folder.name[len("node") :]): folder for folder in sysfs_root.glob("devices/system/node/node[0-9]*")}
+    return sorted(node for node, folder in nodes.items() if _parse_cpulist(read_text(folder / "cpulist")) & set(cores))
+
+
+def numa_nodes_of_gpu(uuid: str, sysfs_root: Path = SYSFS_ROOT) -> list[int]:
+    """The one NUMA node that a GPU's bus hangs on; empty where that is not told, as in many virtual machines."""
+    gpu, _ = Gpu.find(uuid)
+    address = gpu.pci_address() if gpu else None
+    node = read_text(sysfs_root / "bus/pci/devices" / address / "numa_node") if address else ""
+    return [int(node)] if node.isdecimal() else []  # -1: none
+
+
+def _parse_cpulist(cpulist: str) -> set[int]:
+    """The cores of a list as the kernel writes it: ``0-3,8``."""
+    spans = [span.split("-") for span in cpulist.split(",") if span]
+    return {core for span in spans for core in range(int(span[0]), int(span[-1]) + 1)}

@@ -1,4 +1,4 @@
-"""The kernel's page cache: how much of a file lies in it, and taking a file out of it. Neither changes the file."""
+"""The page cache: how much of a file it holds, and evicting a file; its file system."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -61,3 +64,14 @@ def _cached_bytes(file: int) -> int:
         return min(size, sum(page & 1 for page in pages.raw) * mmap.PAGESIZE)
     finally:
         _libc.munmap(address, size)
+
+
+def file_system(path: str) -> str:
+    """The type of the file system that ``path`` lies on, links followed: ``ext4``, ``nfs4``, ``tmpfs``, ``fuse.sshfs``; ``-`` if untold."""
+    there = os.path.realpath(path)
+    kind, longest = "-", 0
+    for mount in psutil.disk_partitions(all=True):
+        point = mount.mountpoint
+        if len(point) >= longest and Path(there).is_relative_to(point):  # of two mounts on one point the later hides the other
+            kind, longest = mount.fstype, len(point)
+    return kind

@@ -1,19 +1,63 @@
-"""How fast a node reads the files of a data set: out of the page cache, and from the storage itself."""
+"""Benchmarks reads of a dataset's files, from the page cache and from storage."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from time import perf_counter
 
-from ddpbench.machine.file_reader import FileReadStats, read_files
-from ddpbench.machine.mounts import file_system
-from ddpbench.machine.page_cache import cached_bytes, evict
+import psutil
+
+from ddpbench.machine.page_cache import cached_bytes, evict, file_system
 from ddpbench.record.diagnosis import Storage
+
+BLOCK_BYTES = 2**17
+
+
+@dataclass(frozen=True)
+class FileReadStats:
+    """What was read, and what of it the kernel had to fetch for this process; ``fetched`` is 0 where it does not tell."""
+
+    num_bytes: int = 0
+    elapsed_s: float = 0.0
+    fetched_bytes: int = 0
+
+    def __add__(self, other: FileReadStats) -> FileReadStats:
+        return FileReadStats(self.num_bytes + other.num_bytes, self.elapsed_s + other.elapsed_s, self.fetched_bytes + other.fetched_bytes)
+
+
+def read_files(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> FileReadStats:
+    """Reads ``files``, each thread the next one left, and stops at ``deadline`` by ``perf_counter``. Skips what cannot be read."""
+    fetched, began = _fetched_bytes(), perf_counter()
+    left = iter(files)
+    total = sum(pool.map(_read_until, repeat(left, threads), repeat(deadline)))
+    return FileReadStats(total, perf_counter() - began, _fetched_bytes() - fetched)
+
+
+def _read_until(files: Iterator[str], deadline: float) -> int:
+    """Bytes read of those files that this thread takes."""
+    block, total = bytearray(BLOCK_BYTES), 0
+    for path in files:
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            while perf_counter() < deadline and (count := file.readinto(block)):
+                total += count
+        if perf_counter() >= deadline:
+            break
+    return total
+
+
+def _fetched_bytes() -> int:
+    """Bytes that the kernel has so far fetched from storage because a thread of this process wanted them."""
+    try:
+        return int(psutil.Process().io_counters().read_bytes)
+    except (psutil.Error, RuntimeError):
+        return 0
+
 
 MAX_SAMPLE_FILES, FIRST_CHUNK_FILES = 4096, 32
 MAX_THREADS, WARM_THREADS = 64, 4

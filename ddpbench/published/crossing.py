@@ -8,8 +8,7 @@ from itertools import pairwise
 from math import exp, log
 
 from ddpbench.analysis.metrics import SECONDS
-from ddpbench.analysis.ratio import PairedRatio, ratio_of
-from ddpbench.analysis.stats import Interval
+from ddpbench.analysis.stats import Interval, PairedRatio, ratio_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import format_3sig
 

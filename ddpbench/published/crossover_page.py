@@ -1,8 +1,8 @@
-"""Two devices over the size of a model: their times, and from which model on one is faster than the other."""
+"""The page and the plot of a crossover: times over model size, and where they cross."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -10,19 +10,20 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.metrics import SECONDS
-from ddpbench.analysis.ratio import PairedRatio
-from ddpbench.published.crossing import Crossing, crossing_of, describe_crossing, missing_depths
+from ddpbench.analysis.stats import PairedRatio
+from ddpbench.published.crossing import Crossing, crossing_of, describe_crossing, device_label, missing_depths
 from ddpbench.published.publications import load_publication
 from ddpbench.record.record import Job
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_sections
 from ddpbench.report.format import format_interval, format_significant
 from ddpbench.report.grid import Grid, GridColumn, format_metric, grid_lines
-from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import machine_text
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
-from ddpbench.report.styled import CAUTION, LABEL, styled
+from ddpbench.report.plot_data import CrossoverPlot, date_suffixes, device_name, make_curve
+from ddpbench.report.plots import batched, numbered_stem
 
 PUBLISHED_CROSSOVER = "disc-mlp-cpu-vs-gpu"
 
@@ -116,3 +117,48 @@ def _speedup_cell(ratio: PairedRatio, only_ranges: bool) -> str:
     center, low, high = format_interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
     rounds = f"{pluralize(ratio.pairs, 'round')}: " if not (ratio.has_interval or only_ranges) else ""
     return f"{center} ({rounds}{low} to {high})" if low != high else format_significant(1 / ratio.center)
+
+
+CROSSOVER_FAMILY = "disc-mlp"
+
+MAX_CROSSOVERS = 3
+"""Crossings on one pair of axes."""
+
+
+def draw_crossovers(jobs: Sequence[Job], folder: Path) -> list[Path]:
+    """Draws the crossings of ``jobs``, a few in one picture, into ``folder``; the files written. matplotlib is loaded here."""
+    from ddpbench.report.draw import draw_crossover_plots, save_figure
+
+    row = load_publication(PUBLISHED_CROSSOVER).experiments[0].rows[0]
+    published = (row.crossover_parameters or 0, f"published: {row.crossover_parameters:,} parameters, {row.crossover_layers} layers")
+    return [
+        path
+        for number, found in enumerate(batched(crossover_plots(jobs), MAX_CROSSOVERS), 1)
+        for path in save_figure(
+            draw_crossover_plots(CROSSOVER_FAMILY, found, published), folder, numbered_stem(f"{CROSSOVER_FAMILY}-crossover", number)
+        )
+    ]
+
+
+def crossover_plots(jobs: Iterable[Job]) -> list[CrossoverPlot]:
+    """One a job that timed models on two devices."""
+    found = [(job.started, race) for job in jobs if (race := _crossover_plot(job))]
+    dates = date_suffixes([((race.loser.name, race.winner.name), started) for started, race in found])
+    return [race.with_date(date) for (_, race), date in zip(found, dates, strict=True)]
+
+
+def _crossover_plot(job: Job) -> CrossoverPlot | None:
+    crossing = crossing_of(job)
+    if crossing is None:
+        return None
+    devices = {device_label(record): device_name(record) for record in job.records}
+    points = crossing.points
+    parameters = [point.parameters for point in points]
+    return CrossoverPlot(
+        make_curve(devices[crossing.loser], crossing.loser, parameters, [point.first_s for point in points], SECONDS),
+        make_curve(devices[crossing.winner], crossing.winner, parameters, [point.second_s for point in points], SECONDS),
+        [point.layers for point in points],
+        crossing.parameters,
+        crossing.low,
+        crossing.high,
+    )

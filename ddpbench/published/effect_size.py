@@ -8,8 +8,7 @@ from typing import Literal
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
-from ddpbench.analysis.ratio import PairedRatio
-from ddpbench.analysis.stats import Interval
+from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Record
 

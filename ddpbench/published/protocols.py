@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ddpbench.bench.cells import ArmSpec, build_request
-from ddpbench.published import sides
+from ddpbench.bench.sweep import ArmSpec, build_request
+from ddpbench.published import crossover
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
@@ -50,7 +50,7 @@ def disc_arms(quick: bool, devices: Sequence[str]) -> list[ArmSpec]:
     if devices and devices[0] == "cuda":
         raise UsageError("the disc sets a GPU beside a processor, and --device cuda leaves the GPU alone", "leave --device out")
     depths = range(2, 7) if quick else range(2, 13)
-    return sides.crossover_arms("disc-mlp", sides.resolve_sides(devices), depths, *((5, 2) if quick else ()))
+    return crossover.crossover_arms("disc-mlp", crossover.resolve_sides(devices), depths, *((5, 2) if quick else ()))
 
 
 def t4_tensor_cores(quick: bool) -> list[ArmSpec]:

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import torch
 
-from ddpbench.bench.cells import resumable_journal
 from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
+from ddpbench.bench.sweep import resumable_journal
 from ddpbench.machine.device import Device
 from ddpbench.published.reproduction_page import render_reproduction
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE

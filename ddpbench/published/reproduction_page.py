@@ -22,11 +22,10 @@ from ddpbench.record.registry import find_precision
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import MISSING, format_significant
 from ddpbench.report.grid import Grid, GridColumn, format_as_published, grid_lines, mean_cell
-from ddpbench.report.layout import COLUMN_GAP, Page, wrap_items, wrap_text
+from ddpbench.report.layout import CAUTION, COLUMN_GAP, GOOD, LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import machine_text
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
-from ddpbench.report.styled import CAUTION, GOOD, LABEL, styled
 
 CLAIM_WORDS = {True: ("holds", GOOD), False: ("not here", CAUTION), None: ("open", LABEL)}
 SAME_DIRECTION = ("same way", CAUTION)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpbench.published import crossover_page, crossover_plot, reproduction_page
+from ddpbench.published import crossover_page, reproduction_page
+from ddpbench.published import crossover_page as crossover_plot
 from ddpbench.published.crossing import crossing_of
 from ddpbench.record.record import Job
 from ddpbench.report import plots

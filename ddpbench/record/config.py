@@ -176,3 +176,21 @@ def measurement_config(config: Config) -> Config:
     """What of ``config`` decides what is measured."""
     plain = Config(workload=config.workload)
     return msgspec.structs.replace(config, **{name: getattr(plain, name) for name in RUN_CONTROL_FIELDS})
+
+
+class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Config whose automatic fields ``experiments.settle`` has filled in. Its flags are those of Config.
+
+    Other fields may stay None: vectors have no side, and a round may have as many steps as fill its time. ``fresh`` and
+    ``validate`` are None in records of releases that had neither.
+    """
+
+    batch_size: Annotated[int, Positive]
+    optimizer_impl: Literal["fused", "foreach", "loop"]
+    lr: Annotated[float, Above0]
+    momentum: Annotated[float, Meta(ge=0, lt=1)]
+    weight_decay: Annotated[float, NonNegative]
+    channels_last: bool
+    loader: str
+    workers: Annotated[int, NonNegative]
+    warmup: Annotated[int, Positive]

@@ -1,4 +1,4 @@
-"""A file that is written whole or not at all."""
+"""Writes a file completely or not at all, and encodes its JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+import msgspec
 
 
 def atomic_write(path: Path, data: bytes, overwrite: bool = True) -> None:
@@ -50,3 +52,19 @@ def _is_stdout_or_stderr(path: Path) -> bool:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return True
     return False
+
+
+def encode_json(value: object) -> bytes:
+    """``value`` as JSON. Of names whose bytes are no UTF-8, which Linux allows, those bytes are escaped: ``z\\udcfc.jpg``."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escape_surrogates(msgspec.to_builtins(value)))
+
+
+def _escape_surrogates(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {name: _escape_surrogates(each) for name, each in value.items()}
+    return [_escape_surrogates(each) for each in value] if isinstance(value, list | tuple) else value

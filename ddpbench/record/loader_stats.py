@@ -1,14 +1,15 @@
-"""What a data loader did: what each stage of an image costs, how batches came, and who else was on the cores."""
+"""What a data loader did: time per stage, hand-offs, and the CPU usage meanwhile."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
+from typing import TypeVar
 
 import msgspec
 
 from ddpbench.record.ranges import AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, Seconds
-from ddpbench.record.sample import subsample
 
 STAGES = ("read", "decode", "augment", "sample", "collate")
 """What a worker does for an image, in order.
@@ -68,3 +69,19 @@ def sum_by_stage(stage_times: Iterable[Mapping[str, float]]) -> dict[str, float]
     for each in stage_times:
         total.update(each)
     return dict(total)
+
+
+Value = TypeVar("Value")
+
+GOLDEN_RATIO_CONJUGATE = (sqrt(5) - 1) / 2
+"""Of all fractions the one whose multiples fall least into step with anything."""
+
+
+def subsample(every: int, values: Sequence[Value]) -> list[Value]:
+    """One of every ``every`` values, each time at another place among them, the same for all lists of one length.
+
+    What comes back every few steps, as the bursts of loader workers do, is then as frequent among them as among all: of every fourth
+    step of a loader with four workers either all are late or none.
+    """
+    groups = (values[begin : begin + every] for begin in range(0, len(values), every))
+    return [group[int(len(group) * (number * GOLDEN_RATIO_CONJUGATE % 1))] for number, group in enumerate(groups)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from ddpbench.record.datasets import DATASETS
+from ddpbench.record.registry import DATASETS
 
 SYNTHETIC, REPLAY = "synthetic", "replay"
 """A batch that is on the device already, what training could reach, and nothing to train on; batches in page-locked host memory."""

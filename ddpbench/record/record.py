@@ -9,15 +9,13 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ddpbench.record.config import Config
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
-from ddpbench.record.encoded import encode_json
 from ddpbench.record.environment import Environment, RankPlacement
 from ddpbench.record.errors import Status, UsageError
-from ddpbench.record.files import atomic_write
+from ddpbench.record.files import atomic_write, encode_json
 from ddpbench.record.findings import Check, ThroughputEstimate, Verdict
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Milliseconds, NonZero, Seconds
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.scaling import Scaling
 from ddpbench.record.sweep_shard import SweepShard
 from ddpbench.record.trace import Trace

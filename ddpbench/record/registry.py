@@ -1,4 +1,4 @@
-"""Precisions and engines by name, without torch: what a name promises. A record attests what ran."""
+"""Precisions, engines and datasets by name. Torch-free."""
 
 from __future__ import annotations
 
@@ -79,3 +79,35 @@ ENGINES: Mapping[str, str] = {
 
 ENGINES_WITHOUT_SYNC = ("none", "no-sync")
 """The engines under which every rank trains for itself."""
+
+
+DatasetName = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """One data set: of images with so many ``channels``, or, where it has none, of vectors.
+
+    Vectors are of so many ``features``, or, where it has none, of as many as there are classes.
+    """
+
+    title: str
+    channels: int = 0
+    features: int = 0
+
+    def input_shape(self, image_size: int | None, classes: int) -> tuple[int, ...]:
+        """The shape of one sample: (channels, S, S), S being ``image_size`` in pixels, or (features,)."""
+        if not self.channels:
+            return (self.features or classes,)
+        assert image_size, "images have a size"
+        return (self.channels, image_size, image_size)
+
+
+DATASETS: Mapping[str, DatasetSpec] = {
+    "imagenet": DatasetSpec(title="ImageNet", channels=3),
+    "cifar10": DatasetSpec(title="CIFAR-10", channels=3),
+    "mnist": DatasetSpec(title="MNIST", channels=1),
+    "disc": DatasetSpec(title="the disc's points", features=2),
+    "gemm": DatasetSpec(title="matrices"),
+}
+"""Every data set by name."""

@@ -6,9 +6,8 @@ from math import fsum
 
 import msgspec
 
-from ddpbench.record.loader_stats import CpuUsage, LoaderStats
+from ddpbench.record.loader_stats import CpuUsage, LoaderStats, subsample
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds
-from ddpbench.record.sample import subsample
 
 PHASES = ("data", "host_to_device", "broadcast", "forward", "backward", "sync", "optimizer")
 """The phases of a step in the order they run. They are contiguous, so their sum is the step on the device's clock.

@@ -10,7 +10,7 @@ from typing import IO, TextIO, cast
 from rich.console import Console
 from rich.text import Text
 
-from ddpbench.machine.stderr import print_error
+from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.text import printable
 from ddpbench.report.layout import Page

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.text import format_3sig, printable
 from ddpbench.report.plot_data import BatchSizePlot, CrossoverPlot, PlotCurve, SpeedupPlot
 

@@ -12,8 +12,7 @@ from rich.text import Text
 from ddpbench.analysis.metrics import MeanStd, Metric, mean_std
 from ddpbench.record.record import Record
 from ddpbench.report.format import MISSING, format_decimals, format_with_interval
-from ddpbench.report.layout import COLUMN_GAP, Page, align_columns, wrap_text
-from ddpbench.report.styled import LABEL, styled
+from ddpbench.report.layout import COLUMN_GAP, LABEL, Page, align_columns, styled, wrap_text
 
 OUT_OF_MEMORY = "no memory"
 

@@ -1,4 +1,4 @@
-"""Words on a page: items that flow, commands that can be copied, columns that line up. Plain strings, no styles."""
+"""Lays out text: wrapped items, copyable commands, aligned columns, styles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from rich.text import Text
 
 SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 """A word of a shell command with its quotes: a blank between quotes does not end it."""
@@ -114,3 +116,16 @@ def _flags_with_values(words: Sequence[str]) -> list[str]:
         else:
             units.append(word)
     return units
+
+
+LABEL = "bold"
+GOOD, CAUTION, BAD = "bold green", "bold yellow", "bold red"
+
+
+def styled(lines: Sequence[str], style: str = "", length: int | None = None) -> list[Text]:
+    """The lines as Text: the first ``length`` characters of the first line in ``style``, or all lines where no length is given."""
+    if length is None or not lines:
+        return [Text(line, style=style) for line in lines]
+    first, *rest = (Text(line) for line in lines)
+    first.stylize(style, 0, length)
+    return [first, *rest]

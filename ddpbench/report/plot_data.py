@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.latest_only import superseded
 from ddpbench.analysis.metrics import IMAGES_PER_S, SECONDS, Metric, last_accuracy, mean_std, memory_metric, speedup, time_or_speed_metric
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
+from ddpbench.analysis.sweep_shards import superseded
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import Job, Record

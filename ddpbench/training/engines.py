@@ -13,11 +13,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpbench.distributed.world import World
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.registry import PrecisionSpec
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.training.master_weights import MasterWeights
-from ddpbench.training.precision import autocast
-from ddpbench.training.scaler import make_loss_scaler
+from ddpbench.training.precision import autocast, make_loss_scaler
 
 BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
 """What DDP calls the broadcast of buffers before a forward: torch 2.15 renamed it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ddpbench.distributed.room import guard_oom
+from ddpbench.distributed.collectives import guard_oom
 from ddpbench.machine.backends import cudnn_benchmark_disabled
 from ddpbench.training.session import Session
 

@@ -1,24 +1,17 @@
-"""The one timed loop."""
+"""The timed training loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import nn
 
+from ddpbench.data.loader import Loader
 from ddpbench.machine.step_timer import BACKWARD, BROADCAST, DATA, FORWARD, HOST_TO_DEVICE, OPTIMIZER, SYNC, StepTimer
 from ddpbench.training.engines import Engine
 from ddpbench.training.loss_tracker import LossTracker
-
-
-class BatchSource(Protocol):
-    """All that the loop asks of a loader."""
-
-    def next_batch(self, on_host_ready: Callable[[], None]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images and labels on the device; calls ``on_host_ready`` when the host has the batch, before the device waits for its copy."""
 
 
 class TimedModel(nn.Module):
@@ -40,7 +33,7 @@ def mark_last_gradient(parameter: nn.Parameter, timer: StepTimer) -> None:
     parameter.register_post_accumulate_grad_hook(lambda _: timer.mark(BACKWARD))
 
 
-def train(steps: int, loader: BatchSource, engine: Engine, loss_fn: nn.Module, timer: StepTimer, loss_tracker: LossTracker) -> None:
+def train(steps: int, loader: Loader, engine: Engine, loss_fn: nn.Module, timer: StepTimer, loss_tracker: LossTracker) -> None:
     """Trains ``steps`` steps. Nothing here waits for the device."""
     batch_in_hand = partial(timer.mark, DATA)
     timer.begin(steps)
@@ -55,3 +48,6 @@ def train(steps: int, loader: BatchSource, engine: Engine, loss_fn: nn.Module, t
         engine.update()
         loss_tracker.record_step(loss)
         timer.mark(OPTIMIZER)
+
+
+LOSSES: Mapping[str, Callable[[], nn.Module]] = {"cross-entropy": nn.CrossEntropyLoss, "mse": nn.MSELoss}

@@ -1,4 +1,4 @@
-"""One arm on the device: model, optimizer, engine, loader; timed in rounds, then parked on the host."""
+"""A training on the device: timed in rounds, then offloaded to the host."""
 
 from __future__ import annotations
 
@@ -6,46 +6,52 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from math import inf
 from time import perf_counter, thread_time
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
+from ddpbench.data.loader import Loader
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import configure_backends
-from ddpbench.machine.cpu_usage import CpuMonitor
+from ddpbench.machine.cpu import CpuMonitor
+from ddpbench.machine.device import Device
 from ddpbench.machine.gpu import GpuTelemetry
 from ddpbench.machine.host import cpu_seconds
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.step_timer import make_step_timer
-from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import ObservedPrecision
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import Trace
 from ddpbench.training.drain import PrefetchDrainer
 from ddpbench.training.engines import bucket_bytes, make_engine
-from ddpbench.training.loop import BatchSource, TimedModel, train
+from ddpbench.training.loop import TimedModel, train
 from ddpbench.training.loss_tracker import LossTracker, parameter_checksum
-from ddpbench.training.offload import OffloadedState, to_cpu
-from ddpbench.training.optimizer import make_optimizer, reset_state
-from ddpbench.training.precision import StepObservation, check_precision_supported, observe_precision
-from ddpbench.training.prepare_model import compile_model, prepare_model
-from ddpbench.training.schedule import LRSchedule
+from ddpbench.training.optimizer import LRSchedule, make_optimizer, reset_state
+from ddpbench.training.precision import StepObservation, cast_model, check_precision_supported, observe_precision
 
 
-class SessionLoader(BatchSource, Protocol):
-    """What a session asks of a loader beside batches."""
+def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
+    """What runs ``model``, which is on the device: itself, unless it is to be compiled.
 
-    max_prefetched: int  # most batches that can be ready after a pause
+    Convolutions stay with cuDNN: inductor's Triton ones read another TF32 switch, and take minutes to tune.
+    """
+    if config.compile == "off":
+        return model
+    from torch._inductor import list_mode_options  # importing it takes more than a second
 
-    def pop_stats(self) -> LoaderStats | None: ...
+    options = {**list_mode_options(config.compile), "max_autotune_conv_backends": "ATEN"}  # torch takes a mode or options, not both
+    return torch.compile(model, options=options)  # type: ignore[return-value]
 
-    def worker_pids(self) -> list[int]: ...
 
-    def close(self) -> None: ...
+def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
+    """``model`` on the device, in the dtypes and the memory layout asked for."""
+    model = cast_model(model.to(device.torch_device).train(), PRECISIONS[config.precision])
+    return model.to(memory_format=torch.channels_last) if config.channels_last else model
 
 
 class Session:
@@ -56,7 +62,7 @@ class Session:
         config: ResolvedConfig,
         model: nn.Module,
         loss_fn: nn.Module,
-        loader: SessionLoader,
+        loader: Loader,
         world: World,
         marker: ProgressMarker,
         offloaded: OffloadedState | None = None,
@@ -83,7 +89,7 @@ class Session:
         self.steps_trained = 0
         self._drainer = PrefetchDrainer(world)
 
-    def reset(self, weights: Mapping[str, Any], open_loader: Callable[[], SessionLoader]) -> None:
+    def reset(self, weights: Mapping[str, Any], open_loader: Callable[[], Loader]) -> None:
         """A new training on the same engine: other weights, no momentum, another loader's first batch, the loss scale as it begins.
 
         That loader is opened when the one before it is closed: two would take shared memory, cores and a device twice.
@@ -227,3 +233,22 @@ def gc_disabled() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@dataclass(frozen=True)
+class OffloadedState:
+    """A training laid aside on the host, so that it holds nothing on the device while another arm runs."""
+
+    model: Mapping[str, Any]
+    optimizer: Mapping[str, Any]
+    scaler: Mapping[str, Any]
+    updates_done: int  # where its schedule stands
+
+
+def to_cpu(state: Any) -> Any:
+    """A copy of ``state``, whatever tensors it holds, in host memory."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {key: to_cpu(value) for key, value in state.items()}
+    return [to_cpu(value) for value in state] if isinstance(state, list) else state

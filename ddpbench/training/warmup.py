@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import ObservedPrecision, Warmup
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.training.loop import mark_last_gradient
 from ddpbench.training.precision import StepObservation, observe_step
 from ddpbench.training.session import Session

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
-from ddpbench.workloads.clone import clone
+from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.registry import find_workload
 
 

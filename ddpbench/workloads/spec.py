@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ddpbench.record.datasets import DATASETS, DatasetName
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import lookup
+from ddpbench.record.registry import DATASETS, DatasetName
 
 
 @dataclass(frozen=True, kw_only=True)

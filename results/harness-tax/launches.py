@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ddpbench.analysis.ratio import ratio_of
+from ddpbench.analysis.stats import ratio_of
 from ddpbench.record.record import load
 
 BATCH = 256

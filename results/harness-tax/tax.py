@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from bare import bare_windows
 
-from ddpbench.analysis.ratio import ratio_of
+from ddpbench.analysis.stats import ratio_of
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.preflight import prepare_job
 from ddpbench.machine.progress_marker import ProgressMarker, Watchdog

@@ -16,7 +16,7 @@ from time import perf_counter, process_time
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.loaders.dali.graph import DaliGraph, EncodedPath, encode_path
-from ddpbench.data.loaders.dali.turns import RoundRobin
+from ddpbench.data.loaders.dali.pipeline_pool import RoundRobin
 from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.machine.host import cpu_name, usable_cores
 from ddpbench.record.loaders import loader_spec

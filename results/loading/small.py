@@ -14,7 +14,7 @@ from statistics import median
 import torch
 from uint8 import NOT_TIMED, STOCK, rates_of
 
-from ddpbench.analysis.ratio import ratio_of
+from ddpbench.analysis.stats import ratio_of
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard

@@ -18,13 +18,13 @@ from unittest import mock
 
 import torch
 
-from ddpbench.analysis.ratio import ratio_of
+from ddpbench.analysis.stats import ratio_of
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.scheduler import abba_schedule
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.host import cpu_name
 from ddpbench.record.config import Config
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness-tax"))
 
 import bare
 
-from ddpbench.analysis.ratio import ratio_of
-from ddpbench.machine.variables import speed_variables
+from ddpbench.analysis.stats import ratio_of
+from ddpbench.machine.fingerprint import speed_variables
 
 BATCH, ROUNDS, WARMUP = 256, 6, 20
 MAX_CTAS = (2, 4, 8, 16)

@@ -13,8 +13,7 @@ from random import Random
 from statistics import median
 from time import perf_counter
 
-from ddpbench.analysis.simulation.params import SimParams
-from ddpbench.analysis.simulation.simulate import simulate
+from ddpbench.analysis.simulation.simulator import SimParams, simulate
 
 RANKS, STEPS, REPEATS = 8, 10_000, 15
 

@@ -16,20 +16,20 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.datasets.samples import Collate, ImageFolderDataset
-from ddpbench.data.images import decode
+from ddpbench.data.image_decoding import decode
 from ddpbench.data.loader import DeviceTransform, HostBatch, HostLoader
 from ddpbench.data.loaders.replay import make_replay
 from ddpbench.data.loaders.workers import DataLoaderAdapter, make_data_loader
 from ddpbench.data.normalize import to_memory_format
 from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.data.shard import Shard
-from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import LoaderSpec
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 TAIL = 64
 """One image in so many is the one that takes long, where one does."""

@@ -1,8 +1,8 @@
-"""Limits of the training itself: its slowest rank, its launches, its gradient sync, its computing."""
+"""Bottlenecks of the training itself: straggler, launches, gradient sync, compute."""
 
 from __future__ import annotations
 
-from math import fsum
+from math import fsum, sqrt
 from statistics import median
 
 from ddpbench.analysis.checks.node import format_demand
@@ -10,10 +10,11 @@ from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import oversubscribed_node
 from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.pipeline.marginal_straggler import is_marginal_straggler
+from ddpbench.analysis.pipeline.costs import loader_cost
+from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.rates import exposed_allreduce_s
 from ddpbench.analysis.ranks import COMPUTE_PHASES
-from ddpbench.analysis.straggler import Straggler
+from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION, Straggler
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.text import device_clause
 from ddpbench.record.findings import Verdict
@@ -163,3 +164,24 @@ def _straggler_phrase(record: Record, slow: Straggler) -> str:
 
 def _straggler_location(record: Record, slow: Straggler) -> str:
     return f"{slow.host}, GPU {slow.device_index}" if record.environment.device_type == "cuda" else slow.host
+
+
+MAX_HANDOFF_FRACTION = 0.5
+
+
+def is_marginal_straggler(inputs: AnalysisInput, rank: int) -> bool:
+    """Whether a loader as fast as the other ranks' would be the smaller part of what ``rank`` lacks; False where that is not known."""
+    times, given = _loader_time_ratio(inputs, rank), pipeline_model(inputs)
+    if times is None or (given.handoff_fraction or 0.0) >= MAX_HANDOFF_FRACTION:
+        return False
+    return times < max(1 + MIN_EXCESS_FRACTION[inputs.record.environment.device_type], sqrt(given.device_rate / given.achieved_rate))
+
+
+def _loader_time_ratio(inputs: AnalysisInput, rank: int) -> float | None:
+    """How many times as long as on the other ranks an image takes in the workers of this one; else with nobody training."""
+    costs = {each: loader_cost(trace.loader_stats for trace in traces) for each, traces in inputs.record.traces_by_rank.items()}
+    seconds = {each: cost.wall_s for each, cost in costs.items() if cost}
+    if len(seconds) < len(costs) and inputs.controls.diagnosis:
+        seconds = {each.rank: 1 / each.images_per_s for each in inputs.controls.diagnosis.loader_benchmarks if each.images}
+    others = [span for each, span in seconds.items() if each != rank]
+    return seconds[rank] / median(others) if others and rank in seconds else None

@@ -1,15 +1,29 @@
-"""Which limit a run hit, and how often the same limit is named when its rounds are resampled."""
+"""The verdict: which bottleneck a run hit, and how often resampled rounds repeat it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ddpbench.analysis.bottleneck.limits import first_bottleneck
-from ddpbench.analysis.bottleneck.loading import format_rates
-from ddpbench.analysis.bottleneck.training import describe_likely
+from ddpbench.analysis.bottleneck.loading import (
+    data_bound,
+    format_rates,
+    host_to_device_bound,
+    loader_steals_cpu,
+    loader_steals_gpu,
+    noisy_neighbour,
+)
+from ddpbench.analysis.bottleneck.training import (
+    compute_bound,
+    describe_likely,
+    launch_bound,
+    straggler,
+    sync_bound,
+    too_few_cores,
+    unexplained,
+)
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
 from ddpbench.analysis.evidence import is_too_short_for_verdict, timed_steps
@@ -125,3 +139,25 @@ def _undecided(ranked: Sequence[tuple[Verdict, float]], runner_up: str, has_cont
 def _undecided_cause(causes: Counter[str], resamples: int) -> str:
     shares = [f"{cause.replace('-', ' ') or 'unknown'} in {number / resamples:.0%}" for cause, number in causes.most_common(2)]
     return f"the cause is open: {', '.join(shares)} of resamples"
+
+
+BottleneckRule = Callable[[AnalysisInput], Verdict | None]
+
+BOTTLENECKS: tuple[BottleneckRule, ...] = (
+    straggler,
+    loader_steals_cpu,
+    loader_steals_gpu,
+    noisy_neighbour,
+    data_bound,
+    host_to_device_bound,
+    too_few_cores,
+    launch_bound,
+    sync_bound,
+    unexplained,
+    compute_bound,
+)
+"""The first that holds is the verdict; the last always does."""
+
+
+def first_bottleneck(inputs: AnalysisInput) -> Verdict:
+    return next(held for limit in BOTTLENECKS if (held := limit(inputs)))

@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 from statistics import fmean
 
-from ddpbench.analysis.checks.cluster import no_infiniband, unequal_nodes
-from ddpbench.analysis.checks.node import alloc_retry, cpu_starved, noisy_neighbour, power_cap, rerun, shared_gpu, throttled
+from ddpbench.analysis.checks.node import (
+    alloc_retry,
+    cpu_starved,
+    no_infiniband,
+    noisy_neighbour,
+    power_cap,
+    rerun,
+    shared_gpu,
+    throttled,
+    unequal_nodes,
+)
 from ddpbench.analysis.checks.precision import not_as_asked, unused_scale
 from ddpbench.analysis.evidence import MIN_ROUNDS, MIN_STEPS, required_length, timed_steps
 from ddpbench.analysis.stats import coefficient_of_variation

@@ -20,7 +20,7 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import node_cpu_usage
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.ranks import COMPUTE_PHASES
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig

@@ -1,20 +1,21 @@
-"""What a loader has to work with and what it gives, beside what the devices could train."""
+"""The model of the data pipeline: what workers, cores and storage can deliver."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, fsum
+from math import ceil, fsum, inf
 from statistics import fmean
 
-from ddpbench.analysis.controls import step_s
+from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import cpu_demand
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import NodeCpuUsage, busiest_node
 from ddpbench.analysis.pipeline import rates
 from ddpbench.analysis.pipeline.costs import LoaderCost, loader_cost_of_run, loader_costs_of_ranks
 from ddpbench.analysis.ranks import COMPUTE_PHASES, drop_none
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.record import Record
 
@@ -205,3 +206,82 @@ def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:
         return None
     together = next(each for each in diagnosis.loader_benchmarks if each.rank == diagnosis.single_rank_loader_benchmark.rank)
     return diagnosis.single_rank_loader_benchmark.images_per_s / together.images_per_s
+
+
+@dataclass(frozen=True)
+class WorkerStartup:
+    """``first_s`` until the first batch is there, and ``epoch_s`` that an epoch with such a start takes."""
+
+    first_batch_s: float
+    epoch_s: float
+
+    @property
+    def epoch_fraction(self) -> float:
+        """Of an epoch, the fraction, at most: a batch is waited for also where workers are there already."""
+        return min(1.0, self.first_batch_s / self.epoch_s)
+
+    @property
+    def max_gain(self) -> float:
+        """How many times as fast epochs would be without it, at most."""
+        return 1 / (1 - self.epoch_fraction) if self.epoch_fraction < 1 else inf
+
+
+def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis) -> WorkerStartup | None:
+    """None without workers, and where nobody counts the images or took a first batch.
+
+    Epochs of a loader that does start them anew have it in them, as the run had where they are short.
+    """
+    data, first_s = record.data, max((each.first_batch_s for each in diagnosis.loader_benchmarks), default=None)
+    if data is None or not data.images or first_s is None or not pipeline.workers:
+        return None
+    first_s, epoch_s = max(0.0, first_s - data.setup_s), data.images / (record.world_size * pipeline.achieved_rate)
+    return WorkerStartup(first_s, epoch_s if data.respawns_workers else first_s + epoch_s)
+
+
+@dataclass(frozen=True)
+class PipelineCeilings:
+    """Images/s of one rank; None where they were not measured, or do not apply."""
+
+    compute_only: float | None  # on batches that lie there
+    independent: float | None  # the same with every rank for itself
+    replay: float | None  # on batches that are ready in the host's memory
+    pinned_copy: float | None  # copies, from page-locked memory
+    pageable_copy: float | None
+    loader_only: float | None  # the loader with nobody training, the slowest rank
+    loader_only_single_rank: float | None  # rank 0's with the others idle
+    cached_files: float | None  # files that lie in memory
+    uncached_files: float | None  # files that lie on the storage
+    workers: float | None  # of the workers there are, all busy
+    cores: float | None  # of the cores there are
+    achieved: float  # the run itself
+    interference: PairedRatio | None  # how many times as long a step takes with the loader beside it
+    utilization: float | None  # AU
+
+
+def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineCeilings:
+    around, batch = inputs.controls, inputs.record.config.batch_size
+    diagnosis = around.diagnosis
+    copies, storage = (diagnosis.h2d_bandwidth, diagnosis.storage) if diagnosis else (None, None)
+    device_s = step_s(around.compute_only)
+
+    def rate(seconds: float | None) -> float | None:
+        return rates.device_rate(batch, seconds) if seconds else None
+
+    return PipelineCeilings(
+        compute_only=rate(device_s),
+        independent=rate(step_s(around.independent)),
+        replay=rate(step_s(around.replay)),
+        pinned_copy=rates.copy_rate(copies.pinned_bytes_per_s, copies.bytes_per_image) if copies else None,
+        pageable_copy=rates.copy_rate(copies.pageable_bytes_per_s, copies.bytes_per_image) if copies else None,
+        loader_only=pipeline.measured_loader_rate,
+        loader_only_single_rank=diagnosis.single_rank_loader_benchmark.images_per_s
+        if diagnosis and diagnosis.single_rank_loader_benchmark
+        else None,
+        cached_files=rates.storage_rate(pipeline.ranks_per_node, 1.0, storage.warm_files_per_s, None) if storage else None,
+        uncached_files=rates.storage_rate(pipeline.ranks_per_node, 0.0, None, storage.cold_files_per_s) if storage else None,
+        workers=pipeline.worker_bound_rate if pipeline.workers else None,
+        cores=pipeline.core_bound_rate,
+        achieved=pipeline.achieved_rate,
+        interference=step_time_ratio(around.loader_in_background, around.compute_only),
+        utilization=rates.accelerator_utilization(device_s, inputs.step_ms / 1000) if device_s else None,
+    )

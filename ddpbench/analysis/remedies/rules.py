@@ -9,9 +9,8 @@ from shlex import quote
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.interference import decodes_on_device
-from ddpbench.analysis.pipeline.model import PipelineModel
+from ddpbench.analysis.pipeline.model import PipelineModel, worker_startup
 from ddpbench.analysis.pipeline.rates import max_workers
-from ddpbench.analysis.pipeline.worker_startup import worker_startup
 from ddpbench.analysis.text import device_noun
 from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.loaders import DALI_SPEC, SYNTHETIC, loader_spec

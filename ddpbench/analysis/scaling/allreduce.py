@@ -1,16 +1,17 @@
-"""What goes over the links in a step: how much, how fast against what they give, and how much of it the backward hides."""
+"""The all-reduce of a step: its size, its bus bandwidth, and what backward hides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import fsum
 from statistics import median
 
 from ddpbench.analysis.scaling.runs import ScalingRuns, step_means_by_round
 from ddpbench.analysis.stats import trimmed_mean
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.scaling import bus_bandwidth
+from ddpbench.record.scaling import CommKernel, Overlap, bus_bandwidth
 
 HALVING_COMM_HOOKS = ("fp16", "bf16")
 """Communication hooks that send float32 gradients with half their bytes."""
@@ -102,3 +103,16 @@ def _wire_divisor(full: Record | None) -> int:
     if full is None or full.config.comm_hook not in HALVING_COMM_HOOKS:
         return 1
     return 2 if PRECISIONS[full.config.precision].model_dtype == "float32" else 1
+
+
+def measure_overlap(ranks: Sequence[Sequence[CommKernel]], steps: int) -> Overlap | None:
+    """Each kernel as it was where it was shortest: that rank began it last, and waited for nobody.
+
+    ``ranks`` hold the same kernels of so many steps, in order. None where they do not, or hold none.
+    """
+    if len({len(kernels) for kernels in ranks}) != 1 or not ranks[0]:
+        return None
+    sent = [min(same, key=lambda kernel: kernel.duration_ms) for same in zip(*ranks, strict=True)]
+    return Overlap(
+        communication_ms=fsum(each.duration_ms for each in sent) / steps, exposed_ms=fsum(each.exposed_ms for each in sent) / steps
+    )

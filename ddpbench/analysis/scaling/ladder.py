@@ -9,10 +9,9 @@ from ddpbench.analysis.checks.figure import MAX_ROUND_CV
 from ddpbench.analysis.compare import comparable_estimate, throughput_ratio
 from ddpbench.analysis.evidence import MIN_ROUNDS, FigureInterval, figure_interval
 from ddpbench.analysis.ranks import own_ms
-from ddpbench.analysis.ratio import PairedRatio
 from ddpbench.analysis.scaling.runs import ScalingRuns, step_means
 from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
-from ddpbench.analysis.stats import coefficient_of_variation, log_trimmed_ci, trimmed_mean
+from ddpbench.analysis.stats import PairedRatio, coefficient_of_variation, log_trimmed_ci, trimmed_mean
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize

@@ -12,8 +12,7 @@ from math import exp, hypot, log
 from random import Random
 from statistics import NormalDist, fmean, stdev
 
-from ddpbench.analysis.simulation.params import SimParams
-from ddpbench.analysis.simulation.simulate import SimResult, core_bound_step_s, simulate
+from ddpbench.analysis.simulation.simulator import SimParams, SimResult, core_bound_step_s, simulate
 from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement, total_log_error
 from ddpbench.analysis.whatif.state import PipelineState
 

@@ -10,9 +10,8 @@ from ddpbench.analysis.ranks import drop_none
 from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
 from ddpbench.analysis.whatif.batches import handoff_cpu_s, image_cpu_s, round_robin_times, worker_times
 from ddpbench.analysis.whatif.context import WhatIfContext
-from ddpbench.analysis.whatif.curve import LoadCurve
 from ddpbench.analysis.whatif.measured import copy_s, interference_s, pageable_copy_s, shortfall_wait_s
-from ddpbench.analysis.whatif.state import PipelineState
+from ddpbench.analysis.whatif.state import LoadCurve, PipelineState
 from ddpbench.record.diagnosis import AlternativeLoader, LoaderBenchmark
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loader_stats import LoaderStats

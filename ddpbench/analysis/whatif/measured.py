@@ -15,11 +15,10 @@ from ddpbench.analysis.node_cpu_usage import busiest_node
 from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE_PHASES, drop_none, mean_or_none
-from ddpbench.analysis.simulation.simulate import core_bound_step_s, simulate
+from ddpbench.analysis.simulation.simulator import core_bound_step_s, simulate
 from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
 from ddpbench.analysis.whatif.batches import ProducerTimes, handoff_cpu_s, image_cpu_s, round_robin_times, worker_times
-from ddpbench.analysis.whatif.curve import LoadCurve
-from ddpbench.analysis.whatif.state import PipelineState
+from ddpbench.analysis.whatif.state import LoadCurve, PipelineState
 from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record, Round

@@ -8,7 +8,7 @@ from ddpbench.analysis.command import CONFIG_FIELDS, CommandBuilder
 from ddpbench.analysis.compare import COMPARABLE_STATUSES, failure_reason, throughput_ratio
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.evidence import missing_batches
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.diagnosis import BASELINE_REPEAT, TRIAL_PREFIX
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job, Record

@@ -14,19 +14,18 @@ import msgspec
 from ddpbench.analysis.remedies.rules import MAX_HW_DECODER_LOAD
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.loader_bench import benchmark_loader
 from ddpbench.bench.round_plan import RoundPlan
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.bench.together import open_on_all_ranks, run_on_all_ranks
 from ddpbench.data.preflight import check_loader
 from ddpbench.distributed.world import World
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import LOADER_IN_BACKGROUND, AlternativeLoader
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Round
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.workloads import registry as workloads
 
 ALTERNATIVE_FIELDS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from ddpbench.bench.cells import build_request
 from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
 from ddpbench.bench.diagnose.recipe import DiagnoseJobSpec
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
 from ddpbench.bench.runner import run_job
+from ddpbench.bench.sweep import build_request
 from ddpbench.distributed.exit_status import EXIT_STATUS_VARIABLE, exit_with_error
 from ddpbench.machine.rank_env import from_env
-from ddpbench.machine.stderr import print_note
+from ddpbench.machine.streams import print_note
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, UsageError

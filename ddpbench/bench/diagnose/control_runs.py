@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ddpbench.bench.cells import ArmSpec
 from ddpbench.bench.resolve import default_loader
+from ddpbench.bench.sweep import ArmSpec
 from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY

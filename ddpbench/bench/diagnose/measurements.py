@@ -1,16 +1,24 @@
-"""The loader with nobody training, on all ranks at once and on one alone."""
+"""The measurements of a diagnosis beside its trainings: nodes, loader, copies, storage."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from ddpbench.bench.diagnose.briefs import MAX_REPLAY_FILL_WINDOWS, replay_batch_count
+from ddpbench.bench.diagnose.round_plans import MAX_REPLAY_FILL_WINDOWS, replay_batch_count
 from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.loader_bench import benchmark_loader
 from ddpbench.bench.together import run_on_rank_zero
-from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.datasets import image_folder
+from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import Loader
-from ddpbench.record.diagnosis import LoaderBenchmark
+from ddpbench.data.registry import find_loader
+from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
+from ddpbench.machine.node_state import collect_node_state
+from ddpbench.machine.storage import benchmark_storage
+from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
+from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.loaders import loader_spec
+from ddpbench.workloads import registry as workloads
 
 BENCHMARK_WINDOWS = 3
 """What a loader that is not fast is looked at for: its first batches, the others until it runs evenly, and then."""
@@ -52,3 +60,76 @@ LOADER_ON_ONE_RANK = DiagnosisExperiment(
     BENCHMARK_WINDOWS,
     is_needed=_has_other_ranks,
 )
+
+
+def measure_batch_copies(context: DiagnosisContext) -> H2DBandwidth | None:
+    """All ranks at once, with as many bytes as a batch of the loader has."""
+    if not context.batch_bytes:
+        raise ConfigFailed("there was no time to take a batch, whose size it would be")
+    return measure_h2d_bandwidth(context.job_context.world, context.batch_bytes, context.config.batch_size)
+
+
+def _why_no_copies(context: DiagnosisContext) -> str:
+    if not context.job_context.world.device.is_cuda:
+        return "ranks on processors copy no batches"
+    return f"the batches of {context.config.loader} are made on the device" if find_loader(context.config.loader).on_device else ""
+
+
+H2D_COPIES = DiagnosisExperiment("h2d_bandwidth", "measuring copies to the device", measure_batch_copies, 2.0, skip_reason=_why_no_copies)
+
+
+def measure_loader_stages(context: DiagnosisContext) -> dict[str, float] | None:
+    """CPU seconds an image by stage, on rank 0 while the others wait."""
+    from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s  # DALI, which few have
+
+    world = context.job_context.world
+    return run_on_rank_zero(world, partial(measure_stage_cpu_s, context.config, world.device.torch_device))
+
+
+def _is_threaded(context: DiagnosisContext) -> bool:
+    """Workers tell of their stages while they work."""
+    return loader_spec(context.config.loader).uses_threads
+
+
+LOADER_STAGES = DiagnosisExperiment("stage_cpu_s", "measuring the stages of the loader", measure_loader_stages, 8.0, is_needed=_is_threaded)
+
+
+STORAGE_BUDGET_S = 3.0
+
+
+def measure_dataset_storage(context: DiagnosisContext) -> Storage | None:
+    """Rank 0's node's, while every rank waits. The files that it reads lie in the page cache no longer, or again."""
+    directory = context.config.data_dir
+    assert directory, "told by why_not"
+    return run_on_rank_zero(
+        context.job_context.world,
+        lambda: benchmark_storage(directory, image_folder.read_index(directory).files, _num_readers(context), STORAGE_BUDGET_S),
+    )
+
+
+def _num_readers(context: DiagnosisContext) -> int:
+    """As many as the loaders of a node have workers."""
+    return max(1, context.config.workers * context.job_context.world.rank_env.local_world_size)
+
+
+def _why_no_files(context: DiagnosisContext) -> str:
+    config = context.config
+    if workloads.find_workload(config.workload).dataset != "imagenet":
+        return "the data set lies in memory"
+    return "" if find_loader(config.loader).reads_dataset and config.data_dir else f"the loader {config.loader} reads no folder of images"
+
+
+STORAGE = DiagnosisExperiment(
+    "storage", "measuring the storage", measure_dataset_storage, STORAGE_BUDGET_S + 1.0, skip_reason=_why_no_files
+)
+
+
+def collect_node_states(context: DiagnosisContext) -> list[NodeState]:
+    """One a node, as its first rank finds it while the others wait."""
+    world = context.job_context.world
+    here = [place for place in world.placements if place.host == world.placement.host]
+    own = collect_node_state(here) if world.rank == here[0].rank else None
+    return [each for each in world.gather(own) if each]
+
+
+NODE_STATES = DiagnosisExperiment("node_states", "looking at the machine", collect_node_states, 1.0)

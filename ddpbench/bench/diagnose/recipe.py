@@ -9,21 +9,17 @@ import msgspec
 
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.diagnose import briefs
+from ddpbench.bench.diagnose import round_plans
 from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs
-from ddpbench.bench.diagnose.copies import H2D_COPIES
 from ddpbench.bench.diagnose.loaders import LoaderFactories
-from ddpbench.bench.diagnose.measurements import LOADER_ON_ALL_RANKS, LOADER_ON_ONE_RANK
-from ddpbench.bench.diagnose.node_state import NODE_STATES
+from ddpbench.bench.diagnose.measurements import H2D_COPIES, LOADER_ON_ALL_RANKS, LOADER_ON_ONE_RANK, LOADER_STAGES, NODE_STATES, STORAGE
 from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
-from ddpbench.bench.diagnose.stages import LOADER_STAGES
-from ddpbench.bench.diagnose.storage import STORAGE
 from ddpbench.bench.diagnose.verify import verify_predictions
 from ddpbench.bench.ground import JobContext
-from ddpbench.bench.inside import profile_arm
 from ddpbench.bench.job_spec import JobSpec, JournalFactory
-from ddpbench.bench.learned import DiagnosisUpdate
+from ddpbench.bench.journal import DiagnosisUpdate
 from ddpbench.bench.round_plan import RoundPlan
+from ddpbench.bench.run import profile_arm
 from ddpbench.bench.time_budget import NO_TIME_LEFT, WRAP_UP_S, TimeBudget
 from ddpbench.data.loader import LoaderFactory
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, Diagnosis
@@ -61,7 +57,7 @@ class DiagnoseJobSpec(JobSpec):
         whole_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
         self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
         self._verify_s = (limit_s or whole_s) - self._limit_s
-        self._time_scale = briefs.time_scale(self._limit_s)
+        self._time_scale = round_plans.time_scale(self._limit_s)
 
     def before_rounds(self, context: JobContext) -> None:
         """The machine, while nothing runs, and the loader alone, by whose pace the rounds are laid out."""
@@ -95,7 +91,7 @@ class DiagnoseJobSpec(JobSpec):
 
     def round_plan(self, label: str) -> RoundPlan:
         """How the training of that label takes its turns."""
-        return briefs.diagnose_round_plan(label, self._context, self._limit_s, self._available_s())
+        return round_plans.diagnose_round_plan(label, self._context, self._limit_s, self._available_s())
 
     def _available_s(self) -> float:
         """Seconds that rounds may still take together."""
@@ -114,7 +110,7 @@ class DiagnoseJobSpec(JobSpec):
             self._budget.extend(self._verify_s)
             left_s = self._budget.remaining_s() - self._profile_s
             if not verify_predictions(
-                self._context, left_s, briefs.DIAGNOSE_ROUND_S * self._time_scale, briefs.DIAGNOSE_WARMUP_S * self._time_scale
+                self._context, left_s, round_plans.DIAGNOSE_ROUND_S * self._time_scale, round_plans.DIAGNOSE_WARMUP_S * self._time_scale
             ):
                 self._record_skipped({"cures": NO_TIME_LEFT})
         if self._profile_s and self._budget.remaining_s() >= self._profile_s:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.ground import JobContext
-from ddpbench.bench.learned import DiagnosisField
+from ddpbench.bench.journal import DiagnosisField
 from ddpbench.bench.round_plan import RoundPlan
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 ACTIVATION_S = 2.0
 """What a turn takes beside its steps, about."""

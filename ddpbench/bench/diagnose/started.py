@@ -12,7 +12,7 @@ from ddpbench.analysis.whatif.outcome import best_outcome, config_fields, outcom
 from ddpbench.bench.diagnose.control_runs import with_loader
 from ddpbench.bench.launch import run_single_launch
 from ddpbench.distributed.exit_status import exit_with_error
-from ddpbench.machine.stderr import print_note
+from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.prediction import Scenario

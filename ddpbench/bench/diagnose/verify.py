@@ -14,28 +14,25 @@ from ddpbench.analysis.remedies.loader import recommend_for_loader
 from ddpbench.analysis.remedies.training import recommend
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
-from ddpbench.bench.allowance import RoundDeadline
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.journal import Journal
-from ddpbench.bench.pace import RoundTimer
 from ddpbench.bench.preflight import new_record
-from ddpbench.bench.round_log import log_round
+from ddpbench.bench.progress_text import log_round
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import interleave
-from ddpbench.bench.terms import ArmOptions
+from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
 from ddpbench.bench.together import open_on_all_ranks
 from ddpbench.data.loader import Loader, LoaderFactory
 from ddpbench.data.preflight import check_loader
 from ddpbench.data.shard import Shard
-from ddpbench.record.config import Config
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX
-from ddpbench.record.encoded import encode_json
 from ddpbench.record.errors import BenchError
+from ddpbench.record.files import encode_json
 from ddpbench.record.findings import Verdict
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.report.progress import format_time_left
 
 MAX_TRIALS = 2

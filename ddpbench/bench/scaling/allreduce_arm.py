@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import torch
 
-from ddpbench.bench.arm import Arm
-from ddpbench.bench.gathering import collect_round
-from ddpbench.bench.terms import ArmOptions
-from ddpbench.distributed.allreduce_bench import AllReduceBench
+from ddpbench.analysis.collective_wait import collect_round
+from ddpbench.bench.arm import Arm, ArmOptions
+from ddpbench.distributed.bandwidth import AllReduceBench
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import Round
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 
 HOOK_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}

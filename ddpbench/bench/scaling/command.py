@@ -1,21 +1,107 @@
-"""How one training scales, as a recipe."""
+"""The ``scale`` command: which trainings make the ladder and its control runs."""
 
 from __future__ import annotations
 
+from math import lcm
 from typing import NoReturn
 
-from ddpbench.bench.cells import build_request
+import msgspec
+
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
-from ddpbench.bench.resolve import default_batch_size
+from ddpbench.bench.resolve import default_batch_size, default_loader
 from ddpbench.bench.runner import run_job
-from ddpbench.bench.scaling.ladder import check_can_scale, rank_ladder, scaling_arms
 from ddpbench.bench.scaling.recipe import ScaleJobSpec
+from ddpbench.bench.sweep import ArmSpec, build_request
 from ddpbench.distributed.exit_status import exit_with_error
-from ddpbench.machine.rank_env import from_env
-from ddpbench.record.errors import BenchError
+from ddpbench.machine.rank_env import RankEnv, from_env
+from ddpbench.record.config import Config
+from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, slug
+from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.request import Request
-from ddpbench.record.scaling import Scaling
+from ddpbench.record.scaling import (
+    ALLREDUCE_ONLY,
+    INDEPENDENT_RANKS,
+    NO_SYNC,
+    SINGLE_NO_DDP,
+    SINGLE_SHARD_BATCH,
+    WITH_DATA,
+    Scaling,
+    ddp_label,
+)
+from ddpbench.workloads import registry as workloads
+
+
+def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
+    """1, 2, 4 ... ranks of the first node, then of 1, 2, 4 ... nodes, and at last all.
+
+    Nodes that have not ``ranks_per_node`` ranks each are no steps: then ranks alone double.
+    """
+    whole = world_size % ranks_per_node == 0
+    steps = (
+        [*_powers_of_two(ranks_per_node), *(nodes * ranks_per_node for nodes in _powers_of_two(world_size // ranks_per_node))]
+        if whole
+        else _powers_of_two(world_size)
+    )
+    return sorted({*steps, world_size})
+
+
+def check_can_scale(config: Config, rank_env: RankEnv) -> None:
+    """Raises UsageError where there is nothing to scale: one rank, or ranks that DDP does not tie together."""
+    if config.engine != "ddp":
+        raise UsageError(f"scale takes DDP apart, and --engine {config.engine} is another", "leave --engine out")
+    if rank_env.world_size == 1:
+        raise UsageError("one rank has nothing to scale to", "--gpus N, or torchrun --nproc_per_node=N -m ddpbench scale WORKLOAD")
+
+
+def scaling_arms(
+    requested: Config, rank_counts: list[int], strong_batch: int | None = None
+) -> tuple[list[ArmSpec], dict[str, int], dict[str, str]]:
+    """The trainings in the order in which the first turns are taken, on how many ranks each is, and why others are none.
+
+    With ``strong_batch`` that is the batch of one rank, of which every rank of a rung takes its share; raises UsageError where a rung
+    does not divide it.
+    """
+    ranks = rank_counts[-1]
+    if strong_batch:
+        check_batch_divides(strong_batch, rank_counts)
+    resident = msgspec.structs.replace(requested, loader=SYNTHETIC, data_dir=None, download=False)
+
+    def shared(config: Config, among: int) -> Config:
+        return msgspec.structs.replace(config, batch_size=strong_batch // among) if strong_batch else config
+
+    full = shared(resident, ranks)
+    bare, unsynced = (msgspec.structs.replace(full, engine=engine) for engine in ENGINES_WITHOUT_SYNC)
+    cells = [(ArmSpec(shared(resident, count), ddp_label(count)), count) for count in rank_counts]
+    cells += [(ArmSpec(full, SINGLE_SHARD_BATCH), 1)] if strong_batch else []
+    cells += [
+        (ArmSpec(bare, SINGLE_NO_DDP), 1),
+        (ArmSpec(bare, INDEPENDENT_RANKS), ranks),
+        (ArmSpec(unsynced, NO_SYNC), ranks),
+        (ArmSpec(full, ALLREDUCE_ONLY), ranks),
+    ]
+    left_out = {}
+    loader = requested.loader or default_loader(requested, workloads.find_workload(requested.workload))
+    if loader == SYNTHETIC:
+        left_out[WITH_DATA] = "synthetic data; add --data-dir DIR"
+    else:
+        cells.append((ArmSpec(msgspec.structs.replace(shared(requested, ranks), loader=loader), WITH_DATA), ranks))
+    return [cell for cell, _ in cells], {cell.label: count for cell, count in cells}, left_out
+
+
+def check_batch_divides(batch: int, rank_counts: list[int]) -> None:
+    """Raises UsageError where ``batch`` cannot be shared evenly on every rung."""
+    uneven = next((count for count in rank_counts if batch % count), None)
+    if uneven:
+        even = lcm(*rank_counts)
+        raise UsageError(
+            f"--strong shares a batch of {batch} among the ranks, and {uneven} do not divide it", f"-b {max(1, batch // even) * even}"
+        )
+
+
+def _powers_of_two(limit: int) -> list[int]:
+    return [2**power for power in range(limit.bit_length())]
 
 
 def run_scaling(request: Request, strong: bool) -> NoReturn:

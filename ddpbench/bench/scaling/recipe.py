@@ -1,26 +1,25 @@
-"""The recipe of a scaling job: the links before its trainings, a look at the communication after them, in the time that there is."""
+"""The scaling job: all-reduce bandwidth first, then the ladder, then a profiled step."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from ddpbench.bench.arm import Arm
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.ground import JobContext
 from ddpbench.bench.job_spec import JobSpec, JournalFactory
-from ddpbench.bench.round_plan import MIN_STEP_S, RoundPlan
-from ddpbench.bench.scaling import briefs
+from ddpbench.bench.round_plan import MIN_STEP_S, TARGET_ROUND_S, RoundPlan
 from ddpbench.bench.scaling.allreduce_arm import AllReduceArm
 from ddpbench.bench.scaling.subset_arm import IdleBarrier, SubsetArm
 from ddpbench.bench.scheduler import load_exclusively
-from ddpbench.bench.terms import ArmOptions
 from ddpbench.bench.time_budget import NO_TIME_LEFT, TimeBudget
-from ddpbench.distributed.allreduce_bench import measure_busbw
+from ddpbench.distributed.bandwidth import measure_busbw
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.resolved import ResolvedConfig
-from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, Overlap, ddp_label
+from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, WITH_DATA, Overlap, ddp_label
 from ddpbench.report.pages.scaling import render_scaling
 
 DEFAULT_LIMIT_S = 175.0
@@ -88,7 +87,7 @@ class ScaleJobSpec(JobSpec):
 
     def round_plan(self, label: str) -> RoundPlan:
         """How the training of that label takes its turns."""
-        return briefs.scale_round_plan(label, self._ranks_by_label, self._rounds, self._available_s())
+        return scale_round_plan(label, self._ranks_by_label, self._rounds, self._available_s())
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
         """Early enough for what comes after them. The first is always tried."""
@@ -134,3 +133,29 @@ def check_same_ladder(ranks_by_label: Mapping[str, int], world: World) -> None:
     laid_out = float(zlib.crc32(repr([*ranks_by_label.items()]).encode()))
     if world.all_max(laid_out) != world.all_min(laid_out):
         raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")
+
+
+SCALE_MIN_ROUND_S = 0.5
+
+SCALE_ACTIVATION_S = 1.5
+"""What a turn takes beside its round, about: a model is built, warmed up, and laid aside."""
+
+WITH_DATA_SLOWDOWN = 3.0
+"""A turn with data takes as long as so many others: workers start, and batches come slowly."""
+
+
+def scale_round_plan(label: str, labels: Collection[str], rounds: int, available_s: float) -> RoundPlan:
+    """How the arm of ``label`` takes its turns, where all of ``labels`` share ``available_s`` seconds for so many rounds each."""
+    turn_s = available_s / rounds / (len(labels) + (WITH_DATA_SLOWDOWN - 1) * (WITH_DATA in labels))
+    round_s = min(TARGET_ROUND_S, max(SCALE_MIN_ROUND_S, turn_s - SCALE_ACTIVATION_S))
+    usual = RoundPlan(round_s, warmup_s=max(1.0, round_s), first_round_s=SCALE_ACTIVATION_S + round_s)
+    return (
+        replace(
+            usual,
+            warmup_s=WITH_DATA_SLOWDOWN * round_s,
+            max_round_s=WITH_DATA_SLOWDOWN * round_s,
+            first_round_s=WITH_DATA_SLOWDOWN * usual.first_round_s,
+        )
+        if label == WITH_DATA
+        else usual
+    )

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable
 from time import perf_counter
 
-from ddpbench.analysis.scaling.overlap import measure_overlap
-from ddpbench.bench.arm import Arm
-from ddpbench.bench.terms import ArmOptions
+from ddpbench.analysis.scaling.allreduce import measure_overlap
+from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import Round
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.record.scaling import Overlap
 from ddpbench.record.trace import Trace
 from ddpbench.training.profiler import PROFILED_STEPS, profile_all_reduces

@@ -7,8 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from ddpbench.data.datasets.unreadable import os_error_as_usage_error
-from ddpbench.data.in_memory import InMemoryDataset, Split
+from ddpbench.data.in_memory import InMemoryDataset, Split, os_error_as_usage_error
 from ddpbench.record.errors import UsageError
 
 SIDE, CLASSES = 32, 10

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from ddpbench.data.datasets.files import DATASET_FILES, DatasetFiles
 from ddpbench.data.in_memory import SPLITS
 from ddpbench.machine.file_lock import exclusive_lock
-from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
+from ddpbench.record.registry import DATASETS
 
 _TORCHVISION_CLASS = {"cifar10": "CIFAR10", "mnist": "MNIST"}
 """What torchvision.datasets calls each."""

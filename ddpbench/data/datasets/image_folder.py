@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from ddpbench.data.datasets import files as sets
-from ddpbench.data.datasets.unreadable import raise_unreadable
 from ddpbench.data.generated.folder import is_generated
+from ddpbench.data.in_memory import raise_unreadable
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import DatasetInfo, FileKind
 

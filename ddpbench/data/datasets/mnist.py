@@ -8,8 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpbench.data.datasets.unreadable import os_error_as_usage_error
-from ddpbench.data.in_memory import InMemoryDataset, Split
+from ddpbench.data.in_memory import InMemoryDataset, Split, os_error_as_usage_error
 from ddpbench.record.errors import UsageError
 
 if TYPE_CHECKING:

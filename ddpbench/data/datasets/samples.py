@@ -11,15 +11,15 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.datasets import files, image_folder
 from ddpbench.data.datasets.image_folder import ImageFolderIndex
-from ddpbench.data.images import read_image_bytes
+from ddpbench.data.image_decoding import read_image_bytes
 from ddpbench.data.in_memory import InMemoryDataset
 from ddpbench.data.loader import HostBatch
-from ddpbench.data.stopwatch import Stopwatch
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 Sample = tuple[Tensor, int]
 

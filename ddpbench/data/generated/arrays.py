@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpbench.data.in_memory import InMemoryDataset, Split
-from ddpbench.record.datasets import DATASETS
+from ddpbench.record.registry import DATASETS
 
 CLASSES = 10
 CELL = 4

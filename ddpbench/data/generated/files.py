@@ -1,17 +1,19 @@
-"""Made images in the files in which CIFAR-10 and MNIST are published, so that a reader of those reads them."""
+"""Generated images in the file formats of CIFAR-10 and MNIST."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from pickletools import opcodes
+from typing import Any
 
-from ddpbench.data.generated import python2
 from ddpbench.data.generated.arrays import CLASSES, GENERATED, generate_images
 from ddpbench.data.generated.folder import GeneratedDataset
 from ddpbench.data.in_memory import InMemoryDataset, Split
-from ddpbench.record.datasets import DATASETS
+from ddpbench.record.registry import DATASETS
 
 FILES_VERSION = 1
 """Raised whenever the same set comes out other."""
@@ -64,10 +66,10 @@ def _python_batches(part: Split, arrays: InMemoryDataset) -> Iterator[GeneratedF
             "data": rows[numbers],
             "filenames": [f"made_{number:06d}.png" for number in numbers],
         }
-        yield f"cifar-10-batches-py/{name}", python2.dumps(batch), len(numbers)
+        yield f"cifar-10-batches-py/{name}", dumps(batch), len(numbers)
     if part == "train":
         meta = {"num_cases_per_batch": len(rows) // TRAIN_BATCH_FILES, "label_names": [f"made{label}" for label in range(CLASSES)]}
-        yield "cifar-10-batches-py/batches.meta", python2.dumps({**meta, "num_vis": rows.shape[1]}), 0
+        yield "cifar-10-batches-py/batches.meta", dumps({**meta, "num_vis": rows.shape[1]}), 0
 
 
 def _idx_files(part: Split, arrays: InMemoryDataset) -> Iterator[GeneratedFile]:
@@ -76,3 +78,26 @@ def _idx_files(part: Split, arrays: InMemoryDataset) -> Iterator[GeneratedFile]:
         header = bytes((0, 0, 8, values.ndim)) + b"".join(length.to_bytes(4, "big") for length in values.shape)
         packed = gzip.compress(header + values.astype("uint8").tobytes(), compresslevel=1, mtime=0)
         yield f"MNIST/raw/{prefix}-{kind}-ubyte.gz", packed, len(values) if kind == "labels-idx1" else 0
+
+
+PROTOCOL = 3
+CODE = {opcode.name: opcode.code.encode("latin-1") for opcode in opcodes}
+
+
+def dumps(values: Mapping[str, Any]) -> bytes:
+    """The pickle of a dictionary, whose values are ASCII text, lists of it, or anything that has none."""
+    items = b"".join(_text(key) + _value(value) for key, value in values.items())
+    return b"".join([CODE["PROTO"], bytes([PROTOCOL]), CODE["EMPTY_DICT"], CODE["MARK"], items, CODE["SETITEMS"], CODE["STOP"]])
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return b"".join([CODE["EMPTY_LIST"], CODE["MARK"], *map(_text, value), CODE["APPENDS"]])
+    return pickle.dumps(value, PROTOCOL)[2:-1]  # without its own opcodes of the protocol and of the end
+
+
+def _text(text: str) -> bytes:
+    content = text.encode("ascii")
+    return CODE["SHORT_BINSTRING"] + bytes([len(content)]) + content

@@ -1,10 +1,10 @@
-"""A folder that holds a made set: whole, or not there."""
+"""A folder that holds a complete generated dataset, or none."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,3 +92,14 @@ def _check_free_space(folder: Path, dataset: GeneratedDataset) -> None:
             f"{dataset.title} take {dataset.size_bytes / 1e9:,.1f} GB, and '{folder.parent}' has {free / 1e9:,.1f} GB free",
             f"fewer images, or {OTHER_FOLDER_HINT}",
         )
+
+
+def cache_dir(variables: Mapping[str, str] = os.environ) -> Path:
+    """XDG_CACHE_HOME/ddpbench, or ~/.cache/ddpbench. Raises UsageError where there is no home either."""
+    named = variables.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(named):  # others are to be ignored, the XDG Base Directory Specification says
+        return Path(named) / "ddpbench"
+    try:
+        return Path.home() / ".cache" / "ddpbench"
+    except RuntimeError:
+        raise UsageError("there is no home folder for the cache", "set XDG_CACHE_HOME, or name a folder") from None

@@ -6,8 +6,8 @@ from ddpbench.data.generated.arrays import CLASSES, GENERATED
 from ddpbench.data.generated.files import generated_files
 from ddpbench.data.generated.folder import GeneratedDataset
 from ddpbench.data.generated.image_tree import generated_image_folder
-from ddpbench.record.datasets import DATASETS
 from ddpbench.record.errors import UsageError
+from ddpbench.record.registry import DATASETS
 
 GPU_SIZE, CPU_SIZE = (12_800, 100), (512, 16)
 """Images and classes of the set that stands for ImageNet, as it is for GPUs, and for ranks on processors."""

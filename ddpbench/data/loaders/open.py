@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ddpbench.data.device_loader import DeviceLoader
+from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import HostLoader, Loader
 from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
-from ddpbench.record.resolved import ResolvedConfig
 
 
 def open_loader(config: ResolvedConfig, shard: Shard) -> Loader:

@@ -12,8 +12,8 @@ from ddpbench.data.loaders.torch import open_torch
 from ddpbench.data.shard import Shard
 from ddpbench.machine.host import usable_memory_bytes
 from ddpbench.machine.rank_env import from_env
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loaders import REPLAY
-from ddpbench.record.resolved import ResolvedConfig
 
 MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES = 16, 2
 

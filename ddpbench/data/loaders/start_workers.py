@@ -1,4 +1,4 @@
-"""Workers that have begun: a child can hang in its fork, and then nobody ever hears of it."""
+"""Starts DataLoader workers, and finds one that hangs, stalls or has died."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import multiprocessing
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any
 
+import psutil
 from torch.utils.data import DataLoader
 
-from ddpbench.machine.stderr import print_note
+from ddpbench.machine.streams import print_note
+from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import BenchError
 
 START_TIMEOUT_S = 60.0
@@ -90,3 +93,28 @@ def keep_sigchld_handler() -> Iterator[None]:
             # torch's own raises wherever this process stands when a worker dies, in the middle of a step or of closing;
             # without it the death is noticed within 5 s, where a batch is asked for
             signal.signal(signal.SIGCHLD, handler)
+
+
+OUT_OF_MEMORY_HINT = (
+    f"short of memory, or of shared memory? see dmesg and 'df {SHM_DIR}'; fewer workers (-j) or a smaller batch (-b) take less"
+)
+
+
+def stalled_worker(iterator: Any) -> str:
+    """Which worker has the next batch of ``iterator`` to give, and what the system says of it; nothing where it has no workers."""
+    with suppress(AttributeError, KeyError, psutil.Error):  # it has none, has given it meanwhile, or died; there is no public way
+        worker = psutil.Process(iterator._workers[iterator._task_info[iterator._rcvd_idx][0]].pid)
+        return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHM_DIR} full?"
+    return ""
+
+
+def dead_worker(workers: Sequence[BaseProcess]) -> str:
+    """Which worker is dead or dies within a second, and of what: ``SIGKILL``, or ``exit code 1``; empty where all live or end well."""
+    ended = wait([process.sentinel for process in workers], timeout=1)
+    for process in workers:
+        if process.sentinel in ended:
+            process.join()
+            code = process.exitcode or 0
+            manner = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return f"loader worker {process.pid} died: {manner}"
+    return ""

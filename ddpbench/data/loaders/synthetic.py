@@ -10,9 +10,9 @@ import torch
 from ddpbench.data.loader import Batch, NoWorkersMixin
 from ddpbench.data.normalize import to_memory_format
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 GEMM_BATCHES = 50
 """As the published run of gemm-mlp keeps on its device."""

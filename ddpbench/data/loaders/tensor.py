@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ddpbench.data.augment import CropAndFlip
+from ddpbench.data.crop import CropAndFlip
 from ddpbench.data.datasets import files
 from ddpbench.data.loader import Batch, NoWorkersMixin
 from ddpbench.data.normalize import make_normalize
 from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 
 def open_tensor(config: ResolvedConfig, shard: Shard) -> DeviceResidentLoader:

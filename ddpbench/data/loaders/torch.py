@@ -11,17 +11,16 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
-from ddpbench.data.augment import PADDING
-from ddpbench.data.crop import resize_size
+from ddpbench.data.batch_timing import Stopwatch
+from ddpbench.data.crop import PADDING, resize_size
 from ddpbench.data.datasets import cifar10
 from ddpbench.data.datasets.files import DATASET_FILES
 from ddpbench.data.datasets.samples import ArrayTransform, TransformSpec
-from ddpbench.data.images import decode
+from ddpbench.data.image_decoding import decode
 from ddpbench.data.loaders.workers import DataLoaderAdapter, open_data_loader
 from ddpbench.data.normalize import NORMALIZATION, to_memory_format
 from ddpbench.data.shard import Shard
-from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 
 def open_torch(config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:

@@ -12,17 +12,15 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from ddpbench.data.augment import PADDING
-from ddpbench.data.crop import CropBox, center_crop, random_resized_crop
+from ddpbench.data.batch_timing import Stopwatch
+from ddpbench.data.crop import PADDING, CropBox, center_crop, random_resized_crop
 from ddpbench.data.datasets import cifar10
 from ddpbench.data.datasets.samples import ArrayTransform, TransformSpec
-from ddpbench.data.images import open_image, to_rgb
-from ddpbench.data.jpeg import find_decoder, is_jpeg, jpeg_size
+from ddpbench.data.image_decoding import find_decoder, is_jpeg, jpeg_size, open_image, to_rgb
 from ddpbench.data.loaders.workers import DataLoaderAdapter, open_data_loader
 from ddpbench.data.normalize import make_normalize
 from ddpbench.data.shard import Shard
-from ddpbench.data.stopwatch import Stopwatch
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 REDUCING_GAP = 2
 """What is decoded at a part of its size is this many times as large as needed at least: what PIL's thumbnails take for as good."""

@@ -1,31 +1,37 @@
-"""``--loader module:name``: batches of somebody's own, made by a function, a DataLoader's or any others."""
+"""``--loader module:name``: the batches of a user's function or DataLoader."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from multiprocessing.process import BaseProcess
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ddpbench.data.loader import DeviceTransform, HostBatch
-from ddpbench.data.loaders.batch_spec import BatchSpec
-from ddpbench.data.loaders.stalled_worker import OUT_OF_MEMORY_HINT, dead_worker, stalled_worker
-from ddpbench.data.loaders.start_workers import keep_sigchld_handler, suppress_worker_count_warning
+from ddpbench.data.loaders.start_workers import (
+    OUT_OF_MEMORY_HINT,
+    dead_worker,
+    keep_sigchld_handler,
+    stalled_worker,
+    suppress_worker_count_warning,
+)
 from ddpbench.data.loaders.user_timed import with_timing
 from ddpbench.data.normalize import to_memory_format
 from ddpbench.data.registry import accepted_kwargs
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.names import import_object
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
 
 TERMINATE_TIMEOUT_S = 2.0
 """What does not end in this time when it is asked to hears nothing."""
@@ -178,3 +184,43 @@ def _describe(raw: Any) -> str:
     if isinstance(raw, list | tuple):
         return f"{type(raw).__name__} of {', '.join(type(part).__name__ for part in raw)}"
     return type(raw).__name__
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """What a model takes: samples of a ``shape``, and labels of ``classes``, or with a squared error ``targets`` as many as these."""
+
+    shape: tuple[int, ...]
+    classes: int
+    targets: bool = False
+
+    def check(self, batch: HostBatch, name: str) -> None:
+        """Raises BenchError, naming the loader. Where labels lie on the host they are looked at; a device would be waited for."""
+        samples, labels = batch.samples, batch.labels
+        if samples.shape[1:] != self.shape or samples.dtype != torch.float32:
+            wanted = "x".join(map(str, self.shape))
+            raise BenchError(
+                f"'{name}' gives samples of {'x'.join(map(str, samples.shape[1:]))} in {_dtype_name(samples.dtype)}, "
+                f"and the model takes {wanted} in float32",
+                "convert them, or choose --image-size",
+            )
+        what, shape, dtype = ("labels", samples.shape[:1], torch.int64)
+        if self.targets:
+            what, shape, dtype = ("targets", torch.Size([len(samples), self.classes]), torch.float32)
+        if labels.shape != shape or labels.dtype != dtype:
+            raise BenchError(
+                f"'{name}' gives {what} of shape {tuple(labels.shape)} in {_dtype_name(labels.dtype)}, "
+                f"and the model takes {tuple(shape)} in {_dtype_name(dtype)}",
+                "convert them",
+            )
+        if not self.targets and labels.device.type == "cpu" and len(labels):
+            least, greatest = (int(each) for each in labels.aminmax())
+            if least < 0 or greatest >= self.classes:
+                raise BenchError(
+                    f"'{name}' gives labels from {least:,} to {greatest:,}, and the model takes 0 to {self.classes - 1:,}",
+                    "number the classes from 0, or use another workload",
+                )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

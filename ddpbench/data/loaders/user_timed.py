@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.loader import HostBatch
-from ddpbench.data.stopwatch import Stopwatch
 
 
 def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:

@@ -1,28 +1,65 @@
-"""DataLoader and its worker processes, for every recipe of samples."""
+"""DataLoader and its worker processes."""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
+from ddpbench.data.batch_timing import Stopwatch
 from ddpbench.data.datasets.samples import ArrayDataset, BadBatch, Collate, ImageFolderDataset, TransformSpec, make_dataset
 from ddpbench.data.loader import DeviceTransform, HostBatch
-from ddpbench.data.loaders.fork_gc import freeze_gc_in_children
-from ddpbench.data.loaders.skipped_files import SkippedFiles
-from ddpbench.data.loaders.stalled_worker import OUT_OF_MEMORY_HINT, dead_worker, stalled_worker
-from ddpbench.data.loaders.start_workers import start_workers, suppress_worker_count_warning
+from ddpbench.data.loaders.start_workers import (
+    OUT_OF_MEMORY_HINT,
+    dead_worker,
+    stalled_worker,
+    start_workers,
+    suppress_worker_count_warning,
+)
 from ddpbench.data.sampler import DistributedBatchSampler
 from ddpbench.data.shard import Shard
-from ddpbench.data.stopwatch import Stopwatch
 from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
+from ddpbench.machine.streams import print_note
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.record import DatasetInfo
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.text import pluralize
+
+_gc_state = threading.local()
+"""Whether the collector was on when this thread forked."""
+
+
+@cache
+def freeze_gc_in_children() -> None:
+    """From now on, in every child of this process. To collect it here, before every start, would take a quarter of a second.
+
+    The collector rests while a child begins: it could run in what threading does there before it is the turn of ``_freeze``.
+    """
+    os.register_at_fork(before=_disable_gc, after_in_parent=_restore_gc, after_in_child=_freeze_gc)
+
+
+def _disable_gc() -> None:
+    _gc_state.on = gc.isenabled()
+    gc.disable()
+
+
+def _restore_gc() -> None:
+    if _gc_state.on:
+        gc.enable()
+
+
+def _freeze_gc() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 freeze_gc_in_children()
 
@@ -112,3 +149,31 @@ class DataLoaderAdapter:
         if self._processes:
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way, and a traceback may keep the iterator alive
             self._processes = []
+
+
+class SkippedFiles:
+    """Those of one loader, of which ``allowed`` may be left out."""
+
+    def __init__(self, max_skipped: int) -> None:
+        self._max_skipped = max_skipped
+        self._seen: set[str] = set()
+
+    def add(self, problems: Iterable[BenchError]) -> list[BenchError]:
+        """The new ones among these, each told of. Raises the error of the first that is one too many."""
+        new: list[BenchError] = []
+        for problem in problems:
+            if problem.message in self._seen:
+                continue
+            if len(self._seen) == self._max_skipped:
+                raise self.too_many_error(problem)
+            self._seen.add(problem.message)
+            print_note(f"left out: {problem.message}")
+            new.append(problem)
+        return new
+
+    def too_many_error(self, problem: BenchError) -> BenchError:
+        """The error of a file that may not be left out, with how many were."""
+        others = len(self._seen - {problem.message})
+        after = f", after {pluralize(others, 'other')} left out" if others else ""
+        spent = f"--skip-bad {self._max_skipped} leaves out no more: repair the file, take it away, or give a larger number"
+        return BenchError(f"{problem.message}{after}", spent if self._max_skipped else problem.hint)

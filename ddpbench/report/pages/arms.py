@@ -1,4 +1,4 @@
-"""Arms of one job in one table: throughput, interval, speed-up against the first, memory; then what limits each."""
+"""The table of arms: throughput, interval, speed-up, memory; then the best arm."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
-from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO
+from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, command_after_comparison, find_best_arm
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.config import Config
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent
-from ddpbench.report.layout import Page, align_columns
-from ddpbench.report.pages.header import labelled_lines, throughput_unit
+from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, align_columns, styled, wrap_command, wrap_text
+from ddpbench.report.pages.header import MAX_NAMED, labelled_lines, throughput_unit
 from ddpbench.report.pages.verdict import verdict_label
-from ddpbench.report.styled import LABEL, styled
 
 FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
@@ -127,3 +126,32 @@ def _cells(row: ArmRow, kept: Sequence[str], without_interval: bool = False) -> 
 def _includes_one(speedup: PairedRatio) -> bool:
     """Its interval does; a range is none."""
     return speedup.has_interval and speedup.low <= 1 <= speedup.high
+
+
+def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
+    """Which arm is the fastest, by how much, and the command to go on with. Nothing where there are no two to compare."""
+    found = find_best_arm(job.records)
+    if found is None:
+        return
+    kind, says = _best_arm_text(found, job.swept)
+    yield from styled(wrap_text(f"{kind}   ", says, page), GOOD if found.is_clear else CAUTION, len(kind))
+    if line := command_after_comparison(found, job):
+        yield from styled(wrap_command("  next  ", line, page), LABEL, len("  next"))
+
+
+def _best_arm_text(result: BestArm, swept: Sequence[str]) -> tuple[str, str]:
+    """A word, and a sentence."""
+    best, than = (arm_name(record.config, swept) for record in (result.best, result.compared_to))
+    names = [arm_name(record.config, swept) for record in result.tied]
+    close = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} arms"
+    center, *reach = ratio_text(result.ratio).split(" ", 1)
+    if reach and len(result.candidates) > 2 and result.ratio.has_interval:
+        reach = [f"({reach[0].strip('()')}, 95% for all pairs)"]
+    behind = " ".join([f"{center} times {than}", *reach])
+    if result.is_clear and result.is_ceiling:
+        return "CEILING", f"{best}, without a loader: {behind}"
+    if result.is_clear:
+        return "FASTEST", f"{best}: {behind}" if len(names) == 1 else f"{close}, too close to tell apart; {best}: {behind}"
+    if result.are_equivalent:
+        return "NO DIFFERENCE", f"{best}: {behind}" if len(names) == 2 else f"between {close}"
+    return "INCONCLUSIVE", f"too {'close' if result.ratio.has_interval else 'few rounds'} to tell; {best}: {behind}"

@@ -10,13 +10,12 @@ from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.pipeline.peaks import pipeline_ceilings
+from ddpbench.analysis.pipeline.model import pipeline_ceilings, pipeline_model
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent
-from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.layout import GOOD, Page, styled, wrap_text
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
 from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
 from ddpbench.report.pages.node_state import node_state_lines
@@ -32,7 +31,6 @@ from ddpbench.report.pages.pipeline_table import (
 from ddpbench.report.pages.remedies import recommendation_lines, remedy_lines
 from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
-from ddpbench.report.styled import GOOD, styled
 
 NOT_LIMITED_BY_DATA = ("launch-bound", "sync-bound", "compute-bound")
 """Limits that no loader can help."""

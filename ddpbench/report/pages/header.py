@@ -1,4 +1,4 @@
-"""The head of a page: what was trained, where, on which data, and with which settings, those of the defaults too."""
+"""The head of a page: what was trained, where, on which data, with which settings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,36 @@ from ddpbench.analysis.cpu_demand import configured_threads, cpu_demand
 from ddpbench.analysis.metrics import SECONDS, time_or_speed_metric
 from ddpbench.analysis.text import device_noun
 from ddpbench.record.config import Config
-from ddpbench.record.environment import Environment
+from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.flags import FlagField, flag_fields
 from ddpbench.record.loaders import SYNTHETIC, loader_spec
 from ddpbench.record.record import ObservedPrecision, Record
 from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING
-from ddpbench.report.layout import Page, wrap_items, wrap_text
-from ddpbench.report.pages.transport import transport_text
-from ddpbench.report.styled import LABEL, styled
+from ddpbench.report.layout import LABEL, Page, styled, wrap_items, wrap_text
+
+BACKEND_NAMES = {"nccl": "NCCL"}
+TRANSPORT_NAMES = {"SHM": "shared memory", "TCP": "sockets", "NET/Socket": "sockets"}
+
+
+def transport_text(environment: Environment) -> str:
+    """``NCCL over NVLink``, ``NCCL over NVLink, InfiniBand between nodes``; empty where it is not known."""
+    inside, between = (
+        list(dict.fromkeys(_name(way) for way in environment.transport if way.inter_node == across)) for across in (False, True)
+    )
+    if not (inside or between):
+        return ""
+    apart = f", {' and '.join(between)} between nodes" if inside and between and inside != between else ""
+    return f"{BACKEND_NAMES.get(environment.backend, environment.backend)} over {' and '.join(inside or between)}{apart}"
+
+
+def _name(way: Transport) -> str:
+    """What carries it, as far as that was told."""
+    kind, *rest = way.via.split("/")
+    by_network = f"NET/{rest[0]}" if kind == "NET" else kind
+    return way.link_type or TRANSPORT_NAMES.get(by_network) or (rest[0] if kind == "NET" else kind)
+
 
 DESCRIBED_FIELDS = frozenset(
     {"precision", "batch_size", "image_size", "optimizer", "optimizer_impl", "lr", "momentum", "weight_decay", "channels_last", "seed"}

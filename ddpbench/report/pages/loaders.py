@@ -11,10 +11,9 @@ from ddpbench.analysis.pipeline.costs import loader_cost_of_run
 from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.record.record import Job, Record
 from ddpbench.report.format import MISSING, format_gib, format_rounded, format_s_as_ms, format_significant
-from ddpbench.report.layout import Page, align_columns, wrap_items
+from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
 from ddpbench.report.pages.arms import arm_name
 from ddpbench.report.pages.header import labelled_lines, throughput_unit
-from ddpbench.report.styled import LABEL, styled
 
 
 def loading_cost_lines(record: Record, page: Page) -> Iterator[Text]:

@@ -12,9 +12,8 @@ from ddpbench.record.diagnosis import SHM_DIR, NodeState
 from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import format_gib, format_percent, format_significant
-from ddpbench.report.layout import Page, wrap_items
+from ddpbench.report.layout import LABEL, Page, styled, wrap_items
 from ddpbench.report.pages.header import MAX_NAMED
-from ddpbench.report.styled import LABEL, styled
 
 MACHINE_LABEL = "machine  "
 

@@ -10,9 +10,8 @@ from ddpbench.analysis.summary import Summary
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.report.format import format_decimals, format_summands, step_decimals
-from ddpbench.report.layout import Page, align_columns, wrap_items
+from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_items
 from ddpbench.report.pages.header import uses_ddp
-from ddpbench.report.styled import LABEL, styled
 
 MAX_BAR_WIDTH = 25
 EIGHTHS = " ▏▎▍▌▋▊▉"

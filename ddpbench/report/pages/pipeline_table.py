@@ -11,20 +11,17 @@ from rich.text import Text
 
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
-from ddpbench.analysis.pipeline.model import PipelineModel
-from ddpbench.analysis.pipeline.peaks import PipelineCeilings
+from ddpbench.analysis.pipeline.model import PipelineCeilings, PipelineModel, worker_startup
 from ddpbench.analysis.pipeline.root_cause import TRAINER_PROCESS
-from ddpbench.analysis.pipeline.worker_startup import worker_startup
 from ddpbench.analysis.ranks import mean_or_none
-from ddpbench.analysis.ratio import PairedRatio
+from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.text import device_noun
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.format import MISSING, format_decimals, format_percent, format_rounded, format_s_as_ms, format_significant
-from ddpbench.report.layout import COLUMN_GAP, Page, align_columns, wrap_items, wrap_text
+from ddpbench.report.layout import CAUTION, COLUMN_GAP, LABEL, Page, align_columns, styled, wrap_items, wrap_text
 from ddpbench.report.pages.header import throughput_unit
-from ddpbench.report.styled import CAUTION, LABEL, styled
 
 INDENT = "  "
 

@@ -15,9 +15,8 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.report.format import format_decimals, format_gib, format_rounded, step_decimals
 from ddpbench.report.grid import GridColumn, column_lines
-from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
 from ddpbench.report.pages.header import throughput_unit
-from ddpbench.report.styled import CAUTION, LABEL, styled
 
 MAX_ROWS = 16
 """Above this many ranks only the slowest, the median and the fastest have a row."""

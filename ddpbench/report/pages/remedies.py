@@ -9,9 +9,8 @@ from rich.text import Text
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.ratio import PairedRatio
 from ddpbench.analysis.remedies.training import next_command, recommend
-from ddpbench.analysis.stats import Interval
+from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.text import device_noun
 from ddpbench.analysis.whatif.gain import CONFIDENCE
 from ddpbench.analysis.whatif.outcome import PredictionOutcome, best_outcome, command_with, is_runnable, outcomes
@@ -21,10 +20,9 @@ from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import format_rounded, format_with_interval
-from ddpbench.report.layout import Page, wrap_command, wrap_text
+from ddpbench.report.layout import GOOD, LABEL, Page, styled, wrap_command, wrap_text
 from ddpbench.report.pages.header import throughput_unit
 from ddpbench.report.pages.whatif import gain_text
-from ddpbench.report.styled import GOOD, LABEL, styled
 
 NEXT_COMMAND_NOTE = "the command behind 'next'"
 

@@ -12,9 +12,8 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
-from ddpbench.report.layout import Page, align_columns, wrap_hint
-from ddpbench.report.pages.arms import arm_name, arm_table
-from ddpbench.report.pages.best_arm import best_arm_lines
+from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_hint
+from ddpbench.report.pages.arms import arm_name, arm_table, best_arm_lines
 from ddpbench.report.pages.checks import check_lines, strict_failure_lines
 from ddpbench.report.pages.header import detail_lines, header_lines, shared_header_lines
 from ddpbench.report.pages.loaders import loader_table, loading_cost_lines
@@ -23,7 +22,6 @@ from ddpbench.report.pages.ranks import rank_table
 from ddpbench.report.pages.status import status_lines, status_text
 from ddpbench.report.pages.throughput import throughput_lines, throughput_text
 from ddpbench.report.pages.verdict import NO_LOADER_HINT, record_verdict_lines
-from ddpbench.report.styled import LABEL, styled
 
 Section = Sequence[Text]
 

@@ -20,14 +20,12 @@ from ddpbench.record.scaling import ddp_label as label_of
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import MISSING, format_decimals, format_interval, format_percent, format_rounded, format_summands
-from ddpbench.report.layout import Page, align_columns, wrap_items, wrap_text
+from ddpbench.report.layout import CAUTION, LABEL, Page, align_columns, styled, wrap_items, wrap_text
 from ddpbench.report.pages.checks import check_lines, not_measured_lines, strict_failure_lines
-from ddpbench.report.pages.header import labelled_lines, machine_text, throughput_unit
+from ddpbench.report.pages.header import labelled_lines, machine_text, throughput_unit, transport_text
 from ddpbench.report.pages.ranks import straggler_lines
 from ddpbench.report.pages.status import status_lines
-from ddpbench.report.pages.transport import transport_text
 from ddpbench.report.pages.verdict import verdict_lines, verdict_sentence
-from ddpbench.report.styled import CAUTION, LABEL, styled
 
 EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 

@@ -10,9 +10,8 @@ from rich.text import Text
 from ddpbench.analysis.text import format_rounds
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
-from ddpbench.report.layout import Page, wrap_text
+from ddpbench.report.layout import BAD, LABEL, Page, styled, wrap_text
 from ddpbench.report.pages.header import some_arms_text
-from ddpbench.report.styled import BAD, LABEL, styled
 
 JOB_ROUNDS_SUFFIX = re.compile(r", [\d,]+ of [\d,]+ rounds$")
 """How many rounds the whole job had, of all its arms: a page tells how many those had that it shows."""

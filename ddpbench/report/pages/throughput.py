@@ -15,9 +15,8 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent, format_significant
-from ddpbench.report.layout import Page, wrap_items
+from ddpbench.report.layout import LABEL, Page, styled, wrap_items
 from ddpbench.report.pages.header import throughput_unit
-from ddpbench.report.styled import LABEL, styled
 
 MEMORIZED_LOSS = 1e-3
 """A loss below this is that of samples that the model knows."""

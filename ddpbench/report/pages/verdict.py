@@ -9,8 +9,7 @@ from rich.text import Text
 from ddpbench.record.findings import Verdict
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
-from ddpbench.report.layout import Page, wrap_command, wrap_hint, wrap_text
-from ddpbench.report.styled import CAUTION, GOOD, LABEL, styled
+from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_hint, wrap_text
 
 GOOD_VERDICTS = ("compute-bound", "scales")
 """Verdicts on a run and on a ladder that find nothing wrong."""

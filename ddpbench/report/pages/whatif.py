@@ -16,9 +16,8 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_sections
 from ddpbench.report.format import format_percent, format_rounded, format_with_interval
-from ddpbench.report.layout import Page, wrap_items, wrap_text
+from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.pages.header import throughput_unit, title_lines
-from ddpbench.report.styled import CAUTION, GOOD, LABEL, styled
 
 RESIDUAL_WARNING_FRACTION = 0.1
 """A model that is further off than this fraction of the run that it was told from is not to be trusted in silence."""

@@ -8,11 +8,11 @@ from ddpbench.data.datasets import image_folder
 from ddpbench.data.datasets.image_folder import ImageFolderIndex
 from ddpbench.data.loader import HostBatch
 from ddpbench.data.loaders.dali.graph import DaliGraph, dali_layout
-from ddpbench.data.loaders.dali.supply import PipelinePool
-from ddpbench.data.loaders.skipped_files import SkippedFiles
+from ddpbench.data.loaders.dali.pipeline_pool import PipelinePool
+from ddpbench.data.loaders.workers import SkippedFiles
 from ddpbench.data.normalize import make_normalize
 from ddpbench.data.shard import Shard
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 
 def open_dali_cpu(config: ResolvedConfig, shard: Shard) -> DaliCpuLoader:

@@ -1,7 +1,8 @@
-"""The loader ``dali-gpu``: DALI decodes and augments on the GPU that trains, with its hardware decoder where it has one."""
+"""The loader ``dali-gpu``: DALI decodes and augments on the GPU that trains."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -9,19 +10,19 @@ from time import perf_counter
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from ddpbench.data.batch_timing import BatchTimings
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.datasets.image_folder import ImageFolderIndex
 from ddpbench.data.loader import Batch
 from ddpbench.data.loaders.dali.graph import DaliDtype, DaliGraph, dali_layout
-from ddpbench.data.loaders.dali.in_use import BatchKeepAlive
-from ddpbench.data.loaders.dali.supply import PipelinePool
-from ddpbench.data.loaders.skipped_files import SkippedFiles
+from ddpbench.data.loaders.dali.pipeline_pool import PipelinePool
+from ddpbench.data.loaders.workers import SkippedFiles
 from ddpbench.data.shard import Shard
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.registry import find_precision
-from ddpbench.record.resolved import ResolvedConfig
 
 SAMPLED_FILES = 200
 """Files whose sizes tell how large images are."""
@@ -90,3 +91,42 @@ class DaliGpuLoader:
     def close(self) -> None:
         self._keep_alive.wait()
         self._pool.close()
+
+
+MAX_BATCHES_IN_USE = 8
+"""Batches that the device may still have to train on. A host that is further ahead waits, or they would fill its memory."""
+
+
+class BatchKeepAlive:
+    """Keeps the batches that the device may not be done with.
+
+    DALI takes back the memory of a batch when nobody on the host refers to it any more, and knows nothing of the stream that
+    still reads it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._last: Tensor | None = None
+        self._issued: deque[tuple[torch.cuda.Event, Tensor]] = deque()
+
+    def add(self, batch: Tensor) -> None:
+        """It is trained on next."""
+        self._last = batch
+
+    def mark_last_issued(self) -> None:
+        """All that reads the last batch has been issued on the current stream."""
+        if self._last is not None:
+            done = torch.cuda.Event()
+            done.record(torch.cuda.current_stream(self._device))
+            self._issued.append((done, self._last))
+            self._last = None
+        if len(self._issued) > MAX_BATCHES_IN_USE:
+            self._issued[0][0].synchronize()
+        while self._issued and self._issued[0][0].query():
+            self._issued.popleft()
+
+    def wait(self) -> None:
+        """Until the device is done with all of them."""
+        self.mark_last_issued()
+        while self._issued:
+            self._issued.popleft()[0].synchronize()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ddpbench.data.crop import CROP_RATIO, CROP_SCALE, resize_size
 from ddpbench.data.normalize import NORMALIZATION
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.config import ResolvedConfig
 
 Stage = Literal["read", "decode", "augment"]
 DaliDtype = Literal["UINT8", "FLOAT", "FLOAT16"]

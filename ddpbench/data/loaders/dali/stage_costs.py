@@ -13,10 +13,10 @@ from ddpbench.data.datasets.image_folder import ImageFolderIndex
 from ddpbench.data.loaders.dali.cpu import cpu_graph
 from ddpbench.data.loaders.dali.gpu import gpu_graph
 from ddpbench.data.loaders.dali.graph import DaliGraph, Stage
-from ddpbench.data.loaders.dali.supply import PipelinePool
-from ddpbench.data.loaders.skipped_files import SkippedFiles
+from ddpbench.data.loaders.dali.pipeline_pool import PipelinePool
+from ddpbench.data.loaders.workers import SkippedFiles
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.loaders import loader_spec
-from ddpbench.record.resolved import ResolvedConfig
 
 DALI_STAGES: tuple[Stage, ...] = get_args(Stage)
 

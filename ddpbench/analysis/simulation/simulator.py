@@ -1,16 +1,10 @@
-"""How a training goes, by recurrence: no event queue is needed, since every time is the later of a few earlier ones, and a span.
-
-Batch i goes to worker i mod W. It is issued when batch i - W * prefetch is taken, begun when its worker is done with batch i - W,
-and taken in its turn. A step begins when every rank has its batch: the ranks meet at every step.
-"""
+"""Simulates a data pipeline and the training that it feeds, step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-
-from ddpbench.analysis.simulation.params import SimParams
 
 
 @dataclass(frozen=True)
@@ -81,3 +75,25 @@ class _RankLoader:
             taken = (made if made > trainer_free_s else trainer_free_s) + self._handoff_s
         self._taken[place] = taken
         return taken
+
+
+@dataclass(frozen=True)
+class SimParams:
+    """One training with its loader. Times are seconds, of a process that has the core it needs; each is drawn anew from those measured.
+
+    ``batches`` holds a list a rank: how long a worker takes for a batch. ``steps`` are those of all ranks on batches that are there
+    already, so the meeting of the ranks is in them.
+    """
+
+    ranks: int
+    workers: int  # a rank; 0 where the trainer makes its batches itself, between steps
+    prefetch: int  # batches a worker keeps ready
+    batch_times_s: Sequence[Sequence[float]]
+    step_times_s: Sequence[float]
+    handoff_s: float = 0.0  # from a worker's end of a batch to the trainer's having it
+    background_handoff: bool = False  # a thread hands over while the trainer trains, as the one that pins memory does
+    run_ahead: int = 0  # steps that the host may issue before the device has done them
+    cores: float | None = None  # of one node; None where nobody lacks any
+    ranks_per_node: int = 1
+    step_cpu_s: float = 0.0  # seconds of a core that a rank needs for a step: its workers' for a batch, and its trainer's
+    storage_s: float = 0.0  # seconds that a node's storage takes for the files of a step, those of all ranks there

@@ -1,4 +1,4 @@
-"""What every rank does for itself before they go on together: it succeeds on all of them, or on none."""
+"""Runs a function on all ranks, or fails on all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ddpbench.distributed.world import World
-from ddpbench.record.errors import ConfigFailed
+from ddpbench.record.errors import ConfigFailed, OutOfMemory
+
+
+def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
+    """What ``fn`` gives, which waits for no other rank.
+
+    Raises DoesNotFit on every rank where it ran out of memory on one of them, with ``context`` and what was in use and asked for there.
+    """
+
+    def shortage(problem: Exception) -> str:
+        return world.device.describe_oom(problem) if isinstance(problem, RuntimeError | MemoryError) else ""
+
+    return all_ranks_or_fail(world, fn, shortage, lambda told: OutOfMemory(f"out of memory {context}: {told}", "a smaller batch: -b N"))
+
 
 Found = TypeVar("Found")
 

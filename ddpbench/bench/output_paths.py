@@ -1,4 +1,4 @@
-"""Where results are to go, looked at before anything is measured."""
+"""Checks where results go before anything is measured. Torch-free: a launcher checks it, too."""
 
 from __future__ import annotations
 

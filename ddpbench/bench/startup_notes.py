@@ -1,16 +1,18 @@
-"""Flags that were given and do nothing here: a word on stderr before the run, since a figure would not show it."""
+"""Notes before a run: flags without effect here, lone ranks, unequal nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
+from ddpbench.analysis.checks.node import unequal_nodes
 from ddpbench.distributed.world import World
-from ddpbench.machine.stderr import print_note
-from ddpbench.record.config import Config
+from ddpbench.machine.streams import print_note
+from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.loaders import REPLAY, SYNTHETIC, loader_spec
-from ddpbench.record.resolved import ResolvedConfig
+from ddpbench.record.record import Record
 from ddpbench.workloads.registry import find_workload
 
 DDP_FLAGS = ("broadcast_buffers", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "comm_hook")
@@ -64,3 +66,19 @@ def _note_if_unused(
     if given and all(map(is_unused, resolved)):
         does = "does" if len(given) == 1 else "do"
         print_note(f"{', '.join(given)} {does} nothing {where}; {hint}")
+
+
+def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Of a rank alone where there are more GPUs or nodes, and of unequal nodes, a sentence each."""
+    if world.size == 1:
+        yield from _single_rank_warnings(world, variables)
+    if unequal := unequal_nodes(record):
+        yield f"{unequal.sentence}: {unequal.hint}"
+
+
+def _single_rank_warnings(world: World, variables: Mapping[str, str]) -> Iterator[str]:
+    nodes, gpus = variables.get("SLURM_JOB_NUM_NODES", "1"), world.device.num_visible_gpus
+    if nodes.isdecimal() and int(nodes) > 1:
+        yield f"one rank alone, in a job of {nodes} nodes: sbatch launch/slurm_multi_node.sbatch WORKLOAD trains on all"
+    elif gpus > 1 and not world.rank_env.launched:
+        yield f"one of {gpus} GPUs trains: --gpus {gpus} for all"

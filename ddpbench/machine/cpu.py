@@ -1,10 +1,11 @@
-"""How busy the cores are that this process may run on, whoever keeps them busy."""
+"""CPU usage and affinity of the cores that this process may run on."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
@@ -70,3 +71,17 @@ def _cpu_pressure_wait_s() -> float | None:
 
 def _delta(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else max(0.0, now - before)
+
+
+INITIAL_AFFINITY = sorted(os.sched_getaffinity(0))
+
+
+def set_affinity(num_cores: int | None, local_rank: int) -> None:
+    """Moves every thread of this process to ``num_cores`` of those it was given, other ranks' apart; with None back to all of them.
+
+    Processes that start from now on, loader workers above all, keep to them too.
+    """
+    own = INITIAL_AFFINITY if num_cores is None else INITIAL_AFFINITY[local_rank * num_cores : (local_rank + 1) * num_cores]
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # it ended meanwhile
+            os.sched_setaffinity(int(thread), own)

@@ -1,9 +1,11 @@
-"""Lines on stderr: errors and notes, each with the program's name in front."""
+"""stderr for errors and notes; stdout for the record alone."""
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
+from typing import TextIO
 
 from ddpbench.record.errors import BenchError
 from ddpbench.record.text import printable
@@ -24,3 +26,18 @@ def _write_stderr(lines: str) -> None:
     with suppress(OSError, ValueError):
         sys.stderr.write(lines + "\n")
         sys.stderr.flush()
+
+
+_original_stdout: TextIO | None = None  # one a process, as stdout is
+
+
+def redirect_stdout() -> None:
+    """From now on, in worker processes too, only ``for_the_record`` is the stdout that this process was given."""
+    global _original_stdout
+    sys.stdout.flush()
+    _original_stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+
+def record_stdout() -> TextIO:
+    return _original_stdout or sys.stdout

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.journal import Journal
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import PeakThroughput, Round
 from ddpbench.record.request import Request
-from ddpbench.record.resolved import ResolvedConfig
 from ddpbench.report.format import format_rounded
 from ddpbench.report.pages.arms import arm_name
 from ddpbench.report.pages.header import throughput_unit

@@ -1,25 +1,26 @@
-"""Batches out of DALI's pipelines, each of which dies of the first file that it cannot decode, and does not say which that was."""
+"""Batches from a pool of DALI pipelines, which restarts one after an undecodable file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ddpbench.data.datasets.image_folder import ImageFolderIndex
-from ddpbench.data.images import decode, read_image_bytes
+from ddpbench.data.image_decoding import decode, read_image_bytes
 from ddpbench.data.loader import WorkerTiming
-from ddpbench.data.loaders.dali.feed import FileFeeder
-from ddpbench.data.loaders.dali.graph import DaliGraph, Stage, encode_path
-from ddpbench.data.loaders.dali.turns import RoundRobin, weighted_round_robin
-from ddpbench.data.loaders.skipped_files import SkippedFiles
+from ddpbench.data.loaders.dali.graph import DaliGraph, EncodedPath, Stage, encode_path
+from ddpbench.data.loaders.workers import SkippedFiles
 from ddpbench.data.sampler import DistributedBatchSampler
+from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError
 from ddpbench.record.loaders import loader_spec
-from ddpbench.record.resolved import ResolvedConfig
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,78 @@ def _first_error_line(problem: RuntimeError) -> str:
     """The one line of DALI's many that tells."""
     lines = [line.strip() for line in str(problem).partition("encountered:")[2].splitlines() if line.strip()]
     return lines[0] if lines else str(problem).partition("\n")[0]
+
+
+def weighted_round_robin(threads: Sequence[int]) -> Iterator[int]:
+    """Which of several pipelines makes one batch after the other, without end: each as often as it has ``threads``, spread evenly.
+
+    Those with fewer threads take longer for a batch, and strictly by turns they would hold up the others.
+    """
+    made = [0] * len(threads)
+    while True:
+        first = min(range(len(threads)), key=lambda place: (made[place] + 1) / threads[place])
+        made[first] += 1
+        yield first
+
+
+class RoundRobin:
+    """Pipelines of so many ``threads``. One that gave its batch goes on when the next batch is asked for, from whichever that comes."""
+
+    def __init__(self, pipelines: Sequence[Any], threads: Sequence[int]) -> None:
+        self._pipelines = self._idle = pipelines
+        self._order = weighted_round_robin(threads)
+        self._received_s = [perf_counter()] * len(pipelines)
+
+    def next_output(self) -> tuple[Any, WorkerTiming]:
+        """The next batch, DALI's own list of tensors, and since when it was made. Raises RuntimeError where its pipeline dies of it."""
+        for rested in self._idle:
+            rested.schedule_run()
+        place = next(self._order)
+        self._idle = [self._pipelines[place]]
+        (images,) = self._pipelines[place].outputs()
+        began, self._received_s[place] = self._received_s[place], perf_counter()
+        return images, WorkerTiming(began, self._received_s[place])
+
+    def close(self) -> None:
+        """Ends their threads."""
+        self._pipelines = self._idle = ()
+
+
+class FileFeeder:
+    """Batches of sample numbers, handed over in the plan's order, whichever pipeline asks for its names first."""
+
+    def __init__(self, files: Sequence[str], sampler: DistributedBatchSampler) -> None:
+        self._files, self._sampler = files, sampler
+        self._skipped: set[int] = set()
+        self._numbers = (number for number in sampler.indices() if number not in self._skipped)
+        self._pending: deque[list[int]] = deque()
+        self._next = 0  # the place in the plan of the first of them
+
+    def encoded_paths(self, places: Iterable[int]) -> Iterator[list[EncodedPath]]:
+        """Of the files of the batches at these ``places``, 0 for the one that is handed over next."""
+        begin = self._next
+        return ([encode_path(self._files[number]) for number in self._batch(begin + place)] for place in places)
+
+    def pop_batch(self) -> list[int]:
+        """The numbers of the samples of the batch that has come back."""
+        self._next += 1
+        return self._pending.popleft()
+
+    def pending_batches(self) -> list[list[int]]:
+        """The batches that have not come back."""
+        return list(self._pending)
+
+    def skip(self, numbers: Collection[int]) -> bool:
+        """None of these samples comes any more, and on its way the plan's next ones are in their place; whether there are any others."""
+        self._skipped.update(numbers)
+        if self._skipped.issuperset(self._sampler.all_indices()):
+            return False
+        for batch in self._pending:
+            batch[:] = [next(self._numbers) if number in self._skipped else number for number in batch]
+        return True
+
+    def _batch(self, place: int) -> list[int]:
+        """By its place in the plan."""
+        while place - self._next >= len(self._pending):
+            self._pending.append(list(islice(self._numbers, self._sampler.batch_size)))
+        return self._pending[place - self._next]

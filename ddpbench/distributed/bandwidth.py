@@ -1,0 +1,88 @@
+"""Benchmarks the links: all-reduce bus bandwidth and copies from host to device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from ddpbench.distributed.world import World
+from ddpbench.record.diagnosis import H2DBandwidth
+from ddpbench.record.scaling import bus_bandwidth
+
+MB = 10**6
+SIZES_BYTES = {"cuda": (MB, 25 * MB, 100 * MB, 1000 * MB), "cpu": (MB, 25 * MB)}
+
+MIN_ALL_REDUCES, MIN_ALL_REDUCE_S = 3, 0.4
+"""How often each size is reduced at least, and for how long."""
+
+MIN_COPIES, MIN_COPY_S = 9, 0.3
+"""How often a batch is copied at least, and for how long. The first copies wake the link up."""
+
+
+class AllReduceBench:
+    """Flat gradients of given sizes on the device, which ``reduce`` sums over the ranks as DDP does: all are sent, then waited for."""
+
+    def __init__(self, sizes_bytes: Sequence[int], world: World, dtype: torch.dtype = torch.float32) -> None:
+        self._world = world
+        self._flat = [torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=world.device.torch_device) for size in sizes_bytes]
+
+    def time_all_reduce(self) -> float:
+        """Sums every buffer over the ranks; returns the seconds until this rank has all of them."""
+        begin = perf_counter()
+        for sent in [dist.all_reduce(flat, group=self._world.group, async_op=True) for flat in self._flat]:
+            sent.wait()
+        self._world.device.synchronize()
+        return perf_counter() - begin
+
+
+def measure_busbw(world: World, limit_s: float) -> dict[int, float]:
+    """Bytes of one all-reduce -> bus bandwidth, the median of several. Larger ones are left out once ``limit_s`` is over.
+
+    Each is timed on the rank that waits longest, so that every rank comes to the same figure.
+    """
+    reached: dict[int, float] = {}
+    end = perf_counter() + limit_s
+    for size in SIZES_BYTES[world.device.torch_device.type]:
+        buffers = AllReduceBench([size], world)
+        first_s = world.all_max(buffers.time_all_reduce())
+        if world.all_max(perf_counter() + MIN_ALL_REDUCES * first_s - end) > 0 and reached:
+            break
+        times = max(MIN_ALL_REDUCES, min(50, round(MIN_ALL_REDUCE_S / first_s)))
+        reached[size] = bus_bandwidth(size, median(world.all_max(buffers.time_all_reduce()) for _ in range(times)), world.size)
+        del buffers
+        world.device.empty_cache()
+    return reached
+
+
+def measure_h2d_bandwidth(world: World, batch_bytes: int, images: int) -> H2DBandwidth | None:
+    """Bandwidth of a batch's copy to the device, all ranks at once, the least over ranks; None where a rank has no device of its own.
+
+    Every rank calls it: ``batch_bytes`` on the wire for ``images`` of them.
+    """
+    if not world.device.is_cuda:
+        return None
+    there = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch_device)
+    bandwidths: list[float] = []
+    for pinned in (True, False):
+        here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page never written is no memory yet
+        world.barrier()
+        bandwidths.append(world.all_min(_measure_bytes_per_s(here, there)))
+    return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_image=batch_bytes / images)
+
+
+def _measure_bytes_per_s(here: Tensor, there: Tensor) -> float:
+    """The median of copies one after another, on the device's clock."""
+    taken_s: list[float] = []
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    while sum(taken_s) < MIN_COPY_S or len(taken_s) < MIN_COPIES:
+        begin.record()
+        there.copy_(here, non_blocking=True)
+        end.record()
+        end.synchronize()
+        taken_s.append(begin.elapsed_time(end) / 1e3)
+    return here.nbytes / median(taken_s[len(taken_s) // 2 :])
