@@ -192,7 +192,7 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
 
 
 def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
-    from ddpbench.published.crossover import CROSSOVER_ROUNDS
+    from ddpbench.published.crossover_sides import CROSSOVER_ROUNDS
 
     [told] = (option.default for option in flag_options(CrossoverFlags) if option.field.name == "rounds")
     assert told == str(CROSSOVER_ROUNDS)

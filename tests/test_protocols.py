@@ -6,10 +6,10 @@ import msgspec
 import pytest
 import records
 
+from ddpbench.bench.arm_specs import ArmSpec, build_request
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.sweep import ArmSpec, build_request
-from ddpbench.published.crossover import crossover_arms as crossover_cells
-from ddpbench.published.crossover import resolve_sides
+from ddpbench.published.crossover_sides import crossover_arms as crossover_cells
+from ddpbench.published.crossover_sides import resolve_sides
 from ddpbench.published.protocols import PROTOCOLS, reproduction_request
 from ddpbench.published.publications import load_publication, published_names
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE, match_row

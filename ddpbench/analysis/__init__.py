@@ -1,1 +1,1 @@
-"""Floor 2: what a record says. Pure functions on records, without torch."""
+"""Floor 2: analysis of records. Pure functions on records, without torch."""

@@ -1,4 +1,4 @@
-"""Waits of ranks for each other: exposed communication, late data, stalled backward."""
+"""Time that ranks wait for each other: exposed communication, peer data, backward stalls."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
 
 RankDurations = tuple[float, ...]
-"""A duration in ms of every rank."""
+"""One duration in ms per rank."""
 
 
 def exposed_comm_ms(rounds: Sequence[Round]) -> float:
-    """Mean over steps of the wait for other ranks that even the latest of a step has: what it takes where all are ready at once."""
+    """Mean exposed communication per step, in ms; 0 without rounds.
+
+    It is the shortest wait of any rank in the collectives of a step, broadcast included: what they take if no rank is late.
+    """
     return _mean_over_steps([collective_waits(timed).min_rank_ms for timed in rounds], rounds) or 0.0
 
 
 def peer_data_wait_ms(rounds: Sequence[Round]) -> float | None:
-    """Mean over ranks and steps of the wait for a rank whose data came late; None without rounds.
+    """Mean wait per rank and step for another rank's late data, in ms; None without rounds.
 
-    The late rank of a step is the one that waits least for others. What another rank waits longer than that counts as
-    late data, but no more of it than the late rank waited longer for its own data.
+    The late rank of a step is the one that waits least for the others. What another rank waits longer than that counts as waiting for late
+    data, but at most by as much as the late rank waited longer for its own data.
     """
     return _mean_over_steps([collective_waits(timed).peer_data_wait_ms for timed in rounds], rounds)
 
 
 def subsample_round(timed: Round, every: int) -> Round:
-    """The round with one of every ``every`` steps, and with what all of them tell."""
+    """``timed`` with one of every ``every`` steps, and the collective waits of all its steps."""
     if every == 1:
         return timed
     return msgspec.structs.replace(
@@ -41,7 +44,10 @@ def subsample_round(timed: Round, every: int) -> Round:
 
 
 def collective_waits(timed: Round) -> CollectiveWait:
-    """Means over all steps. Of a round thinned without them, sums tell how long ranks waited, and the kept steps what for."""
+    """Collective waits of a round, as means over all its steps.
+
+    If a subsampled round does not store them, its totals give how long ranks waited, and the kept steps how the wait is divided.
+    """
     if timed.collective_wait:
         return timed.collective_wait
     traces = timed.traces
@@ -55,49 +61,52 @@ def collective_waits(timed: Round) -> CollectiveWait:
 
 
 def _peer_data_waits(waits_ms: RankDurations, data_ms: RankDurations) -> list[float]:
-    """Of the ranks' waits in one step, those for late data."""
+    """For each rank, the part of its wait in one step that is for late data."""
     least_ms = min(waits_ms)
     latest_data_ms = data_ms[waits_ms.index(least_ms)]
     return [max(0.0, min(wait - least_ms, latest_data_ms - own)) for wait, own in zip(waits_ms, data_ms, strict=True)]
 
 
 def _step_durations(traces: Sequence[Trace], phases: Sequence[str]) -> list[RankDurations]:
-    """How long ``phases`` took together, in every step that is kept."""
+    """The sum of ``phases`` in every kept step."""
     return list(
         zip(*([fsum(parts) for parts in zip(*(trace.phases_ms[name] for name in phases), strict=True)] for trace in traces), strict=False)
     )
 
 
 def _scaled_to_all_steps(parts: Iterable[float], kept: Sequence[RankDurations], traces: Sequence[Trace], phases: Sequence[str]) -> float:
-    """The mean of ``parts``, one a step that is ``kept``, as the same fraction of what ``phases`` took in all steps."""
+    """The mean of ``parts``, one per kept step, scaled to all steps.
+
+    ``parts`` are assumed to be the same fraction of ``phases`` in all steps as in the ``kept`` ones.
+    """
     kept_ms = fmean(map(fmean, kept)) if kept else 0.0
     all_ms = fmean(fsum(trace.total_ms(name) for name in phases) / trace.steps for trace in traces)
     return fmean(parts) * all_ms / kept_ms if kept_ms else 0.0
 
 
 def _mean_over_steps(step_means: Sequence[float], rounds: Sequence[Round]) -> float | None:
-    """Over all steps of ``rounds``."""
+    """The mean over all steps of ``rounds``; None without rounds."""
     steps = [max(trace.steps for trace in timed.traces) for timed in rounds]
     return fmean(step_means, steps) if steps else None
 
 
 PHASES_BEFORE_BACKWARD = ("data", "host_to_device", "broadcast", "forward")
-"""What a rank does between the end of one all-reduce, which all ranks share, and the beginning of its backward."""
+"""Phases of a rank between the end of an all-reduce, which all ranks share, and the start of its backward."""
 
 ON_TIME_FRACTION = 0.05
-"""No other rank begins its backward later than this fraction of one's own backward: nothing holds that."""
+"""A backward is on time if the last rank starts its own at most this fraction of the backward later: nothing stalls it."""
 
 MIN_ON_TIME_STEPS = 3
-"""On time, to tell how long a rank's backward takes by itself."""
+"""On-time steps needed to measure the unstalled backward of a rank."""
 
 
 def attribute_backward_stall(traces: Sequence[Trace]) -> list[Trace]:
-    """The traces of one round, one a rank, with what held each backward taken out of it and counted as sync.
+    """The traces of one round, one per rank, with the stall of each backward counted as sync.
 
-    An all-reduce that waits for a late rank keeps multiprocessors busy, and kernels of the backward that need the whole device at once
-    wait with it: on two H200s the backward of ResNet-50 takes 27 ms, and 384 in the step in which the other rank's data are 354 ms late.
-    A step is held by what its backward takes longer than the rank's own backward does when nobody is late, but never by more than the
-    last rank begins its backward after this one. Ranks without a step on time are measured by the quickest of the others.
+    An all-reduce that waits for a late rank keeps multiprocessors busy, and kernels of the backward that need the whole device wait with
+    it: on two H200s the backward of ResNet-50 takes 27 ms, but 384 ms in a step in which the other rank's data are 354 ms late. The stall
+    of a step is what its backward takes longer than the rank's on-time backward, but at most the time by which the last rank starts its
+    backward after this one. A rank with too few on-time steps is compared with the fastest on-time backward of the others.
     """
     begun = [[fsum(step) for step in zip(*(trace.phases_ms[phase] for phase in PHASES_BEFORE_BACKWARD), strict=True)] for trace in traces]
     last = [max(step) for step in zip(*begun, strict=True)]
@@ -110,7 +119,7 @@ def attribute_backward_stall(traces: Sequence[Trace]) -> list[Trace]:
 
 
 def _unstalled_backward_ms(trace: Trace, late: Sequence[float]) -> float | None:
-    """How long its backward takes when nobody is late; None where somebody nearly always is."""
+    """The median backward of the on-time steps; None if there are too few of them."""
     on_time = [took for took, by in zip(trace.phases_ms["backward"], late, strict=True) if by <= ON_TIME_FRACTION * took]
     return median(on_time) if len(on_time) >= MIN_ON_TIME_STEPS else None
 
@@ -130,16 +139,20 @@ def _with_stall_as_sync(trace: Trace, unstalled_ms: float, late: Sequence[float]
 
 
 MAX_FULL_TRACES = 64
-"""Up to this many ranks every step of every rank is kept; above, every rank's sums, and a sample of its steps, the same of all."""
+"""Up to this many ranks, a round keeps every step of every rank.
+
+Above, it keeps the totals of each rank and a sample of steps, the same on all ranks.
+"""
 
 
 def collect_round(index: int, traces: list[Trace], engine: str) -> Round:
-    """The round that ``traces``, one a rank, make: of more ranks than ``MOST_RAW`` with what all steps tell, and a sample of them.
+    """Build a round from ``traces``, one per rank.
 
-    Ranks that train for themselves have nothing to agree on, and none holds another.
+    With more than ``MAX_FULL_TRACES`` ranks it keeps the collective waits of all steps, and a sample of the steps. If ``engine`` does not
+    sync ranks, their parameters need not agree, and no rank stalls another.
     """
     apart = engine in ENGINES_WITHOUT_SYNC
-    if not apart and traces[0].host_lead_ms:  # on a CPU the backward computes on while an all-reduce waits
+    if not apart and traces[0].host_lead_ms:  # on a CPU the backward goes on while an all-reduce waits
         traces = attribute_backward_stall(traces)
     whole = Round(
         index=index,
@@ -152,5 +165,5 @@ def collect_round(index: int, traces: list[Trace], engine: str) -> Round:
 
 
 def was_throttled(trace: Trace) -> bool:
-    """Whether the device of that rank was throttled in the round."""
+    """Whether the rank's GPU was throttled in the round, other than by a software power cap."""
     return trace.health is not None and bool(SERIOUS_THROTTLE_REASONS & set(trace.health.throttle_reasons))

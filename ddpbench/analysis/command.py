@@ -1,4 +1,4 @@
-"""Shell commands that follow from a run: the same again, with other values, or a diagnosis. They are built from its record alone."""
+"""Build shell commands from a record: the same run again, with other values, or a diagnosis."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CONFIG_FIELDS: Mapping[str, FlagField] = {field.name: field for field in flag_fi
 PLAIN = Config(workload=PROGRAM)  # without any flag
 
 OF_THE_JOB = {"diagnose": ("time_limit", "warmup"), "scale": ("time_limit",)}
-"""Fields that apply to a whole job of that kind: a run that follows from it leaves them out."""
+"""Fields that apply to a whole job of that kind: commands for a follow-up run leave them out."""
 
 RUN_LENGTH_FLAGS = ("rounds", "steps", "epochs", "fresh", "validate", "warmup", "launches", "profile")
-"""Fields that set how long a run is measured: a diagnosis decides that itself."""
+"""Fields that set how long a run is measured: a diagnosis chooses that itself."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,27 @@ class CommandBuilder:
     record: Record
     kind: str = "run"
     swept: Sequence[str] = ()
-    ranks: int | None = None  # None: as many as it had; else so many on one node
+    ranks: int | None = None  # on one node; None for as many as the run had
 
     @classmethod
     def of(cls, record: Record, job: Job) -> CommandBuilder:
-        """The same for ``record`` of ``job``."""
+        """The builder for ``record`` of ``job``."""
         return cls(record, job.kind, job.swept)
 
     @property
     def asked(self) -> Config:
-        """The requested Config; of an old record, which has none, the resolved one."""
+        """The requested Config, or the resolved one if an old record has none."""
         return self.record.requested or self.record.config
 
     def command(self, **values: Sequence[object]) -> str:
-        """The command that runs it again, with ``values`` in place of those of some fields of its Config.
+        """The command that repeats the run with ``values`` for some fields of its Config.
 
         Several values of a field make arms, which one job interleaves and compares; an empty sequence leaves the flag out.
         """
         return self._line([], values, OF_THE_JOB.get(self.kind, ()))
 
     def diagnose_command(self, **values: Sequence[object]) -> str:
-        """The command that diagnoses it, with ``values`` in place of those of some fields of its Config."""
+        """The command that diagnoses the run, with ``values`` for some fields of its Config."""
         return self._line(["diagnose"], values, (*RUN_LENGTH_FLAGS, *(OF_THE_JOB["scale"] if self.kind == "scale" else ())))
 
     def has_flag(self, name: str) -> bool:
@@ -62,11 +62,11 @@ class CommandBuilder:
         return name in self.swept or getattr(self.asked, name) != getattr(PLAIN, name)
 
     def _line(self, command: Sequence[str], values: Mapping[str, Sequence[object]], dropped: Sequence[str]) -> str:
-        """The launcher, ``command``, the flags of the Config without those in ``dropped`` and ``values``, and then ``values``."""
+        """The launcher, ``command``, the flags of the Config without those in ``dropped`` and ``values``, then the flags of ``values``."""
         asked, environment = self.asked, self.record.environment
         ranks = ["--gpus", str(self.ranks or environment.world_size)] if uses_gpus_flag(environment) else []
         if ranks and environment.device_type == "cpu":
-            asked = msgspec.structs.replace(asked, device="cpu")  # or --gpus would ask for as many GPUs
+            asked = msgspec.structs.replace(asked, device="cpu")  # otherwise --gpus would request as many GPUs
         if values.get("loader", (asked.loader,)) == (SYNTHETIC,):
             dropped = (*dropped, "data_dir", "download")
         kept = msgspec.structs.replace(asked, **{name: getattr(PLAIN, name) for name in (*dropped, *values)})
@@ -76,9 +76,10 @@ class CommandBuilder:
 
 
 def uses_gpus_flag(environment: Environment) -> bool:
-    """Whether ``--gpus N`` starts the ranks: those of one node outside SLURM, whichever launcher started them before.
+    """Whether the command uses ``--gpus N``: for the ranks of one node outside SLURM, however they were launched.
 
-    An Environment does not record whether ``--gpus`` or torchrun did, and torchrun does not work with ``--launches`` and ``--apply``.
+    An Environment does not record whether ``--gpus`` or torchrun launched them, and torchrun does not work with ``--launches`` and
+    ``--apply``.
     """
     return environment.nodes == 1 and environment.launcher not in ("python", "slurm")
 
@@ -86,22 +87,23 @@ def uses_gpus_flag(environment: Environment) -> bool:
 def launcher_argv(environment: Environment) -> list[str]:
     """The words before the workload.
 
-    A SLURM job is submitted again, from the root of a clone. On several nodes the command is run on each, with a rendezvous on the first.
+    A SLURM job is submitted again, from the root of a clone. With several nodes outside SLURM, the command is to be run on each node, with
+    the rendezvous on the first.
     """
     nodes = environment.nodes
     if environment.launcher == "slurm":
         return ["sbatch", *([f"--nodes={nodes}", "launch/slurm_multi_node.sbatch"] if nodes > 1 else ["launch/slurm_single_node.sbatch"])]
     if nodes == 1:
         return [PROGRAM]
-    first = environment.placements[0].host.partition("#")[0]  # the name by which it can be reached
+    first = environment.placements[0].host.partition("#")[0]  # its network name
     meeting = [f"--nnodes={nodes}", "--rdzv_backend=c10d", f"--rdzv_endpoint={first}:{RENDEZVOUS_PORT}"]
     return ["torchrun", *meeting, f"--nproc_per_node={environment.world_size // nodes}", "-m", PROGRAM]
 
 
 def omp_threads_prefix(environment: Environment) -> list[str]:
-    """OMP_NUM_THREADS of CPU ranks, unless the launcher sets the same by itself.
+    """OMP_NUM_THREADS of CPU ranks, unless the launcher sets the same value.
 
-    ``--gpus`` sets 1. So does torchrun for several ranks on a node, but one rank keeps all cores.
+    ``--gpus`` sets 1. So does torchrun for several ranks per node, but one rank keeps all cores.
     """
     if environment.device_type != "cpu" or environment.launcher == "slurm":  # a SLURM script sets its own
         return []

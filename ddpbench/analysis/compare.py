@@ -1,4 +1,4 @@
-"""Arms of one job side by side: how fast each is, and how many times the first."""
+"""Compare the arms of one job: throughput of each, and its ratio to the first."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ddpbench.record.findings import ThroughputEstimate
 from ddpbench.record.record import Record
 
 COMPARABLE_STATUSES = ("ok", "running", "interrupted")
-"""Statuses that leave the rounds of an arm worth comparing: nothing in the arm itself went wrong."""
+"""Statuses of arms whose rounds may be compared: the arm itself did not fail."""
 
 
 @dataclass(frozen=True)
 class ArmRow:
-    """One arm against the first. Where it has no figure, or none to compare, ``state`` says so in a word and ``why`` in a sentence."""
+    """One arm compared with the first. Without a figure or a comparison, ``state`` names the status and ``reason`` is a sentence."""
 
     config: Config
     images_per_s: float | None = None
     interval: FigureInterval | None = None
     speedup: PairedRatio | None = None
-    rounds_differ: bool = False  # the speed-up is of other rounds than the figures of the two arms
-    memory_bytes: int | None = None  # peak of a device; of a rank on processors with its workers
+    rounds_differ: bool = False  # the speed-up uses other rounds than the figures of the two arms
+    memory_bytes: int | None = None  # peak of a device; on CPU, of a rank with its workers
     state: str = ""  # a status, "not comparable", or empty
     reason: str = ""
 
 
 def compare(records: Sequence[Record]) -> list[ArmRow]:
-    """A row for each of ``records``, the arms that one job interleaved, against the first of them that trains the same model.
+    """One row per record of ``records``, the interleaved arms of a job.
 
-    The speed-up is None where the first arm has no figure, or no round is shared.
+    Each is compared with the first arm of the same workload. The speed-up is None if that arm has no figure, or they share no rounds.
     """
     firsts: dict[str, Record] = {}
     return [_row(record, firsts.setdefault(record.config.workload, record)) for record in records]
@@ -43,7 +43,10 @@ def compare(records: Sequence[Record]) -> list[ArmRow]:
 def throughput_ratio(
     record: Record, baseline: Record, interval: Callable[[Sequence[float]], Interval] = log_t_interval
 ) -> PairedRatio | None:
-    """How many times as fast as ``baseline`` the other is, by the ``interval`` of the ratios of rounds; None where they share none."""
+    """Throughput of ``record`` as a multiple of ``baseline``, paired by round; None if they share no rounds.
+
+    ``interval`` gives the interval of the ratios.
+    """
     ours = {timed.index: timed.images_per_s for timed in record.rounds}
     theirs = {timed.index: timed.images_per_s for timed in baseline.rounds}
     shared = sorted(ours.keys() & theirs.keys())
@@ -51,12 +54,12 @@ def throughput_ratio(
 
 
 def comparable_estimate(record: Record) -> ThroughputEstimate | None:
-    """The figure of an arm that may be compared; None where something in the arm itself went wrong."""
+    """The throughput estimate of an arm; None if the arm failed."""
     return record.throughput if record.status in COMPARABLE_STATUSES else None
 
 
 def failure_reason(record: Record) -> str:
-    """What went wrong in it, in a sentence."""
+    """Why the arm has no figure, as a sentence."""
     if record.fault is not None:
         return record.fault.message
     blocking = [check.sentence for check in record.checks if check.severity == "blocks"]

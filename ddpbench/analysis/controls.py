@@ -1,4 +1,4 @@
-"""The trainings and experiments around a run that was diagnosed."""
+"""The baseline and the control runs of a diagnosis."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from ddpbench.record.record import Job, Record
 
 @dataclass(frozen=True)
 class ControlRuns:
-    """What was measured beside a run; None where it was not, or has no round."""
+    """The control runs of a diagnosis; None for one that was not measured, or has no rounds."""
 
     compute_only: Record | None = None
     independent: Record | None = None
     replay: Record | None = None
     loader_in_background: Record | None = None
     diagnosis: Diagnosis | None = None
-    has_background_loader: bool = False  # training was measured while the loader runs, for however few rounds
+    has_background_loader: bool = False  # loader_in_background was measured, even if for too few rounds
 
     def with_intervals(self) -> ControlRuns:
-        """Only the control runs that share enough rounds with the one on the device for an interval of their ratio."""
+        """Only the control runs that share enough rounds with ``compute_only`` for an interval of their ratio."""
         replay, beside = (each if _has_interval(each, self.compute_only) else None for each in (self.replay, self.loader_in_background))
         apart = step_time_ratio(self.independent, self.compute_only)
-        known = apart is not None and (apart.has_interval or apart.high >= 1)  # a pair shows whether there is any sync to save
+        # even without an interval, a ratio of 1 or more shows that there is no gradient sync to save
+        known = apart is not None and (apart.has_interval or apart.high >= 1)
         return replace(
             self,
             independent=self.independent if known else None,
@@ -37,29 +38,29 @@ class ControlRuns:
 
 
 NO_CONTROLS = ControlRuns()
-"""Around a run that was measured by itself."""
+"""Control runs of a run that was not diagnosed."""
 
 
 def controls_of(job: Job) -> ControlRuns:
-    """Those of a diagnosis, by the labels of its records."""
+    """The control runs of a diagnosis, found by the labels of its records."""
     by_label = {record.label: record for record in job.records if record.rounds}
     device, no_sync, replay, beside = map(by_label.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
     return ControlRuns(device, no_sync, replay, beside, job.diagnosis)
 
 
 def baseline_of(job: Job) -> Record | None:
-    """The run that a diagnosis is of."""
+    """The diagnosed run itself; None if ``job`` is not a diagnosis."""
     return next((record for record in job.records if record.label == BASELINE), None)
 
 
 def step_s(record: Record | None) -> float | None:
-    """Seconds of a step, of the slowest rank."""
+    """Seconds per step of the slowest rank."""
     milliseconds = summarize(record).step_ms if record else None
     return None if milliseconds is None else milliseconds / 1000
 
 
 def step_time_ratio(other: Record | None, base: Record | None) -> PairedRatio | None:
-    """How many times as long as those of ``base`` the steps of ``other`` take, over the rounds that both finished."""
+    """Step time of ``other`` as a multiple of that of ``base``, over the rounds that both finished."""
     return throughput_ratio(base, other) if base and other else None
 
 

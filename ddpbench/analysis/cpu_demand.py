@@ -1,4 +1,4 @@
-"""The processors' side: cores that a job needs, and cores that its ranks got."""
+"""CPU demand: cores that a job needs, and cores that its ranks got."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ddpbench.record.record import Record
 from ddpbench.record.trace import COLLECTIVE_PHASES, Trace
 
 MIN_FAIR_FRACTION = 0.85
-"""A rank that got less than this fraction of what it keeps busy at the least was kept from it."""
+"""A rank that got less than this fraction of the cores that it keeps busy at least was starved of them."""
 
 MAX_WAIT_FRACTION = 0.10
-"""A rank that waits longer than this fraction of its time leaves cores idle by itself."""
+"""A rank that waits longer than this fraction of its time leaves cores idle anyway: it is not judged starved."""
 
 MIN_WALL_S = 1.0
-"""Below this, the ticks in which CPU time is counted weigh too much."""
+"""Wall time needed to judge a rank's CPU time: below, the clock ticks in which it is counted are too coarse."""
 
 
 @dataclass(frozen=True)
 class CpuDemand:
-    """What the job wants of the node where it is tightest."""
+    """Cores that the job needs on the node where they are scarcest."""
 
     host: str
     ranks: int
-    workers: int  # a rank
-    threads_per_rank: int  # a trainer
+    workers: int  # per rank
+    threads_per_rank: int  # of its trainer process
     usable_cores: float
 
     @property
@@ -39,17 +39,17 @@ class CpuDemand:
 
     @property
     def trainer_cores(self) -> int:
-        """Cores for the trainers alone."""
+        """Cores for the trainer processes, without loader workers."""
         return self.ranks * self.threads_per_rank
 
     @property
     def max_workers(self) -> int:
-        """Workers that a rank has cores for; less than 0 where the trainers alone want more than there are."""
+        """Workers per rank that there are cores for; negative if the trainers need more cores than there are."""
         return int(self.usable_cores / self.ranks) - self.threads_per_rank
 
 
 def cpu_demand(record: Record) -> CpuDemand:
-    """Loader workers and trainers against usable cores, on the node that lacks most of them or has least to spare."""
+    """Cores needed by loader workers and trainers, on the node with the fewest spare cores."""
     usable = {place.host: place.usable_cores for place in record.environment.placements}
     ranks = Counter(place.host for place in record.environment.placements)
     workers = 0 if record.config.loader == SYNTHETIC else record.workers
@@ -61,20 +61,21 @@ def cpu_demand(record: Record) -> CpuDemand:
 
 
 def trainer_threads(record: Record) -> int:
-    """Cores that one trainer process keeps busy: one that feeds a GPU, or the threads that a CPU rank computes with."""
+    """Cores that one trainer process keeps busy: one to feed a GPU, or the compute threads of a CPU rank."""
     return 1 if record.environment.device_type != "cpu" else configured_threads(record) or 1
 
 
 def configured_threads(record: Record) -> int | None:
-    """The threads that a CPU rank was told to compute with; None where nobody told it, and torch takes all cores."""
+    """Configured compute threads of a CPU rank; None if not configured, so that torch uses all cores."""
     variable = record.environment.variables.get("OMP_NUM_THREADS", "")
     return record.config.threads or (int(variable) if variable.isdecimal() else None)
 
 
 def oversubscribed_node(record: Record) -> CpuDemand | None:
-    """The node on which CPU ranks share fewer cores than they want; None where there are enough, or GPUs compute.
+    """The node whose CPU ranks need more cores than it has; None if there are enough, or the job trains on GPUs.
 
-    Too many are the threads that compute or, if all cores were busy, these with the loader's workers, unless these hardly work.
+    A node is oversubscribed if the compute threads alone exceed its cores. If only compute threads and loader workers together do, all
+    cores must also have been busy and the workers not idle.
     """
     wanted = cpu_demand(record)
     if record.environment.device_type != "cpu" or wanted.cores <= wanted.usable_cores:
@@ -84,12 +85,11 @@ def oversubscribed_node(record: Record) -> CpuDemand | None:
 
 
 def starved_ranks(record: Record) -> Mapping[int, float]:
-    """Rank -> cores it got, for CPU ranks that computed nearly all the time and yet got fewer than they keep busy at the least.
+    """Rank -> cores it got, for CPU ranks that computed nearly all the time and got too few cores.
 
-    One thread of a computing rank is always on a core; of several, half of them are asked for, since not all of a step is
-    spread over all of them. Loader workers' time counts as the rank's, so that too little is found too seldom, never too often.
-    Empty where the job itself wants more cores than there are: nobody else is needed to explain that; and where the cores were
-    watched, and nobody else was there.
+    A single compute thread should always be on a core. Of several threads only half are required, since parts of a step do not use all of
+    them. CPU time of loader workers counts as the rank's, so starvation is found too rarely rather than too often. Empty if the job itself
+    needs more cores than there are, which explains it, or if CPU monitoring saw no other processes.
     """
     wanted, watched = cpu_demand(record), busiest_node(record)
     if record.environment.device_type != "cpu" or wanted.cores > wanted.usable_cores or (watched is not None and not watched.is_shared):
@@ -99,20 +99,20 @@ def starved_ranks(record: Record) -> Mapping[int, float]:
 
 
 def min_busy_cores(threads: int) -> float:
-    """Cores that a computing rank of so many threads keeps busy at the least."""
+    """Cores that a computing rank with this many threads keeps busy at least."""
     return max(1.0, threads / 2)
 
 
 def traces_on_host(record: Record, host: str) -> list[Trace]:
-    """Of the ranks on one node, all rounds."""
+    """All traces of the ranks on one node."""
     there = {place.rank for place in record.environment.placements if place.host == host}
     return [trace for trace in record.traces if trace.rank in there]
 
 
 def cores_per_trainer(traces: Sequence[Trace]) -> float | None:
-    """Cores that a trainer process got while it waited for nothing, the mean over ``traces``; None where CPU times are not known.
+    """Mean cores that a trainer process got while it was not waiting; None if CPU times are unknown.
 
-    The time of its loader's workers is left out as far as they told it.
+    CPU time of its loader's workers is excluded as far as they report it.
     """
     if any(trace.cpu_s is None for trace in traces):
         return None
@@ -122,7 +122,7 @@ def cores_per_trainer(traces: Sequence[Trace]) -> float | None:
 
 
 def worker_cpu_s(trace: Trace) -> float:
-    """Seconds of cores that a rank's loader workers told to have used in a round."""
+    """CPU seconds that a rank's loader workers report for a round."""
     return fsum(trace.loader_stats.cpu_s.values()) if trace.loader_stats else 0.0
 
 
@@ -132,7 +132,7 @@ def waited_s(trace: Trace) -> float:
 
 
 def _is_saturated(record: Record, node: CpuDemand) -> bool:
-    """By the CPU time of the ranks there and of their workers; False where that was not read."""
+    """Whether the ranks and workers on ``node`` keep its cores busy; False if their CPU time is unknown."""
     used = [trace.cpu_s for trace in traces_on_host(record, node.host)]
     wall_s = fsum(timed.wall_s for timed in record.rounds)
     return None not in used and fsum(each or 0.0 for each in used) >= SATURATED_FRACTION * node.usable_cores * wall_s
@@ -148,7 +148,7 @@ def are_workers_idle(record: Record, node: CpuDemand) -> bool:
 
 
 def _starved_cores(traces: Sequence[Trace], min_cores: float) -> float | None:
-    """Cores that one rank got, where that is too few."""
+    """Cores that one rank got if these are too few, else None."""
     used = [trace.cpu_s for trace in traces if trace.cpu_s is not None]
     wall_s = fsum(trace.wall_s for trace in traces)
     waiting_s = fsum(map(waited_s, traces))

@@ -1,4 +1,4 @@
-"""How much a figure rests on: enough rounds and steps, and its interval."""
+"""How well a figure is supported: rounds and steps it needs, and its interval."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import Trace
 
 MIN_ROUNDS, MIN_STEPS = 5, 30
-"""What a figure needs."""
+"""Rounds and steps that a figure needs."""
 
 MIN_ROUNDS_AND_STEPS_FOR_VERDICT = 3, 10
-"""Rounds and steps below which a limit is a guess."""
+"""Rounds and steps that a verdict needs: with fewer, the bottleneck is a guess."""
 
 MIN_VALUES_FOR_INTERVAL = 3
-"""The t-interval of two figures is so wide that it says nothing: their range says more."""
+"""Values needed for a t-interval: that of two values is too wide to be useful, and their range is given instead."""
 
 MIN_BATCHES_PER_PRODUCER = 4
-"""A round has at least so many batches per worker or pipeline: they come in bursts, which its mean then evens out."""
+"""Batches per worker or pipeline that a round needs: they come in bursts, which then average out."""
 
 BOTTLENECK_FRACTION = 0.10
-"""A wait is a limit from this fraction of the step."""
+"""A wait is a bottleneck from this fraction of the step."""
 
 
 @dataclass(frozen=True)
 class FigureInterval:
-    """What a figure in images/s lies between: an interval of some confidence or, of too few, just their range."""
+    """The interval of a figure in images/s or, with too few values, their range."""
 
     low: float
     high: float
@@ -40,7 +40,10 @@ class FigureInterval:
 
 
 def figure_interval(record: Record) -> FigureInterval | None:
-    """That of the headline of ``record``, from its launches where they are several, else from its rounds; None without a headline."""
+    """The interval of the record's throughput estimate; None without one.
+
+    It is taken over launches if there are several, else over rounds.
+    """
     headline = record.throughput
     if headline is None:
         return None
@@ -51,20 +54,20 @@ def figure_interval(record: Record) -> FigureInterval | None:
 
 
 def timed_steps(record: Record) -> int:
-    """Timed steps of all rounds."""
+    """Number of timed steps of all rounds."""
     return sum(timed.traces[0].steps for timed in record.rounds)
 
 
 def missing_batches(record: Record) -> int:
-    """How many batches its shortest round lacks to ``BATCHES_PER_MAKER`` per worker or pipeline; 0 if none."""
+    """Batches that the shortest round lacks to ``MIN_BATCHES_PER_PRODUCER`` per worker or pipeline; 0 if none."""
     shortest = min(timed.traces[0].steps for timed in record.rounds)
     return max(0, MIN_BATCHES_PER_PRODUCER * loader_spec(record.config.loader).num_producers(record.workers) - shortest)
 
 
 def required_length(record: Record) -> Mapping[str, int]:
-    """The ``rounds`` and, where theirs would be too short, the ``steps`` of each, that give the next run's figure what it needs.
+    """The ``rounds`` and, if needed, the ``steps`` per round that the next run needs for a well-supported figure.
 
-    A round of whole epochs has the length that it has: there must be more of them. Needs a round.
+    With --epochs the length of a round is fixed, so only ``rounds`` grows. Needs a round.
     """
     asked, a_round = record.requested or record.config, min(timed.traces[0].steps for timed in record.rounds)
     rounds = max(asked.rounds, MIN_ROUNDS)
@@ -81,19 +84,20 @@ def is_too_short_for_verdict(record: Record) -> bool:
 
 
 def with_split_rounds(record: Record) -> Record:
-    """``record`` in the pieces whose agreement tells what a verdict is worth: its rounds, or the parts of a few long trainings."""
+    """``record`` with enough rounds to resample for a verdict: a few long trainings are split into parts."""
     return split_rounds(record, MIN_ROUNDS_AND_STEPS_FOR_VERDICT[0])
 
 
 PARTS_PER_ROUND = 5
 MIN_STEPS_PER_PART = 10
-"""Of a part."""
+"""Steps that a part of a split round has at least."""
 
 
 def split_rounds(record: Record, min_rounds: int) -> Record:
-    """``record`` with each round cut into ``PARTS``, where it holds fewer rounds than ``min_rounds`` and every one is a long training.
+    """``record`` with each round split into ``PARTS_PER_ROUND`` parts.
 
-    Else as it is. What is counted for a round as a whole, such as what its loader did, is left out of the parts.
+    Returns ``record`` unchanged if it has ``min_rounds`` or more, or if its rounds are not trainings from scratch or are too short. What is
+    counted for a whole round, such as its loader stats, is left out of the parts.
     """
     traces = record.traces
     long = all(trace.steps >= PARTS_PER_ROUND * MIN_STEPS_PER_PART and len(trace.host_data_ms) >= PARTS_PER_ROUND for trace in traces)
@@ -113,7 +117,7 @@ def _part_of_round(timed: Round, traces: Sequence[Trace]) -> Round:
 
 
 def _split_trace(trace: Trace) -> list[Trace]:
-    """The trace in parts of as many kept steps as possible each; a step that was not kept counts as the kept ones of its part do."""
+    """The trace in parts with equal numbers of kept steps. Steps that were not kept are estimated from the kept ones of their part."""
     kept = len(trace.host_data_ms)
     ends = [place * kept // PARTS_PER_ROUND for place in range(PARTS_PER_ROUND + 1)]
     return [_slice_trace(trace, begin, end, round(trace.steps * (end - begin) / kept)) for begin, end in pairwise(ends)]

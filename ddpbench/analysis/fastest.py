@@ -1,4 +1,4 @@
-"""What a comparison of arms comes to: which is the fastest, by how much, whether that is clear, and what to run from now on."""
+"""Find the fastest of several arms: by how much, whether that is clear, and what to run next."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 
 MAX_EQUIVALENT_RATIO = 1.02
-"""Arms whose ratio is below this, by the whole of its interval, do not differ in what anybody would care about."""
+"""Arms are equivalent if the whole interval of their ratio is below this."""
 
 FAMILY_WISE_ERROR_RATE = 0.05
-"""Among arms that are alike one may be called faster than another in this fraction of jobs."""
+"""Fraction of jobs in which one of several equal arms may be called faster than another."""
 
 CLEARLY_SLOWER_RATIO = 1.5
-"""An arm that the best beats by this factor in every round that both have is no rival, even if there are too few for an interval."""
+"""An arm that the best beats by this factor in every shared round is no rival, even with too few rounds for an interval."""
 
 
 COMPARED_WITH_SYNTHETIC = ("straggler", "host-to-device-bound")
-"""Limits whose next step may be a comparison with a resident batch, which this job was."""
+"""Bottlenecks whose next step may be a comparison with --loader synthetic, which this job already was."""
 
 
 @dataclass(frozen=True)
 class BestArm:
-    """The ``best`` of the arms that were compared, and those that cannot be told from it.
+    """The fastest arm (``best``) and those not clearly slower (``tied``).
 
-    ``ratio`` is how many times as fast it is as ``than``: the first arm of the job if that is clearly slower, else the closest of
-    the clearly slower ones; if there is none, the arm that may be furthest behind. The rounds that choose the best also time it, and
-    of many equal arms one always looks good: so the interval holds for all pairs of arms at once (Bonferroni).
+    ``ratio`` is its throughput as a multiple of that of ``compared_to``: the first arm of the job if that is clearly slower, else the
+    closest of the clearly slower ones; if no arm is, the one with the greatest upper bound. The rounds that select the best also time it,
+    and one of many equal arms always looks good: so the interval is Bonferroni-corrected over all pairs of arms.
     """
 
     best: Record
-    tied: Sequence[Record]  # with the best, in the order of the job
+    tied: Sequence[Record]  # includes the best, in the order of the job
     compared_to: Record
     ratio: PairedRatio
     candidates: Sequence[Record]
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is faster than ``than`` beyond the noise."""
+        """Whether it is faster than ``compared_to`` beyond the noise."""
         return self.ratio.is_above_one
 
     @property
     def is_ceiling(self) -> bool:
-        """Whether the best trains on a resident batch beside one that is loaded: it shows what the loader costs."""
+        """Whether the best uses synthetic data and was compared with a loader: the ratio is the cost of the loader."""
         return self.best.config.loader == SYNTHETIC and bool(self.with_loader)
 
     @property
     def with_loader(self) -> Sequence[Record]:
-        """The arms that were compared and get their batches from a loader."""
+        """The compared arms that use a loader."""
         return [record for record in self.candidates if record.config.loader != SYNTHETIC]
 
     @property
     def are_equivalent(self) -> bool:
-        """Whether all are as fast as each other, as far as anybody would care."""
+        """Whether all arms are equally fast for practical purposes."""
         return not self.is_clear and self.ratio.has_interval and self.ratio.high < MAX_EQUIVALENT_RATIO
 
 
 def find_best_arm(records: Sequence[Record]) -> BestArm | None:
-    """The fastest of the arms of a job; None where fewer than two have a figure, or share rounds.
+    """The fastest arm of a job; None if fewer than two have a figure, or they share no rounds.
 
-    Those on a resident batch count only where nothing else is left to compare.
+    Arms with synthetic data count only if fewer than two others can be compared.
     """
     there = [record for record in records if comparable_estimate(record) and same_devices(record, records[0])]
     loaded = [record for record in there if record.config.loader != SYNTHETIC]
@@ -87,10 +87,10 @@ def find_best_arm(records: Sequence[Record]) -> BestArm | None:
 
 
 def command_after_comparison(best: BestArm, job: Job) -> str:
-    """What to run from now on: the fastest arm alone, the whole comparison with more rounds where it is not clear which that is.
+    """The next command: the fastest arm alone, or the comparison with more rounds if it is unclear which that is.
 
-    An arm without any of the flags that were compared is the run that went before, and a resident batch is nothing to go on with: in
-    their place stands what the verdict on that arm, or on the only loader, offers.
+    An arm with none of the compared flags was run before, and a run on synthetic data is not worth repeating: then the command is that of
+    the verdict on this arm, or on the arm with a loader.
     """
     if not (best.is_clear or best.are_equivalent):
         return _more_rounds(best, job)
@@ -105,7 +105,7 @@ def command_after_comparison(best: BestArm, job: Job) -> str:
 
 
 def _more_rounds(best: BestArm, job: Job) -> str:
-    if "workload" in job.swept:  # a run has one
+    if "workload" in job.swept:  # one run cannot train several workloads
         return ""
     asked = [record.requested or record.config for record in job.records]
     arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in job.swept}

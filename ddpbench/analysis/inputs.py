@@ -1,4 +1,4 @@
-"""A run to be judged: its record, its summary, and the control runs around it."""
+"""Input of the analysis: a record, its summary and its control runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpbench.record.record import Record
 
 @dataclass(frozen=True, eq=False)
 class AnalysisInput:
-    """``summary`` is that of ``record``, which holds a round or more. Cases compare by identity, so that results can be cached."""
+    """A ``record`` with one round or more, its ``summary``, and its control runs. Compared by identity, so that results can be cached."""
 
     record: Record
     summary: Summary
@@ -30,24 +30,24 @@ class AnalysisInput:
 
     @property
     def data_wait_ms(self) -> float:
-        """Of a step, the mean over ranks: the wait for their own data, and for another rank's."""
+        """Mean wait per step and rank for its own data and for another rank's, in ms."""
         return (self.summary.data_wait_fraction or 0.0) * self.step_ms
 
     @property
     def max_wait_ms(self) -> float:
-        """Of a step: for data, or for an exchange with ranks that are ready; a wait that is a limit takes this at the least.
+        """The longest wait per step, for data or for a collective with ranks that are ready; at least the bottleneck threshold.
 
-        The wait for ranks that are not ready is no limit of its own: they were kept from a core, or are slow.
+        The wait for ranks that are not ready is excluded: these were starved of a core, or are slow.
         """
         return max(self.data_wait_ms, exposed_comm_ms(self.record.rounds), BOTTLENECK_FRACTION * self.step_ms)
 
     def each_round(self) -> Iterator[AnalysisInput]:
-        """One case per round, as if nothing else had been measured."""
+        """One input per round, as if only that round had been measured."""
         for arms in single_rounds(self._records):
             yield self._with_records(arms, self.controls.diagnosis)
 
     def resampled(self) -> Iterator[AnalysisInput]:
-        """One case per resample of the rounds, with the rounds of the control runs resampled alongside."""
+        """One input per resample of the rounds, with the rounds of the control runs resampled alongside."""
         random = Random(SEED)
         for arms in resamples(self._records):
             yield self._with_records(arms, resampled_loader(self.controls.diagnosis, random))

@@ -1,4 +1,4 @@
-"""Judges a record: its checks, its throughput estimate and its verdict."""
+"""Judge a record: its checks, its throughput estimate and its verdict."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import ALLREDUCE_ONLY
 
 ASSUMED_LAUNCH_SD = 0.004
-"""How much launches of one command differ where nothing is known about this machine: seen on H200s."""
+"""Assumed standard deviation between launches of one command, without a history on this machine: measured on H200s."""
 
 MIN_HISTORY = 3
-"""From this many earlier runs on, their own spread is used."""
+"""Earlier runs needed to use their own standard deviation."""
 
 CONFIDENCE = 0.95
 
 
 def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda record: ()) -> None:
-    """Judges every record of ``job``: the diagnosed run by its control runs as well, and the rungs of a ladder together.
+    """Judge every record of ``job``: a diagnosed run with its control runs, the points of a scaling job together.
 
-    Control runs and rungs have no verdict themselves. ``history`` gives the images/s of earlier runs of the same Config on the same
-    machine.
+    Control runs and scaling points get no verdict of their own. ``history`` returns the images/s of earlier runs of the same Config on the
+    same machine.
     """
     real = baseline_of(job)
     for record in job.records:
@@ -49,9 +49,9 @@ def judge_all(job: Job, history: Callable[[Record], Sequence[float]] = lambda re
 
 
 def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> None:
-    """Fills in ``record.checks``, ``headline`` and ``verdict`` from its rounds, whatever its status.
+    """Fill in ``checks``, ``throughput`` and ``verdict`` of ``record`` from its rounds, whatever its status.
 
-    ``swept`` are the fields that its job compares, and ``controls`` holds the control runs.
+    ``history`` holds the images/s of earlier runs, ``swept`` the fields that the job compares, and ``controls`` the control runs.
     """
     judge_throughput(record, history)
     blocked = any(check.severity == "blocks" for check in record.checks)
@@ -59,12 +59,12 @@ def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = 
 
 
 def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:
-    """Fills in ``record.checks`` and ``headline``.
+    """Fill in ``checks`` and ``throughput`` of ``record``.
 
-    A check that blocks leaves the figure None, and makes a record that was "ok" "invalid". ``history`` are the images/s of earlier runs
-    of the same Config on the same machine.
+    A check that blocks leaves the figure None, and changes the status "ok" to "invalid". ``history`` holds the images/s of earlier runs of
+    the same Config on the same machine.
     """
-    record.checks = [] if record.label == ALLREDUCE_ONLY else run_checks(record)  # an all-reduce by itself trains nothing
+    record.checks = [] if record.label == ALLREDUCE_ONLY else run_checks(record)  # an all-reduce benchmark trains nothing
     blocked = any(check.severity == "blocks" for check in record.checks)
     if blocked and record.status == "ok":
         record.status = "invalid"
@@ -74,11 +74,11 @@ def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:
 
 
 def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ()) -> ThroughputEstimate:
-    """The figure of a launch whose rounds gave ``figures`` in images/s. One round alone has no interval: low and high are its figure.
+    """The throughput of a launch whose rounds gave ``figures``, in images/s. A single round has no interval: low and high equal its figure.
 
-    The interval is the t-interval of the mean, wide enough to hold the figure, which is the median: where a few rounds in many are
-    slow these lie apart. The one across launches adds, in quadrature, the reach of rounds and that of launches, each with its own t:
-    so it is never narrower than the one within this launch.
+    The interval is the t-interval of the mean, widened to contain the figure, which is the median: if a few of many rounds are slow, the
+    two differ. The interval across launches adds the half-widths for rounds and for launches in quadrature, each with its own t: it is
+    never narrower than the one within this launch.
     """
     figure, rounds = median(figures), len(figures)
     mean = log_t_interval(figures, CONFIDENCE) if rounds > 1 else Interval(figure, figure, figure)
@@ -102,7 +102,7 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
 
 
 def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float]) -> ThroughputEstimate:
-    """The headline of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
+    """The throughput of several launches that gave ``figures``; ``last`` is that of the last one, whose rounds the record holds."""
     found = log_t_interval(figures, CONFIDENCE).recentered(median(figures))
     return msgspec.structs.replace(
         last,
@@ -118,15 +118,18 @@ def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float])
 
 
 def previous_figures(record: Record, previous: Sequence[Record]) -> list[float]:
-    """The images/s of those of the ``previous`` runs that are trusted and of the same Config, hosts, devices and software.
+    """The images/s of the valid ones among ``previous`` with the same Config, hosts, devices and software as ``record``.
 
-    ``record`` itself is passed over.
+    ``record`` itself is left out.
     """
     return [other.throughput.images_per_s for other in previous if other.throughput and _is_repeat(other, record)]
 
 
 def _is_repeat(other: Record, record: Record) -> bool:
-    """Another trusted launch of the same thing. Two records with the same processes are of one launch, and a merged one is of none."""
+    """Whether ``other`` is another valid launch of the same Config on the same machine.
+
+    Records with the same process ids are of one launch. A merged record is of several, and does not count.
+    """
     if (
         other.status != "ok"
         or any(check.severity != "informs" for check in other.checks)

@@ -1,4 +1,4 @@
-"""What a round that was a training of its own gives: seconds, accuracy, memory, speed, losses; and their spread over rounds."""
+"""Metrics of rounds that are trainings from scratch: time, accuracy, memory, speed, losses; and their spread over rounds."""
 
 from __future__ import annotations
 
@@ -18,36 +18,37 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure of a training. Values are in seconds, bytes, fractions, images/s; ``scale`` of them make one ``unit``."""
+    """One metric of a training. Values are in seconds, bytes, fractions or images/s; ``scale`` of them make one ``unit``."""
 
     name: str
     title: str  # of its table and its axis, without the unit
     unit: str
     value_of_round: Callable[[Round], float | None]
     scale: float = 1.0
-    decimals: int = 2  # that its sources print
-    is_speed: bool = False  # what a training that went wrong must not be praised for
-    is_fraction: bool = False  # of a whole: it can be 0, and is never more than 1
+    decimals: int = 2  # as the published sources print it
+    is_speed: bool = False  # has no value for an invalid record
+    is_fraction: bool = False  # between 0 and 1
 
     @property
     def heading(self) -> str:
-        """``memory of the process (MiB)``."""
+        """Title and unit, such as ``memory of the process (MiB)``."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def values(self, record: Record) -> list[float]:
-        """One value a round, those rounds left out that do not know it; none of speed for a record that is not to be trusted."""
+        """One value per round that has one; none for the speed of an invalid record."""
         return list(self.values_by_round(record).values())
 
     def values_by_round(self, record: Record) -> dict[int, float]:
-        """The same by the rounds' indices."""
+        """Like ``values``, keyed by round index."""
         if self.is_speed and record.status == "invalid":
             return {}
         return {timed.index: value for timed in record.rounds if (value := self.value_of_round(timed)) is not None}
 
     def median_and_interval(self, record: Record) -> Interval | None:
-        """The median over rounds with its 95% t-interval, of shares on their own scale, else on the logs; None without values.
+        """The median over rounds with its 95% t-interval; None without values.
 
-        It has no width where the rounds are too few for an interval, or are all alike.
+        The interval is taken on the logs, or on the values themselves for a fraction. It has no width if there are too few rounds for an
+        interval, or if all are alike.
         """
         values = self.values(record)
         if not values:
@@ -61,7 +62,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class MeanStd:
-    """Mean and standard deviation, as tables of repeats give them; no standard deviation for a single value."""
+    """Mean and standard deviation over repeats; ``std`` is None for a single value."""
 
     mean: float
     std: float | None = None
@@ -75,62 +76,61 @@ def mean_std(values: Sequence[float]) -> MeanStd | None:
 
 
 def accuracy_split(record: Record) -> str:
-    """What accuracy was told on: the disc has no other points than those that it trains on."""
+    """The data that accuracy was measured on: the disc has only its training points."""
     return "the training points" if record.sample_unit == "point" else "held-out data"
 
 
 def accuracy_metric(records: Sequence[Record]) -> Metric:
-    """By the name that tells on which data, the same for all of ``records``."""
+    """The accuracy metric, whose title names the data it is measured on, the same for all of ``records``."""
     return replace(ACCURACY, title=f"{ACCURACY.title} on {accuracy_split(records[0])}")
 
 
 def memory_metric(records: Iterable[Record]) -> Metric:
-    """The memory that all of ``records`` know: of the process by NVML as nvidia-smi shows it, else torch's, else the host's."""
+    """The memory metric known for all of ``records``: of the process by NVML as in nvidia-smi, else torch's, else the host's."""
     with_rounds = [record for record in records if record.rounds]
     return next((measure for measure in MEMORY_METRICS if all(measure.values(record) for record in with_rounds)), HOST_MEMORY)
 
 
 def gpu_memory_metric(records: Iterable[Record]) -> Metric:
-    """As ``memory``, but never the host's: on processors the process's memory on a GPU, which then has no value."""
+    """Like ``memory_metric``, but never the host's: on CPU the process's GPU memory, which then has no value."""
     measure = memory_metric(records)
     return PROCESS_MEMORY if measure is HOST_MEMORY else measure
 
 
 def time_or_speed_metric(records: Iterable[Record]) -> Metric:
-    """The time of a training or, where ``records`` hold trainings of different length, whose times tell no speed, the speed."""
+    """The time of a training, or the speed if ``records`` hold trainings of different length."""
     return SECONDS if len({_training_length(record) for record in records if record.rounds}) < 2 else IMAGES_PER_S
 
 
 def _training_length(record: Record) -> tuple[str, int]:
-    """So many epochs, whatever their steps are, or so many steps."""
+    """The epochs, however many steps they have, or else the steps."""
     return ("epochs", record.config.epochs) if record.config.epochs else ("steps", record.rounds[0].traces[0].steps)
 
 
 def _clipped_t_interval(values: Sequence[float]) -> Interval:
-    """The mean of ``values`` with its 95% t-interval, cut off where no share can be."""
+    """The mean of ``values`` with its 95% t-interval, clipped to the range from 0 to 1."""
     found = t_interval(values)
     return Interval(found.center, max(0.0, found.low), min(1.0, found.high))
 
 
 def _step_images_per_s(timed: Round) -> list[float]:
-    """Images/s of every step, over all ranks; a step takes as long as on the rank where it took longest."""
+    """Images/s of every step, over all ranks; a step lasts as long as on its slowest rank."""
     images = timed.images / max(trace.steps for trace in timed.traces)
     lasting = zip(*([fsum(parts) for parts in zip(*trace.phases_ms.values(), strict=True)] for trace in timed.traces), strict=False)
     return [1000 * images / max(step_ms) for step_ms in lasting if max(step_ms) > 0]
 
 
 def _accuracy(timed: Round) -> float | None:
-    """Every rank holds the accuracy of all ranks."""
+    """The accuracy over all ranks, which every rank holds."""
     return timed.traces[0].numerics.accuracy
 
 
 def _max_over_ranks(read: Callable[[Memory], int | None]) -> Callable[[Round], float | None]:
-    """The most of any rank."""
+    """The greatest value of any rank."""
     return lambda timed: max(drop_none(read(trace.memory) for trace in timed.traces), default=None)
 
 
 def _mean_over_ranks(read: Callable[[Numerics], float | None]) -> Callable[[Round], float | None]:
-    """The mean over ranks."""
     return lambda timed: mean_or_none(read(trace.numerics) for trace in timed.traces)
 
 
@@ -174,13 +174,13 @@ MEMORY_METRICS = (PROCESS_MEMORY, RESERVED_MEMORY, HOST_MEMORY)
 
 
 def last_accuracy(record: Record | None) -> float | None:
-    """Of the last round, a fraction."""
+    """The accuracy of the last round, a fraction; None if unknown."""
     values = ACCURACY.values(record) if record else []
     return values[-1] if values else None
 
 
 def paired_ratio(metric: Metric, base: Record | None, other: Record | None) -> PairedRatio | None:
-    """How many times the ``base`` the ``other`` is, from rounds of equal index; None where they share none."""
+    """``other`` as a multiple of ``base``, paired by round; None if they share no rounds."""
     if base is None or other is None:
         return None
     ours, theirs = metric.values_by_round(base), metric.values_by_round(other)
@@ -189,5 +189,5 @@ def paired_ratio(metric: Metric, base: Record | None, other: Record | None) -> P
 
 
 def speedup(base: Record | None, other: Record | None) -> PairedRatio | None:
-    """How many times as fast as ``base`` the ``other`` trains: of images/s, for two trainings may be of different length."""
+    """The speed of ``other`` as a multiple of ``base``, in images/s, since trainings may differ in length."""
     return paired_ratio(IMAGES_PER_S, base, other)

@@ -1,4 +1,4 @@
-"""Who keeps the cores of a node busy: the job, and others."""
+"""CPU usage of a node: cores that the job keeps busy, and cores that others do."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 
 SATURATED_FRACTION = 0.9
-"""From this fraction of their time on, cores leave none for more work."""
+"""From this busy fraction on, cores have no time for more work."""
 
 MIN_OTHER_CORES, MIN_OTHER_FRACTION = 0.25, 0.1
-"""Others are there from so many cores on, and from this fraction of them: below it is what a machine does by itself."""
+"""Others share the node if they keep this many cores and this fraction of them busy: less is a machine's background load."""
 
 
 @dataclass(frozen=True)
 class NodeCpuUsage:
-    """The cores of one node over all rounds. ``own``, ``others`` and what was ``throttled`` are cores, on the mean."""
+    """CPU usage of one node over all rounds. ``job_cores``, ``other_cores`` and ``throttled_cores`` are mean numbers of cores."""
 
     host: str
-    cores: int  # that were watched: those that the job may run on
-    usable_cores: float  # of them, what a quota leaves
+    cores: int  # monitored: those that the job may run on
+    usable_cores: float  # what a CPU quota leaves of them
     job_cores: float
     other_cores: float
-    throttled_cores: float | None  # cores that the job would have kept busy, had no CPU quota stopped it; None without a quota
+    throttled_cores: float | None  # cores that the job would also have kept busy without its CPU quota; None without a quota
 
     @property
     def busy_fraction(self) -> float:
-        """Of what the job may use, the fraction that is taken: by itself of its quota, by everybody of the cores."""
+        """The busy fraction of the job's quota (by the job) or of the cores (by all processes), whichever is greater."""
         return min(1.0, max(self.job_cores / self.usable_cores, (self.job_cores + self.other_cores) / self.cores))
 
     @property
     def throttled_fraction(self) -> float:
-        """Of the core time that the job asked for, the fraction that a quota kept from it."""
+        """The fraction of the job's CPU demand that a CPU quota denied it."""
         return self.throttled_cores / (self.job_cores + self.throttled_cores) if self.throttled_cores else 0.0
 
     @property
     def is_shared(self) -> bool:
-        """Whether somebody else is there."""
+        """Whether other processes use a relevant part of the cores."""
         return self.other_cores >= max(MIN_OTHER_CORES, MIN_OTHER_FRACTION * self.cores)
 
     @property
@@ -52,13 +52,16 @@ class NodeCpuUsage:
 
 
 def busiest_node(record: Record) -> NodeCpuUsage | None:
-    """The node whose cores were busiest; None where they were not watched, or the job's own CPU time is not known."""
+    """The node with the busiest cores; None if CPU usage was not monitored, or the job's own CPU time is unknown."""
     nodes = [node_cpu_usage(record, host) for host in dict.fromkeys(place.host for place in record.environment.placements)]
     return max((node for node in nodes if node), key=lambda node: node.busy_fraction, default=None)
 
 
 def node_cpu_usage(record: Record, host: str) -> NodeCpuUsage | None:
-    """That of the node ``host``. Ranks with cores of their own see each a part of it; else each of them sees all of it."""
+    """CPU usage of the node ``host``; None if it was not monitored.
+
+    With --cores each rank monitors its own cores, otherwise every rank monitors all of them.
+    """
     places = {place.rank: place for place in record.environment.placements if place.host == host}
     rounds = [[trace for trace in timed.traces if trace.rank in places] for timed in record.rounds]
     if not rounds or any(trace.cpu_usage is None or trace.cpu_s is None for traces in rounds for trace in traces):
@@ -83,9 +86,9 @@ def node_cpu_usage(record: Record, host: str) -> NodeCpuUsage | None:
 
 
 def _round_usage(traces: Sequence[Trace], separate_cores: bool) -> CpuUsage:
-    """What the cores did in a round, by the clock on which they were watched: of all ranks, or of the one that saw most of it.
+    """CPU usage in one round: the sum over ranks if ``separate_cores``, else that of the rank that saw most of it.
 
-    A quota is one and the same for all of them.
+    A CPU quota is shared by all ranks.
     """
     uses = _rank_usages(traces)
     most = max(uses, key=lambda use: use.busy_s)

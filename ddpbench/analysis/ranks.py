@@ -1,4 +1,4 @@
-"""One row a rank: the means of all its rounds, and its own time, which is how a slow rank is told from a waiting one."""
+"""Rank rows: means over all rounds, and a rank's own time, which separates a slow rank from a waiting one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ class RankRow:
     watts: float | None
     celsius: float | None
     throttle_reasons: frozenset[str]
-    host_issue_ms: float | None = None  # of its computing phases, how long its host was still issuing them, in the median step; None on the
-    # CPU, and where it is not known
-    thread_cpu_ms: float | None = None  # CPU time a step of the thread that trains; None where it is not known
+    host_issue_ms: float | None = None  # median time per step that its host still issued its compute phases; None on CPU or if unknown
+    thread_cpu_ms: float | None = None  # CPU time per step of the thread that trains; None if unknown
 
     @property
     def data_wait_ms(self) -> float:
@@ -49,7 +48,7 @@ class RankRow:
 
     @property
     def sync_ms(self) -> float:
-        """What it waits for other ranks: buffer broadcast, and gradient sync that backward does not hide."""
+        """Its wait for other ranks: buffer broadcast, and gradient sync that backward does not hide."""
         return fsum(self.phases_ms[phase] for phase in COLLECTIVE_PHASES)
 
     @property
@@ -59,18 +58,18 @@ class RankRow:
 
     @property
     def unexplained_ms(self) -> float:
-        """The part of its own time that no phase holds."""
+        """The part of its step that no phase covers."""
         return self.step_ms - fsum(self.phases_ms.values())
 
 
 def rank_rows(record: Record) -> list[RankRow]:
-    """A row for every rank that the rounds of ``record`` hold, slowest own time first; empty without rounds."""
+    """One row per rank in the rounds of ``record``, slowest own time first; empty without rounds."""
     places = {place.rank: place for place in record.environment.placements}
     return sorted((_row(places[rank], seen) for rank, seen in record.traces_by_rank.items()), key=lambda row: -row.own_ms)
 
 
 def own_ms(trace: Trace) -> float:
-    """A rank's own time of a step, the mean over one round."""
+    """A rank's own time per step in ms, the mean over one round."""
     return (1000 * trace.wall_s - fsum(trace.total_ms(phase) for phase in COLLECTIVE_PHASES)) / trace.steps
 
 
@@ -101,11 +100,11 @@ def _row(place: RankPlacement, traces: list[Trace]) -> RankRow:
 
 
 def drop_none(values: Iterable[Value | None]) -> list[Value]:
-    """The values that are there."""
+    """The values that are not None."""
     return [value for value in values if value is not None]
 
 
 def mean_or_none(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are there; None without any."""
+    """The mean of the values that are not None; None if all are."""
     there = drop_none(values)
     return fmean(there) if there else None

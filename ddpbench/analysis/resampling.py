@@ -1,4 +1,4 @@
-"""Rounds resampled with replacement, to see how often a verdict repeats.
+"""Resample rounds with replacement, to see how often a verdict repeats.
 
 Every resample draws whole rounds (Efron and Tibshirani 1993, chapter 6), the same ones in all records of a job: rounds of one index share
 the machine's state, and so stay paired. Few rounds have few distinct resamples, whose means also vary too little. So each duration also
@@ -27,17 +27,17 @@ RESAMPLES = 100
 SEED = 1
 
 STEPS_KEPT = 4
-"""Steps per round whose distribution a resample keeps; sums are of all steps."""
+"""Steps per round that a resample keeps; totals are of all steps."""
 
 BENCHMARK_BLOCKS = 5
-"""Parts of the loader's benchmark whose rates show how uncertain it is: batches come in bursts, and are no independent samples."""
+"""Blocks of a loader benchmark whose rates show its uncertainty: batches come in bursts, so they are not independent samples."""
 
 PhaseNoise = dict[tuple[int, str], float]
 """Standard normal deviates by rank and phase, shared by all records of a resample."""
 
 
 def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iterator[list[Record | None]]:
-    """``number`` resamples of ``records``; None stays None. The same records give the same resamples."""
+    """Yield ``number`` resamples of ``records``; None stays None. The same records give the same resamples."""
     random = Random(SEED)
     arms = [_RoundSampler(record) if record and record.rounds else None for record in records]
     indices = sorted({index for arm in arms if arm for index in arm.by_index})
@@ -54,9 +54,9 @@ def resamples(records: Sequence[Record | None], number: int = RESAMPLES) -> Iter
 
 
 def single_rounds(records: Sequence[Record | None]) -> Iterator[list[Record | None]]:
-    """The ``records`` with one round each, for every round of the first; None for a record that lacks it.
+    """Yield ``records`` with one round each, for every round of the first; None for a record that lacks it.
 
-    Means over any resample lie between those of single rounds. So if each round by itself shows the same limit, all resamples do, and
+    The means of any resample lie between those of single rounds. So if every single round shows the same bottleneck, all resamples do, and
     need not be judged one by one.
     """
     first = records[0]
@@ -65,7 +65,7 @@ def single_rounds(records: Sequence[Record | None]) -> Iterator[list[Record | No
 
 
 def resampled_loader(diagnosis: Diagnosis | None, rng: Random) -> Diagnosis | None:
-    """The diagnosis with noise on the rates of the loader alone."""
+    """``diagnosis`` with noise on the rates of its loader benchmarks."""
     if diagnosis is None or not diagnosis.loader_benchmarks:
         return diagnosis
     alone = [
@@ -77,7 +77,7 @@ def resampled_loader(diagnosis: Diagnosis | None, rng: Random) -> Diagnosis | No
 
 @dataclass(frozen=True)
 class _RoundSampler:
-    """The rounds of one record, with few steps each."""
+    """Resamples the rounds of one record, with few steps each."""
 
     record: Record
 
@@ -87,7 +87,7 @@ class _RoundSampler:
 
     @cached_property
     def deviation(self) -> dict[tuple[int, str], float]:
-        """By rank and phase, the standard deviation over rounds as a fraction of the mean, at most 1; 0 from a single round."""
+        """By rank and phase, the standard deviation over rounds as a fraction of the mean, at most 1; 0 for a single round."""
         found = {}
         for rank, traces in self.record.traces_by_rank.items():
             for phase in PHASES:
@@ -98,11 +98,10 @@ class _RoundSampler:
     def resample(
         self, indices: Sequence[int], noise: PhaseNoise, reference: _RoundSampler | None, paired_deviation: float, rng: Random
     ) -> Record:
-        """The rounds of the indices ``indices``, renumbered in their order. Rounds that this record lacks are skipped.
+        """The rounds at ``indices``, renumbered in that order. Rounds that this record lacks are skipped.
 
-        ``paired_deviation`` is its ``paired_deviation`` to ``reference``, the record that has most rounds.
-
-        A record of a single round borrows the deviation of ``reference``.
+        ``paired_deviation`` is that of this sampler to ``reference``, the record with the most rounds. A record with a single round uses
+        the deviation of ``reference``.
         """
         own = [(place, self.by_index[index]) for place, index in enumerate(indices) if index in self.by_index]
         own = own or [(0, rng.choice(list(self.by_index.values())))]
@@ -118,7 +117,7 @@ class _RoundSampler:
         )
 
     def paired_deviation(self, reference: _RoundSampler | None) -> float:
-        """The standard deviation over shared rounds of the log ratio to ``reference``, whose noise they share; 0 for itself."""
+        """The standard deviation over shared rounds of the log ratio to ``reference``, in which shared noise cancels; 0 for itself."""
         if reference is None or reference is self:
             return 0.0
         shared = self.by_index.keys() & reference.by_index.keys()
@@ -126,7 +125,7 @@ class _RoundSampler:
         return min(1.0, stdev(ratios)) if len(ratios) > 1 else 0.0
 
     def _noisy_kernel_activity(self, rng: Random) -> KernelActivity | None:
-        """The profiler's window, measured once, with the variation of a round."""
+        """The kernel activity, profiled only once, with the variation of a round."""
         gap, speeds = self.record.kernel_activity, [timed.images_per_s for timed in self.record.rounds]
         if gap is None or len(speeds) < 2:
             return gap
@@ -135,11 +134,11 @@ class _RoundSampler:
 
 def _single_round(index: int, record: Record) -> Record | None:
     rounds = [timed for timed in record.rounds if timed.index == index]
-    return msgspec.structs.replace(record, rounds=rounds, kernel_activity=None) if rounds else None  # the profiler's window is no round's
+    return msgspec.structs.replace(record, rounds=rounds, kernel_activity=None) if rounds else None  # profiled after the rounds
 
 
 def _subsampled(timed: Round) -> Round:
-    """The round with ``STEPS_KEPT`` steps, and with its waits, which are of all steps."""
+    """The round with about ``STEPS_KEPT`` steps, and the collective waits of all its steps."""
     return msgspec.structs.replace(
         subsample_round(timed, max(1, _num_kept_steps(timed) // STEPS_KEPT)), collective_wait=collective_waits(timed)
     )
@@ -154,7 +153,7 @@ def _noise_factor(deviate: float, deviation: float) -> float:
 
 
 def _rate_error(benchmark: LoaderBenchmark) -> float:
-    """The standard error of its rate, a fraction."""
+    """The standard error of the benchmark's rate, a fraction."""
     size = len(benchmark.intervals_ms) // BENCHMARK_BLOCKS
     if not size:
         return 0.0
@@ -163,7 +162,7 @@ def _rate_error(benchmark: LoaderBenchmark) -> float:
 
 
 def _scaled(timed: Round, factors: dict[tuple[int, str], float]) -> Round:
-    """The round with each phase of each rank multiplied by its factor; what that adds to the ranks on average lengthens the round."""
+    """The round with each phase of each rank multiplied by its factor. The mean of the added time over ranks lengthens the round."""
     traces, ranks = [_scaled_trace(trace, factors) for trace in timed.traces], len(timed.traces)
     added_s = sum(_total_ms(new) - _total_ms(old) for new, old in zip(traces, timed.traces, strict=True)) / ranks / 1000
     sync, waits = sum(factors[trace.rank, "sync"] for trace in timed.traces) / ranks, timed.collective_wait

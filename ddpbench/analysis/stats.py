@@ -11,31 +11,33 @@ from statistics import NormalDist, fmean, stdev
 from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
 
 SIMPSON_SLICES = 200
-"""Of Simpson's rule: six digits or more, far more than an interval is printed with."""
+"""Slices of Simpson's rule: six digits or more, far more than an interval is printed with."""
 
 NORMAL_FROM_DF = 1e5
-"""From so many degrees of freedom on, t differs from the normal distribution in the fifth digit."""
+"""From this many degrees of freedom on, t differs from the normal distribution in the fifth digit."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the range that holds the truth with the confidence asked for, all in the unit of the values."""
+    """A figure and its confidence interval, all in the unit of the values."""
 
     center: float
     low: float
     high: float
 
     def recentered(self, center: float) -> Interval:
-        """The same about ``center``, such as the median of the values whose mean this is of, and wide enough to hold it."""
+        """The same interval about ``center``, such as the median of the same values, widened to contain it."""
         return Interval(center, min(self.low, center), max(self.high, center))
 
 
-@cache  # many intervals are of as many values
+@cache  # many intervals have the same number of values
 def t_quantile(probability: float, df: float) -> float:
-    """The ``probability`` quantile of Student's t with ``df`` >= 1 degrees; very large or infinite, the normal distribution.
+    """The ``probability`` quantile of Student's t with ``df`` degrees of freedom.
 
-    With t = sqrt(freedom) sinh(u) the density becomes cosh(u) ** -freedom, smooth for any freedom; its area is Simpson's, and
-    Newton's steps climb to u from below, since the area is concave in it.
+    ``df`` is 1 or more; above ``NORMAL_FROM_DF`` the normal distribution is used. Raises ValueError if either is out of range.
+
+    With t = sqrt(df) sinh(u) the density becomes cosh(u)**-df, smooth for any df. Its area comes from Simpson's rule, and Newton's steps
+    climb to u from below, since the area is concave in it.
     """
     if not (0 < probability < 1 and df >= 1):
         raise ValueError(f"no t quantile for probability {probability} and {df} degrees of freedom")
@@ -66,18 +68,18 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """The mean without the least and the greatest fifth of ``values``: one disturbed round in five hardly moves it."""
+    """The mean without the lowest and the highest fifth of ``values``: one disturbed round in five hardly changes it."""
     ordered, cut = sorted(values), _trim_count(values)
     return fmean(ordered[cut : len(ordered) - cut])
 
 
 def trimmed_ci(values: Sequence[float]) -> Interval:
-    """``steady_mean`` with its 95% interval (Tukey and McLaughlin 1963; Yuen 1974), of fewer than five values ``t_interval``."""
+    """``trimmed_mean`` with its 95% interval (Tukey and McLaughlin 1963; Yuen 1974); ``t_interval`` for fewer than five values."""
     return _trimmed_ci(values, _trim_count(values), 0.95)
 
 
 def log_trimmed_ci(values: Sequence[float]) -> Interval:
-    """The ``steady_interval`` of positive ``values``, taken on their logs."""
+    """``trimmed_ci`` of positive ``values``, taken on their logs."""
     return _exp_interval(trimmed_ci([log(value) for value in values]))
 
 
@@ -86,7 +88,7 @@ def _trim_count(values: Sequence[float]) -> int:
 
 
 def _trimmed_ci(values: Sequence[float], cut: int, confidence: float) -> Interval:
-    """Of the mean without ``cut`` values at each end, in whose spread those count as far as the next ones are."""
+    """The mean without ``cut`` values at each end, with an interval from the spread of the winsorized values."""
     ordered = sorted(values)
     kept = ordered[cut : len(ordered) - cut]
     center, left = fmean(kept), len(kept)
@@ -100,7 +102,7 @@ def _exp_interval(interval: Interval) -> Interval:
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float:
-    """The coefficient of variation: sample standard deviation over mean, a fraction. Needs two values or more."""
+    """Sample standard deviation over mean, a fraction. Needs two values or more."""
     return stdev(values) / fmean(values)
 
 
@@ -113,9 +115,9 @@ def _simpson(function: Callable[[float], float], end: float) -> float:
 
 @dataclass(frozen=True)
 class PairedRatio(Interval):
-    """The geometric mean of the ratios of so many pairs with a paired 95% t-interval on their logs; of too few pairs with their range.
+    """Geometric mean of paired ratios with a 95% t-interval on their logs; with too few ``pairs``, their range.
 
-    What is paired shares its luck: two rounds of one process, the luck of its launch. That cancels.
+    Noise that a pair shares, such as that of a launch in two rounds of one process, cancels.
     """
 
     pairs: int
@@ -126,14 +128,14 @@ class PairedRatio(Interval):
 
     @property
     def is_above_one(self) -> bool:
-        """Whether an interval says that it is more than 1."""
+        """Whether it has an interval that lies above 1."""
         return self.has_interval and self.low > 1
 
 
 def ratio_of(
     base: Sequence[float], other: Sequence[float], interval: Callable[[Sequence[float]], Interval] = log_t_interval
 ) -> PairedRatio:
-    """How many times the ``base`` the paired ``other`` is, by the ``interval`` of the ratios. Needs one pair or more."""
+    """``other`` as a multiple of the paired ``base``. ``interval`` gives the interval of the ratios. Needs one pair or more."""
     ratios = [after / before for before, after in zip(base, other, strict=True)]
     if len(ratios) == 1:
         return PairedRatio(ratios[0], ratios[0], ratios[0], 1)

@@ -1,4 +1,4 @@
-"""Is one rank slow, by its own time, and why. All-reduce makes all step times equal, so a step time tells nothing."""
+"""Find a slow rank by its own time, and the reason. All-reduce makes all step times equal, so they cannot show it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Trace
 
 MIN_EXCESS_FRACTION = {"cuda": 0.025, "cpu": 0.05}
-"""A rank is slow from this fraction over the median own time of the others. Healthy H200s of one node differ by up to 0.6%, the same way
-in every round; cores by more.
+"""A rank is slow from this fraction over the median own time of the others.
+
+Healthy H200s of one node differ by up to 0.6%, by the same in every round; CPU cores differ by more.
 """
 
 SIGNIFICANCE_LEVEL = 0.01
-"""The one that happens to be slowest is told from a slow rank by a t-test of its excess over the rounds, at this level."""
+"""Level of the t-test over rounds that separates a slow rank from one that is slowest by chance."""
 
 HOST_FAULT_FRACTION = 0.5
-"""Computing that takes longer is the host's fault where this fraction of the extra time is, at least: the work of a GPU was still being
-issued, in its median step, or the thread of a rank on a processor was off its core.
+"""Slow computing is the host's fault if the host accounts for at least this fraction of the extra time.
+
+On a GPU it was still issuing kernels, in the median step; on CPU the rank's thread was off its core.
 """
 
 LOW_CLOCK_FRACTION = 0.97
-"""A slow rank whose SM clock is below this fraction of the others' is slow by its clock."""
+"""The clock makes a rank slow if its SM clock is below this fraction of the others'."""
 
 SERIOUS_THROTTLE_REASONS = frozenset({"hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake"})
-"""Reasons that tell of a GPU in trouble; a software power cap is how many GPUs run all day."""
+"""Reasons that indicate a GPU in trouble; many GPUs always run at a software power cap."""
 
 StragglerKind = Literal["data", "host to device", "compute", "clock", "host"]
 
@@ -42,21 +44,19 @@ class Straggler:
     rank: int
     host: str
     device_index: int
-    kind: StragglerKind  # where its extra own time goes; "host" if its host keeps its device, or the machine its process, from computing
-    excess_fraction: (
-        float  # own time over the median of the others, a fraction: 0.2 is 20% more; of the median step where the mean is not slow
-    )
-    lost_ms_per_step: float  # a step, against the next slowest rank: what the job would gain without this one
+    kind: StragglerKind  # where its extra own time goes; "host" if the host delays its device, or the machine its process
+    excess_fraction: float  # own time over the median of the others, 0.2 is 20% more; of the median step if the mean is not slow
+    lost_ms_per_step: float  # compared with the next slowest rank: what the job would gain without this one
     cost_images_per_s: float  # the same, as throughput of all ranks
-    is_costly: bool  # that much, that it is what holds the others up: pauses of theirs may take as long as what it is slower by
+    is_costly: bool  # False if it is slow only in its median step and pauses of the others may cost as much
 
 
 def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
-    """The rank that was the slowest of every round by its own time, or None.
+    """The rank that was slowest by its own time in every round, or None.
 
-    Its excess over the median of the others must reach ``LEAST_EXCESS``, and be no chance (of two rounds in both): by the mean of
-    its steps or by their median. And it must be further from the next slowest than the others are apart. ``rows`` are those of
-    ``rank_rows``. Needs two ranks and two rounds.
+    Its excess over the median of the others, by the mean of its steps or by their median, must reach ``MIN_EXCESS_FRACTION`` and be
+    significant; with two rounds, it must reach it in both. And its distance to the next slowest rank must exceed the range of the others.
+    ``rows`` are those of ``rank_rows``. Needs two ranks and two rounds.
     """
     if len(rows) < 2 or len(record.rounds) < 2:
         return None
@@ -85,7 +85,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
 
 
 def suspected_straggler(record: Record, rows: Sequence[RankRow]) -> int | None:
-    """The rank that is slowest on average by ``LEAST_EXCESS`` or more: a straggler, or slow by chance."""
+    """The rank that is slowest on average by ``MIN_EXCESS_FRACTION`` or more: a straggler, or slow by chance."""
     if len(rows) < 2:
         return None
     slow, *others = rows
@@ -94,21 +94,21 @@ def suspected_straggler(record: Record, rows: Sequence[RankRow]) -> int | None:
 
 
 def median_own_ms(trace: Trace) -> float:
-    """A rank's own time of its median step: a pause now and then, which others on the machine are the reason of, leaves it as it is."""
+    """A rank's own time in its median step, which occasional pauses caused by other processes do not change."""
     own_phases = [trace.phases_ms[phase] for phase in PHASES if phase not in COLLECTIVE_PHASES]
     return median(map(sum, zip(*own_phases, strict=True)))
 
 
 def _excess(rank: int, timed: Round, own_of: Callable[[Trace], float]) -> float | None:
-    """Own time over the median of the others, a fraction; None where another rank was slower in that round."""
+    """Own time over the median of the others, a fraction; None if another rank was slower in that round."""
     own = {trace.rank: own_of(trace) for trace in timed.traces}
     slow = own.pop(rank)
     return slow / median(own.values()) - 1 if slow > max(own.values()) else None
 
 
 def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool:
-    """Whether a rank that is slower by these fractions, one per round or None, is slower by ``min_excess`` and not by chance."""
-    there = sorted({*drop_none(excesses)})  # a resample repeats rounds, and a repeated round is no further observation
+    """Whether a rank with these excesses, one per round or None, is slower by ``min_excess`` and not by chance."""
+    there = sorted({*drop_none(excesses)})  # a resample repeats rounds, and a repeated round is not another observation
     if None in excesses:
         return False
     if len(there) < MIN_VALUES_FOR_INTERVAL:

@@ -1,4 +1,4 @@
-"""A record's rounds in one page of numbers: what the report prints and what the verdict is made from."""
+"""Summary of a record's rounds: what the report prints and the verdict is based on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
 
 @dataclass(frozen=True)
 class Summary:
-    """Means over all steps of all rounds, and over ranks. What cannot be known is None; without rounds that is all of it."""
+    """Means over all steps of all rounds, and over ranks. A value is None if it is unknown, or without rounds."""
 
     rounds: int
     steps: int  # timed, of all rounds
@@ -24,21 +24,21 @@ class Summary:
     phases_ms: Mapping[str, float]  # every name of PHASES, then "unexplained": they sum to step_ms; empty without rounds
     sync_ms: float | None  # waits for other ranks: the phases broadcast and sync
     peer_data_wait_ms: float | None  # the part of sync_ms that waits for another rank's data
-    data_wait_fraction: float | None  # own data wait and late_data_ms, as a fraction of the step
+    data_wait_fraction: float | None  # own data wait and peer_data_wait_ms, as a fraction of the step
     host_lead_ms: float | None  # how far the host was ahead of the device; None on the CPU
     ranks: Sequence[RankRow]  # slowest own time first
     straggler: Straggler | None
-    first_loss: float | None  # mean over ranks; None where it was not finite on one
+    first_loss: float | None  # mean over ranks; None if not finite on one of them
     last_loss: float | None
-    peak_allocated_bytes: int | None  # allocated on a device, the most of any rank
+    peak_allocated_bytes: int | None  # allocated on a device, maximum over ranks
     device_total_bytes: int | None  # of that device
-    rss_bytes: int | None  # on the host, a rank with its loader workers, the most of any rank
+    rss_bytes: int | None  # on the host, a rank with its loader workers, maximum over ranks
     joules_per_image: float | None
-    mfu: float | None  # model FLOPs over the measured ceiling of the attested dtype, a fraction
+    mfu: float | None  # model FLOP/s over the measured peak of the observed dtype, a fraction
 
 
 def summarize(record: Record) -> Summary:
-    """The Summary of the rounds that ``record`` holds, whatever its status."""
+    """The summary of the rounds of ``record``, whatever its status."""
     rows = rank_rows(record)
     steps = sum(_steps(timed) for timed in record.rounds)
     step_ms = 1000 * fsum(timed.wall_s for timed in record.rounds) / steps if steps else None
@@ -67,10 +67,10 @@ def summarize(record: Record) -> Summary:
 
 
 def compute_mfu(record: Record) -> float | None:
-    """Model FLOP/s a device over the matrix-product ceiling measured on it, a fraction; None where either is not known.
+    """Model FLOP/s per device over the matmul peak measured on it, a fraction; None if either is unknown.
 
-    The model's FLOPs are those of forward and backward, 2 a multiply-add, recomputation not counted (PaLM's definition of
-    MFU, Chowdhery et al. 2022, appendix B, with a measured ceiling in place of the data sheet's).
+    The model's FLOPs are those of forward and backward, 2 per multiply-add, recomputation not counted (PaLM's definition of MFU, Chowdhery
+    et al. 2022, appendix B, with a measured peak in place of the data sheet's).
     """
     if not (record.rounds and record.flops_per_image and record.peak_throughput and record.observed_precision):
         return None
@@ -82,9 +82,9 @@ def compute_mfu(record: Record) -> float | None:
 
 
 def compute_dtype(attestation: ObservedPrecision) -> str:
-    """The dtype that convolutions and matrix products ran in, as a key of ``Ceilings.matmul_tflops``.
+    """The dtype that convolutions and matrix products ran in, as a key of ``PeakThroughput.matmul_tflops``.
 
-    Where TF32 is on for one of cuDNN and matmul it is "tf32": the fastest that the run was free to use.
+    If TF32 is on for cuDNN or matmul, a float32 run counts as "tf32": the fastest that it was free to use.
     """
     dtype = attestation.first_layer_dtype
     return "tf32" if dtype == "float32" and (attestation.tf32_cudnn or attestation.tf32_matmul) else dtype
@@ -107,7 +107,7 @@ def _mean_loss(losses: Sequence[float | None]) -> float | None:
 
 
 def _joules_per_image(record: Record) -> float | None:
-    """Energy of the GPUs over the images of their ranks; ranks that share a GPU share its energy."""
+    """Energy of the GPUs per image, None if unknown; ranks that share a GPU share its energy."""
     devices = {place.rank: place.device_id for place in record.environment.placements}
     joules, images = 0.0, 0
     for timed in record.rounds:

@@ -1,4 +1,4 @@
-"""Merges the shards of a sweep, each of which is a job in its own file."""
+"""Merge the shards of a sweep, each of which is a job in its own file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import msgspec
 from ddpbench.record.record import Job
 
 SHARD_SUFFIX = re.compile(r"-part-\d+-of-(?=\d+\.json$)")
-"""How the file of a part ends."""
+"""The end of a shard's file name, up to the number of shards."""
 
 SHARD_GLOB = "-part-*-of-"
 
 JobFile = tuple[Path, Job]
-"""A job and where it lies."""
+"""A job and its file."""
 
 
 def merge_shards(jobs: Iterable[JobFile]) -> list[JobFile]:
-    """Every job, those of one sweep on the same devices and software as one, which lies at what a shell takes for all their files."""
+    """All jobs, with the shards of one sweep on the same devices and software merged into one.
+
+    The path of a merged job is a glob pattern that matches the files of all its shards.
+    """
     sweeps: dict[object, list[JobFile]] = {}
     for each in jobs:
         sweeps.setdefault(_sweep_key(each[1]), []).append(each)
@@ -29,18 +32,18 @@ def merge_shards(jobs: Iterable[JobFile]) -> list[JobFile]:
 
 
 def outdated_shards(jobs: Sequence[JobFile]) -> list[JobFile]:
-    """The parts that were measured again, in whose place is the later one where they are put together."""
+    """The shards that were measured again: merging uses the later ones."""
     parts = sorted((each for each in jobs if each[1].sweep_shard), key=lambda part: part[1].started)
     return superseded(parts, key=lambda part: _shard_key(part[1]))
 
 
 def _shard_key(job: Job) -> Hashable:
-    """Equal for jobs that are the same part of one sweep."""
+    """Equal for jobs that are the same shard of one sweep."""
     return job.sweep_shard and tuple(job.sweep_shard.parts), _sweep_key(job)
 
 
 def _sweep_key(job: Job) -> object:
-    """Equal for jobs that are parts of one sweep, and for no others."""
+    """Equal for jobs that are shards of one sweep, and for no others."""
     if job.sweep_shard is None:
         return object()
     place = job.records[0].environment
@@ -48,7 +51,7 @@ def _sweep_key(job: Job) -> object:
 
 
 def _merge_sweep(parts: Sequence[JobFile]) -> JobFile:
-    """Of a part that was measured twice the later one."""
+    """Merge the shards of one sweep. Of a shard that was measured twice the later one is used."""
     (path, first), *others = parts
     if first.sweep_shard is None or not others:
         return path, first
@@ -65,6 +68,6 @@ Thing = TypeVar("Thing")
 
 
 def superseded(things: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[Thing]:
-    """Those of ``things``, in their order, in whose place stands a later one with the same ``key``."""
+    """Those of ``things``, in their order, that a later one with the same ``key`` replaces."""
     last = {key(thing): thing for thing in things}
     return [thing for thing in things if last[key(thing)] is not thing]

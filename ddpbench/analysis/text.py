@@ -1,4 +1,4 @@
-"""The words that limits, causes and cures share."""
+"""Phrases that bottlenecks, causes and remedies share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddpbench.record.record import Record
 
 
 def device_noun(environment: Environment) -> str:
-    """What a rank trains on: ``GPU``, or ``rank`` on processors."""
+    """What a rank trains on: ``GPU``, or ``rank`` on CPU."""
     return "GPU" if environment.device_type == "cuda" else "rank"
 
 
@@ -20,5 +20,5 @@ def device_clause(record: Record, verb: str) -> str:
 
 
 def format_rounds(records: Sequence[Record]) -> str:
-    """``3 of 5 rounds``, of all ``records`` together."""
+    """``3 of 5 rounds``, summed over ``records``."""
     return f"{sum(len(record.rounds) for record in records):,} of {sum(record.config.rounds for record in records):,} rounds"

@@ -1,4 +1,4 @@
-"""An arm: one training of an interleaved job, parked on the host between its rounds."""
+"""An arm: one training of an interleaved job, parked on the host between rounds."""
 
 from __future__ import annotations
 
@@ -51,15 +51,14 @@ from ddpbench.workloads.init_model import clone, init_model, init_model_cached
 
 @dataclass(frozen=True)
 class ArmOptions:
-    """On what terms an arm takes its turns.
+    """How an arm takes part in its job.
 
-    ``earlier`` is what an earlier job has measured of the same arm. ``beside`` makes what an earlier training has left on the
-    device when one begins that is fresh, and what its first loss takes the place of. ``report`` takes the epoch that a long round is in,
-    on rank 0.
+    ``leftover_factory`` recreates, before each fresh round, what an earlier model would have left on the device; it is freed after
+    the first loss. ``report`` receives the current epoch of a long round, on rank 0 only.
     """
 
-    num_arms: int = 1  # of the job
-    index: int | None = None  # its place among the records of the job
+    num_arms: int = 1  # in the job
+    index: int | None = None  # position among the job's records
     resume_state: ResumeState = NOTHING_MEASURED
     loader_factory: LoaderFactory = open_loader
     round_plan: RoundPlan | None = None
@@ -72,20 +71,20 @@ SINGLE_ARM = ArmOptions()
 
 
 OPENING_LOADER = "opening the loader"
-"""The phase of a run in which an arm gets its loader."""
+"""The phase in which an arm opens its loader."""
 
 
 class Arm:
-    """One Config's training through its turns.
+    """The training of one Config, round by round.
 
-    Where it runs out of memory and no other rank can be waiting for this one in a collective, ``enter`` and ``round`` raise DoesNotFit,
-    on all ranks alike: it is over, and others go on.
+    ``activate`` and ``run_round`` raise OutOfMemory on all ranks if the arm runs out of memory while no other rank can be waiting in a
+    collective: in a dry run, or on the only rank of a job of several arms. This arm has then failed, and the others continue.
     """
 
     def __init__(self, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions = SINGLE_ARM) -> None:
         self.config = config
         self.index = options.index
-        self.is_finished = options.resume_state.is_finished  # more rounds would tell nothing: its numbers are dead, or it does not fit
+        self.is_finished = options.resume_state.is_finished  # no further round is useful: non-finite numbers or out of memory
         self.completed_rounds = options.resume_state.completed_rounds
         self.observed_precision: ObservedPrecision | None = None
         self.warmup: Warmup | None = None
@@ -103,19 +102,19 @@ class Arm:
         self._leftovers: object = None
         self._session: Session | None = None
         self._offloaded_state: OffloadedState | None = None
-        self._steps_per_round = options.resume_state.steps_per_round  # a round
+        self._steps_per_round = options.resume_state.steps_per_round
         self._expected_images = options.resume_state.images
         self._max_prefetched = 0
-        self._steps_of_closed_sessions = 0  # in earlier sessions, each of which reads the files from the first on
+        self._steps_of_closed_sessions = 0  # each session reads the files from the first again
 
     def activate(self) -> None:
-        """Puts the arm on the device and warms it up; nothing to do where it is there already."""
+        """Put the arm on the device and warm it up, unless it is there already."""
         self._marker.active_arm = ActiveArm(self.index, self.config.batch_size)
         if self._session is None:
             self._guard_oom("", self._activate)
 
     def _guard_oom(self, when: str, do: Callable[[], Found]) -> Found:
-        """What ``do`` gives; one rank alone, with other arms to go on with, outlives that it runs out of memory."""
+        """What ``do`` returns; raises OutOfMemory only if this is a single rank and the job has other arms to continue with."""
         if self._num_arms == 1 or self._round_plan or self._world.rank_env.world_size > 1:
             return do()
         return guard_oom(self._world, f"at batch {self.config.batch_size}{when}", do)
@@ -153,7 +152,7 @@ class Arm:
         self._plan_lr_schedule(self._session, self._offloaded_state.updates_done if self._offloaded_state else 0)
 
     def _plan_lr_schedule(self, session: Session, done: int) -> None:
-        """Tells one training of all rounds how long it is, and how many of its updates are done; a fresh round plans for itself."""
+        """Set the length of the learning-rate schedule and the updates done so far; a fresh round sets its own."""
         if not self.config.fresh:
             session.set_schedule_length(self._steps_per_round * self.config.rounds, self._steps_per_epoch(), done)
 
@@ -166,21 +165,21 @@ class Arm:
         self._leftovers = None
 
     def _build_model(self, seed: int) -> nn.Module:
-        """As its seed draws it. Where weights are shared it is to be copied, not changed: other arms begin with the same."""
+        """The model as initialised from ``seed``. With shared weights, callers copy it and never change it: other arms start from it."""
         self._marker.enter("building the model")
         draw = init_model_cached if self._shares_weights else init_model
         return draw(self._spec.model, self.config.image_size, self._spec.classes, seed)
 
     @property
     def _shares_weights(self) -> bool:
-        """Not on a processor, where the memory that they lie in would be charged to whichever arm trains."""
+        """Whether arms share one cached model. Never on CPU: its memory would be charged to the arm that trains."""
         return bool(self.config.fresh) and self._world.device.is_cuda
 
     def _open_loader(self, seed: int) -> Loader:
         return self._open_with(self._loader_factory, msgspec.structs.replace(self.config, seed=seed))
 
     def _open_synthetic_loader(self) -> Loader:
-        """A batch that lies on the device: enough to settle on where each round opens a loader anyway, whose workers start slowly."""
+        """Synthetic data, enough to warm up on: each fresh round opens its own loader, whose workers are slow to start."""
         return self._open_with(open_loader, msgspec.structs.replace(self.config, loader=SYNTHETIC, data_dir=None))
 
     def _open_with(self, loader_factory: LoaderFactory, config: ResolvedConfig) -> Loader:
@@ -188,7 +187,7 @@ class Arm:
         return loader_factory(config, self._shard)
 
     def park(self) -> None:
-        """Parks the training on the host and frees the device."""
+        """Offload the training to the host and free the device."""
         self._marker.active_arm = None
         if self._session is not None:
             self._steps_of_closed_sessions += self._session.steps_trained
@@ -196,9 +195,9 @@ class Arm:
             self._session = None
 
     def run_round(self, index: int) -> Round | None:
-        """One timed round of all ranks, gathered off the clock; ``None`` on every rank but 0.
+        """Run one timed round on all ranks and gather it; None on every rank but 0.
 
-        A throttled round is tried once more, unless it is a training of whole epochs, which takes long.
+        A throttled round is measured a second time, unless each round is a training of whole epochs, which takes long.
         """
         return self._guard_oom(f" in round {index + 1}", lambda: self._run_round(index))
 
@@ -207,7 +206,7 @@ class Arm:
         began_at = self._session.updates_done
         trace = self._measure_round(index)
         if not (self.config.fresh and self.config.epochs) and self._world.any_rank(was_throttled(trace)):
-            self._plan_lr_schedule(self._session, began_at)  # or the schedule would have run out before the last round
+            self._plan_lr_schedule(self._session, began_at)  # otherwise the schedule would end before the last round
             trace = msgspec.structs.replace(self._measure_round(index), retry_reason="throttle")
         self._note_reread_files()
         dead = trace.numerics.nonfinite_step is not None
@@ -217,7 +216,7 @@ class Arm:
         return collect_round(index, traces, self.config.engine) if traces else None
 
     def _measure_round(self, index: int) -> Trace:
-        """One round: the next of one training, or a training of its own."""
+        """Run one round: continue the training, or train from scratch."""
         assert self._session is not None, "a round between enter and leave"
         trace = self._train_from_scratch(self._session, index) if self.config.fresh else self._continue_training(self._session)
         if not self.config.validate:
@@ -233,7 +232,7 @@ class Arm:
         return session.run_round(self._steps_per_round, during=self._epoch_progress())
 
     def _train_from_scratch(self, session: Session, index: int) -> Trace:
-        """A training whose weights and shuffling follow from its number."""
+        """Train with weights and shuffling seeded by the round's index."""
         seed = self.config.seed + index
         session.reset(self._build_model(seed).state_dict(), lambda: self._open_loader(seed))
         session.set_schedule_length(self._steps_per_round, self._steps_per_epoch())
@@ -243,38 +242,38 @@ class Arm:
         return session.run_round(self._steps_per_round, max_drain_s=0.0, during=self._epoch_progress())
 
     def _epoch_progress(self) -> AbstractContextManager[None]:
-        """Reports the epoch that a round of several is in; does nothing on ranks other than 0."""
+        """Report the current epoch of a round of several epochs; no-op on ranks other than 0."""
         epochs = self.config.epochs or 1
         if self._report is None or epochs == 1:
             return nullcontext()
         return epoch_progress(self._marker, self._steps_per_epoch(), epochs, self._report)
 
     def _check_same_data(self, images: int | None) -> None:
-        """Raises UsageError if there are not as many images as in earlier rounds: these would not be of one figure."""
+        """Raises UsageError if the number of images differs from that of earlier rounds: they would not share one figure."""
         if (before := self._expected_images) and before != images:
             raise UsageError(f"the data have {images or 0:,} images, and had {before:,} when these trainings began", MOVE_JOURNAL_HINT)
 
     def _note_reread_files(self) -> None:
-        """Files that were read before come from the page cache: the figure says nothing of the storage."""
+        """Record that files were read a second time: they come from the page cache, so the figure says nothing about storage."""
         assert self._session is not None
         if self._spec.dataset != "imagenet":
-            return  # it lies in memory, and says nothing of storage ever
+            return  # the dataset is in memory
         loader = find_loader(self.config.loader)
         if not loader.reads_dataset or loader.user_defined or loader.name == REPLAY:
-            return  # no file is read while this is timed, or nobody knows which
+            return  # no file is read while timing, or it is unknown which
         read = (self._steps_of_closed_sessions + self._session.steps_trained) * self.config.batch_size * self._world.size
         if self.data and self.data.images and read > self.data.images:
             self.data = msgspec.structs.replace(self.data, reread=True)
 
     @property
     def can_profile(self) -> bool:
-        """Whether the profiler has something to tell: of kernels on a GPU, or to who asked for its trace."""
+        """Whether the profiler has something to measure: kernels on a GPU, or a trace that the user asked for."""
         return not self.is_finished and (self._world.device.is_cuda or self._trace_file is not None)
 
     def profile_step(self) -> float | None:
-        """Milliseconds of kernels a step, from the profiler; None on a CPU. Only when every timed round of every arm is over:
+        """Milliseconds of kernels per step, from the profiler; None on a CPU.
 
-        once the profiler has run, every launch of this process is slower.
+        Call it only after all timed rounds of all arms: once the profiler has run, every launch in this process is slower.
         """
         assert self._session is not None, "between enter and leave"
         self._marker.enter("profiling")
@@ -293,7 +292,7 @@ class Arm:
         return steps_per_round_cpu(step_s, makers, self.config.rounds, self._num_arms)
 
     def _steps_per_epoch(self) -> int:
-        """Of the data, over all ranks; a round's, where nobody counts them."""
+        """Steps per epoch over all ranks; the steps of a round if the number of images is unknown."""
         if self.data is None or not self.data.images:
             return self._steps_per_round
         return steps_per_epoch(self.data.images, self.config.batch_size, self._world.size)

@@ -1,6 +1,6 @@
-"""One step of an arm, tried by every rank alone before they are tied together.
+"""Dry run: each rank tries one step of an arm without the other ranks.
 
-A rank that runs out of memory between two collectives would leave the others waiting, and take every other arm with it.
+A rank that runs out of memory between two collectives would leave the others waiting and end every other arm with it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ddpbench.workloads.init_model import clone
 from ddpbench.workloads.spec import WorkloadSpec
 
 DRY_RUN = "trying a step alone"
-"""The phase of a run in which this happens."""
+"""The phase of a run in which the dry run happens."""
 
 COMPILED_DRY_RUN_STEPS = 3
-"""Steps of a compiled model: the first compiles it and warms it up, the second records its kernels as graphs, the third replays those."""
+"""Steps of a compiled model: one to compile and warm up, one to capture CUDA graphs, one to replay them."""
 
 
 def dry_run_memory(config: ResolvedConfig, spec: WorkloadSpec, model: nn.Module, loss_fn: nn.Module, world: World) -> None:
-    """Raises DoesNotFit on every rank where one of them could not hold a step. A copy of ``model`` is tried, as it is uncompiled."""
+    """Raises OutOfMemory on every rank if one of them cannot hold a step. Runs an uncompiled copy of ``model`` on synthetic data."""
     alone = msgspec.structs.replace(config, loader=SYNTHETIC, compile="off")
 
     def step() -> None:
@@ -49,9 +49,9 @@ def dry_run_memory(config: ResolvedConfig, spec: WorkloadSpec, model: nn.Module,
 
 
 def dry_run_training(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loader: Loader, world: World) -> None:
-    """Raises ArmOver on every rank where one of them could not train on a batch of ``loader``, for whatever reason.
+    """Raises ConfigFailed on every rank if one of them cannot train on a batch of ``loader``, for any reason; closes the loader first.
 
-    The loader is closed then. A copy of ``model`` is tried, compiled where it is to be.
+    Runs a copy of ``model``, compiled if ``config`` says so.
     """
     try:
         run_on_all_ranks(world, partial(_run_steps, config, model, loss_fn, loader, world))
@@ -60,15 +60,15 @@ def dry_run_training(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Modul
         raise
     finally:
         if config.compile != "off":
-            torch._dynamo.reset()  # or the shapes of the next arm count as changes of these
+            torch._dynamo.reset()  # otherwise the next arm's shapes count as shape changes of this model
         _free_memory(world)
 
 
 def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loader: Loader, world: World) -> None:
-    """Forward and backward beside all that a step with others needs.
+    """Run forward and backward while holding all that a step of a distributed training needs.
 
-    That is the optimizer's state, a second set of gradients, as DDP has while it lays out its buckets, and a second batch,
-    which a loader copies while the first is trained on.
+    That is the optimizer state, a second set of gradients, as DDP holds while it builds its buckets, and a second batch, which a
+    loader copies during the step.
     """
     device, spec = world.device, PRECISIONS[config.precision]
     configure_backends(spec.tf32)
@@ -90,7 +90,7 @@ def _run_steps(config: ResolvedConfig, model: nn.Module, loss_fn: nn.Module, loa
 
 
 def _optimizer_with_state(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:
-    """The optimizer with all that it keeps: Adam makes its averages in its first update."""
+    """The optimizer with all its state: Adam allocates its averages in the first update."""
     optimizer = make_optimizer(model, config)
     for group in optimizer.param_groups:
         for parameter in group["params"]:

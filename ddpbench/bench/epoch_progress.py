@@ -1,4 +1,4 @@
-"""The epoch that a long round is in, reported while the round is timed."""
+"""Reports the current epoch of a long round while the round is timed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from ddpbench.machine.progress_marker import ProgressMarker
 
 POLL_S = 1.0
-"""Seconds between two looks at the step. A round that is over sooner reports no epoch."""
+"""Seconds between two looks at the step. A round that ends sooner reports no epoch."""
 
 MIN_REPORT_INTERVAL_S = 20.0
-"""Least seconds between two reports: short epochs must not fill a log."""
+"""Minimum seconds between two reports, so that short epochs do not fill a log."""
 
 
 @contextmanager
 def epoch_progress(marker: ProgressMarker, steps_per_epoch: int, epochs: int, report: Callable[[str], None]) -> Iterator[None]:
-    """Calls ``report("epoch 3 of 25")`` from a thread while the steps of a round run, which begins with the next step.
+    """Call ``report("epoch 3 of 25")`` from a thread during a round, which begins with the next step.
 
-    The thread reads the step that the loop has marked in ``marker``: the loop itself neither reports nor waits for the device.
+    The thread reads the step from ``marker``: the training loop itself neither reports nor waits for the device.
     """
     first_step, finished = marker.step, threading.Event()
 

@@ -26,13 +26,13 @@ from ddpbench.record.errors import BenchError, ExitCode, Hung, Interrupted, OutO
 from ddpbench.record.record import Fault
 
 LOST_PEER = re.compile(r"connection|peer|socket|gloo|nccl|timed? ?out|store", re.IGNORECASE)
-"""What torch says on the ranks that a dead one leaves behind."""
+"""What torch's error messages contain on the ranks that lost a peer."""
 
 
 class FailureMonitor:
-    """Watches over one run on one rank: signals, hangs, a dead launcher, exceptions.
+    """Ends one rank's run on signals, hangs, a dead launcher and exceptions.
 
-    ``goes_on`` where the same command would go on without an arm that ran out of memory.
+    ``resumable``: the same command, run again, continues without an arm that ran out of memory.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class FailureMonitor:
         self._launcher = os.getppid()
         self._is_finished = False
         self._terminator = Terminator(world, journal)
-        self._heartbeats: dict[int, int] = {}  # of every rank, when this one last rested for long
+        self._heartbeats: dict[int, int] = {}  # of every rank, at this rank's last long pause
         self._watchdog = Watchdog(marker, self._tick, self._on_stall, self._on_long_pause)
 
     def start(self) -> None:
-        """From now on this rank ends well, whatever happens."""
+        """Start watching: from now on this rank ends cleanly, whatever happens."""
         if self._journal:
             self._terminator.record_path = str(self._journal.path.resolve())
             self._store.set("record", self._terminator.record_path)
@@ -56,25 +56,25 @@ class FailureMonitor:
         self._watchdog.start()
 
     def exit(self, code: int) -> NoReturn:
-        """The run ended by itself. The process ends here, without the interpreter's own end:
+        """End the process after a completed run, bypassing the interpreter's shutdown.
 
-        there, a thread of torch's that still holds a lock can abort a rank whose work is done and saved.
+        During that shutdown, a torch thread that still holds a lock can abort a rank whose work is done and saved.
         """
         self._is_finished = True
         self._watchdog.stop()
-        with suppress(RuntimeError):  # the record is on disk: a peer or a store that left first is no fault
+        with suppress(RuntimeError):  # the record is on disk: a peer or a store that left first is no failure
             self._world.close()
         self._terminator.exit(code)
 
     def _tick(self, position: Position) -> None:
-        """Every quarter of a second: tell the others where this rank is, and leave when the launcher is gone."""
+        """Every quarter of a second: send a heartbeat, and exit if the launcher is gone."""
         if self._world.rank_env.launched and os.getppid() != self._launcher:
             here = self._world.placement.host
             self._terminator.exit_failed(Interrupted(f"the launcher on {here} ended without a word", ExitCode.FAILED))
         try:
             self._store.heartbeat(position)
             self._terminator.record_path = self._terminator.record_path or self._store.try_get("record")
-        except RuntimeError:  # the store lives in the launcher of rank 0, or in rank 0
+        except RuntimeError:  # the store lives in the launcher of rank 0, or in rank 0 itself
             self._terminator.exit_lost_store()
 
     def _on_signal(self, received: signal.Signals) -> None:
@@ -82,16 +82,16 @@ class FailureMonitor:
             return
         with suppress(RuntimeError):  # the store may be gone with the launcher
             self._store.deregister()
-        time.sleep(0.2)  # a rank that failed has left its fault before it let go of its sockets
+        time.sleep(0.2)  # a failing rank reports its fault before it closes its sockets
         self._terminator.exit_if_peer_failed()
         if self._journal:
             self._journal.freeze()
         self._terminator.exit_interrupted(interrupted_error(received, self._terminator.rounds_text()), self._show)
 
     def _on_stall(self, seconds: float) -> None:
-        """This rank stood still too long. So do the ranks it waits for, or that wait for it.
+        """This rank stalled, and so did the ranks that it waits for or that wait for it.
 
-        One that does not even tell that it stands still is late, for it is frozen; else the one that passed fewest marks.
+        The culprit is a rank with neither a new heartbeat nor a stack, which is frozen; else the one that passed the fewest marks.
         """
         try:
             self._store.check_connection()
@@ -115,7 +115,7 @@ class FailureMonitor:
         self._terminator.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=late, step=mark.step, phase=mark.phase))
 
     def _on_long_pause(self) -> None:
-        """Others should be at work, and nobody calls their hang: a host that vanished takes no leave, and its sockets stay open."""
+        """Look for lost hosts while this rank is paused: a vanished host reports no hang, and its sockets stay open."""
         try:
             self._store.check_connection()
             beats = {rank: beat for rank, (beat, _) in self._store.heartbeats().items()}
@@ -129,7 +129,7 @@ class FailureMonitor:
             )
 
     def on_exception(self, problem: BaseException) -> NoReturn:
-        """This rank raised: the culprit, or the victim of a rank that is gone."""
+        """Exit after an exception on this rank, whether it is the culprit or the victim of a lost rank."""
         if LOST_PEER.search(str(problem)):
             time.sleep(GRACE_S)
             self._terminator.exit_if_peer_failed()
@@ -161,7 +161,7 @@ class FailureMonitor:
 
 
 def _describe_stalled_worker() -> str:
-    """The loader worker that the main thread waits for, where it waits for one."""
+    """The loader worker that the main thread waits for, or an empty string."""
     frame = main_thread_frame()
     owners = [each.f_locals.get("self") for each, _ in traceback.walk_stack(frame)] if frame else []
     owing = next((owner.stalled_worker() for owner in owners if isinstance(owner, DataLoaderAdapter | UserLoader)), "")
@@ -169,23 +169,23 @@ def _describe_stalled_worker() -> str:
 
 
 WORKER_EXCEPTION = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\nOriginal Traceback")
-"""How torch.utils.data begins the text of an exception from a worker."""
+"""How torch.utils.data begins the text of an exception in a worker."""
 
 FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 
 LIBRARY_PATHS = (str(Path(ddpbench.__file__).parent), "site-packages", "dist-packages")
-"""Where code lies that is not the user's."""
+"""Path parts of code that is not the user's."""
 
 
 class ExceptionSummary(NamedTuple):
-    """In one line each."""
+    """An exception in two one-line texts."""
 
     reason: str
     location: str
 
 
 def describe_exception(problem: BaseException) -> ExceptionSummary:
-    """The reason that ``problem`` gives, and the innermost frame; in a worker, the innermost of the user's own code, where any is."""
+    """The exception's message and innermost frame; in a worker, the innermost frame of the user's own code, if any."""
     text = str(problem).strip()
     if WORKER_EXCEPTION.match(text):
         places: list[tuple[str, str]] = FRAME.findall(text)
@@ -197,7 +197,7 @@ def describe_exception(problem: BaseException) -> ExceptionSummary:
 
 
 def _reason(traceback_lines: Sequence[str]) -> str:
-    """The first line of what it says: behind its innermost frame, whose source stands further in."""
+    """First line of the exception in a worker's traceback: it follows the innermost frame, whose source line is indented."""
     innermost = max(place for place, line in enumerate(traceback_lines) if FRAME.match(line))
     named = next((line for line in traceback_lines[innermost + 1 :] if not line.startswith("    ")), "")
     return named.partition(": ")[2] or "no message"

@@ -1,4 +1,4 @@
-"""``--fail-if-data-wait``: a run that waits for data too long fails, as a check before a change goes in."""
+"""``--fail-if-data-wait``: fails a run that waits for data too long, for use in CI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpbench.report.pages.arms import arm_name
 
 
 def check_gate_applies(arms: Sequence[ResolvedConfig]) -> None:
-    """Raises UsageError where no arm could ever be stopped by the gate: none of them waits for data."""
+    """Raises UsageError if the gate could never fail an arm, because none of them waits for data."""
     if arms[0].fail_if_data_wait is not None and all(arm.loader == SYNTHETIC for arm in arms):
         raise UsageError(
             "--fail-if-data-wait has nothing to judge: synthetic data lie on the device, and nobody waits for them",
@@ -23,9 +23,9 @@ def check_gate_applies(arms: Sequence[ResolvedConfig]) -> None:
 
 
 def gate_error(records: Sequence[Record], job: Job) -> BenchError | None:
-    """What is said of the record that waited longest, where that is longer than ``--fail-if-data-wait`` allows.
+    """The error for the arm with the longest data wait, if that exceeds ``--fail-if-data-wait``.
 
-    Else of one that might have waited, and was not measured: what nobody saw has not passed.
+    Otherwise the error for an arm that may wait for data but was not measured: unmeasured does not pass. None if the gate passes.
     """
     limit = records[0].config.fail_if_data_wait
     if limit is None:

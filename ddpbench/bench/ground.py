@@ -1,4 +1,4 @@
-"""What everything that is measured on one rank stands on."""
+"""Per-rank job context."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ddpbench.record.progress import Progress
 
 @dataclass(frozen=True)
 class JobContext:
-    """One rank of a job. ``journal`` is rank 0's, who alone has one."""
+    """What all measurements on one rank share; only rank 0 has a ``journal``."""
 
     configs: Sequence[ResolvedConfig]  # of all arms
     world: World
     marker: ProgressMarker
     journal: Journal | None
     progress: Progress
-    start: float  # by perf_counter, when the command did; later by what it took to make a data set
+    start: float  # start of the command on the perf_counter clock, plus the time spent generating a dataset
 
     def enter_phase(self, phase: str, text: str) -> None:
-        """Something begins that is no round: ``phase`` to the watchdog, ``text`` to who listens."""
+        """Begin work outside the rounds: ``phase`` for the watchdog, ``text`` for the progress display."""
         self.marker.enter(phase)
         self.progress.stage(text)

@@ -1,4 +1,4 @@
-"""What sets one command that measures arms apart from another. As it is here, it does nothing beside their rounds."""
+"""Base class of the jobs that measure arms: run, sweep, diagnose, scale."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ JournalFactory = Callable[[Request, list[Record]], Journal]
 
 
 class JobSpec:
-    """How a job begins, how its arms take their turns, and what comes before and after those. An arm is known by its label."""
+    """How a job begins, how its arms take their turns, and what runs before and after them; arms are identified by label."""
 
     equal_rounds = False
-    """Every arm has as many rounds as any other, or one less."""
+    """Whether all arms have the same number of rounds, or one less."""
 
     resumable = False
-    """A second call goes on with the journal."""
+    """Whether running the same command again resumes the journal."""
 
     def __init__(self, open_journal: JournalFactory, render: PageRenderer) -> None:
         self.open_journal, self.render = open_journal, render
@@ -38,39 +38,39 @@ class JobSpec:
         return world
 
     def before_rounds(self, context: JobContext) -> None:
-        """What is measured before anybody trains."""
+        """Measure what comes before any training."""
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float | None:
-        """When the last round must have ended, in seconds from the beginning of the Pace, which is ``elapsed_s`` ago; None for never."""
+        """Deadline of the last round, in seconds on the RoundTimer, which now reads ``elapsed_s``; None for no deadline."""
         return limit_s
 
     def after_rounds_s(self) -> float:
-        """How long ``after_rounds`` takes, about."""
+        """Estimated seconds that ``after_rounds`` takes."""
         return 0.0
 
     def round_plan(self, label: str) -> RoundPlan | None:
-        """How that arm takes its turns, where it is not measured as a run is."""
+        """Length and number of that arm's rounds; None for the defaults of ``run``."""
         return None
 
     def loader_factory(self, label: str) -> LoaderFactory:
         return open_loader
 
     def leftover_factory(self, label: str) -> Callable[[Device], object] | None:
-        """What makes what an earlier training has left on the device of that arm."""
+        """Recreates what an earlier model would have left on that arm's device; None for nothing."""
         return None
 
     def make_arm(self, label: str, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
         return Arm(config, world, marker, options)
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
-        """What is measured when nobody trains any more."""
+        """Measure what comes after all training."""
 
     def graded_records(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records that the exit code is of."""
+        """The records that decide the exit code."""
         return records
 
 
 class ResumableJobSpec(JobSpec):
-    """A job whose every round is a training of its own, in a file that the same command goes on with."""
+    """A job that trains from scratch in every round; running the same command again resumes its file."""
 
     resumable = True

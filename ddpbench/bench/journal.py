@@ -39,17 +39,17 @@ from ddpbench.report.pages.registry import PageRenderer
 
 
 class Journal:
-    """Rank 0's file. Rounds come from the main thread, the end may come from a thread that saw a signal."""
+    """Rank 0's record file. Rounds come from the main thread; a signal thread may close it."""
 
     def __init__(self, job: Job, path: Path) -> None:
         self.job, self.path = job, path
-        self.save_error = ""  # why the file is behind, once the disk refused
+        self.save_error = ""  # why the last save failed; empty if the file is up to date
         self._frozen = False
         self._lock = threading.Lock()
         self.save()
 
     def save(self) -> None:
-        """Writes what is known. A full disk must not end the run: it is said once, and at the end, and the old file stays whole."""
+        """Save the job. A full disk does not end the run: it is reported once now and once at the end, and the old file stays intact."""
         with self._lock:
             before, self.save_error = self.save_error, ""
             try:
@@ -60,21 +60,21 @@ class Journal:
             print_note(f"{self.save_error}; it is tried again after every round")
 
     def add_round(self, index: int, measured: Round, **update: Unpack[ArmUpdate]) -> None:
-        """One more round of arm ``index``, with what else is known of it by now, on disk before the next begins."""
+        """Append a round to arm ``index``, along with other updates, and save."""
         if not self._frozen:
             self.job.records[index].rounds.append(measured)
         self._set_fields(self.job.records[index], update)
 
     def update_arm(self, index: int, **update: Unpack[ArmUpdate]) -> None:
-        """What is known by now of arm ``index``, on disk at once."""
+        """Update fields of arm ``index``, and save."""
         self._set_fields(self.job.records[index], update)
 
     def update_diagnosis(self, **update: Unpack[DiagnosisUpdate]) -> None:
-        """What is known by now beside the arms of a diagnosis, on disk at once."""
+        """Update fields of the diagnosis, and save."""
         self._set_fields(self.job.diagnosis, update)
 
     def update_scaling(self, **update: Unpack[ScalingUpdate]) -> None:
-        """What is known by now beside the arms of a ladder, on disk at once."""
+        """Update fields of the scaling result, and save."""
         self._set_fields(self.job.scaling, update)
 
     def _set_fields(self, target: Record | Diagnosis | Scaling | None, update: Mapping[str, object]) -> None:
@@ -86,7 +86,7 @@ class Journal:
         self.save()
 
     def add_arms(self, records: Sequence[Record]) -> int:
-        """Further arms, on disk before their turns; returns the place of the first."""
+        """Append arms before their turns, and save; returns the index of the first."""
         first = len(self.job.records)
         if not self._frozen:
             self.job.records += records
@@ -94,7 +94,7 @@ class Journal:
         return first
 
     def fail_arm(self, index: int, error: BenchError) -> None:
-        """Arm ``index`` ends here, and the others go on."""
+        """End arm ``index`` with ``error``; the other arms continue."""
         if self._frozen:
             return
         record = self.job.records[index]
@@ -103,11 +103,11 @@ class Journal:
         self.save()
 
     def freeze(self) -> None:
-        """Nothing more is taken down: somebody counts the rounds, to end the run."""
+        """Ignore all further updates, because a signal handler is about to count the rounds and end the run."""
         self._frozen = True
 
     def close(self, status: Status, fault: Fault | None = None) -> None:
-        """Ends every arm that still runs, judges all, and saves."""
+        """End every arm that is still running, judge all, and save."""
         close_records(self.job.records, status, fault)
         earlier = previous_runs(self.path.parent)
         judge_all(self.job, lambda record: previous_figures(record, earlier))
@@ -115,9 +115,9 @@ class Journal:
 
 
 def close_records(records: Sequence[Record], status: Status, fault: Fault | None) -> None:
-    """Ends every record that is still running: with ``status``, unless all its rounds are there.
+    """End every record that is still running: with ``status``, unless all its rounds are there.
 
-    A fault of one arm is that one's alone: what became of the others is told from it.
+    A fault of one arm is recorded for that arm; the records of the others refer to it.
     """
     for index, record in enumerate(records):
         if record.status != "running":
@@ -131,7 +131,7 @@ def close_records(records: Sequence[Record], status: Status, fault: Fault | None
 
 
 def close_journal_file(path: Path, status: Status, fault: Fault) -> None:
-    """Does what ``Journal.close`` does, from another process: rank 0 is gone."""
+    """Like ``Journal.close``, from another process, if rank 0 is gone."""
     job = load(path)
     close_records(job.records, status, fault)
     judge_all(job)
@@ -139,7 +139,7 @@ def close_journal_file(path: Path, status: Status, fault: Fault) -> None:
 
 
 def write_json(job: Job, target: str, force: bool) -> None:
-    """The record once more where ``--json`` wants it, whole; ``-`` is stdout. Raises OSError, and then leaves what was there."""
+    """Write the record to the ``--json`` target; ``-`` is stdout. Raises OSError and then leaves an existing file untouched."""
     text = jobs_to_json(job) + "\n"
     if target == "-":
         record_stdout().write(text)
@@ -149,9 +149,9 @@ def write_json(job: Job, target: str, force: bool) -> None:
 
 
 def print_and_write_json(job: Job, path: Path | None, output: OutputOptions, render: PageRenderer, save_error: str = "") -> str:
-    """The report, on stdout unless the record goes there, and the record where ``--json`` wants it.
+    """Print the report, on stdout unless the record goes there, and write the record to the ``--json`` target.
 
-    Says once, below, what the disk did not take: ``save_error``, and that record. Returns it; empty where all is written.
+    Returns the combined text of ``save_error`` and of an error in writing ``--json``, printed once below the report; empty if none.
     """
     render(job, make_console(sys.stderr if output.json == "-" else sys.stdout), path, verbose=output.verbose, quiet=output.quiet)
     try:
@@ -165,7 +165,7 @@ def print_and_write_json(job: Job, path: Path | None, output: OutputOptions, ren
 
 
 def new_job(request: Request, records: list[Record]) -> Job:
-    """What the request will have measured, before it has."""
+    """The job of the request, before anything is measured."""
     return Job(
         started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}",
         command=request.command,
@@ -176,17 +176,17 @@ def new_job(request: Request, records: list[Record]) -> Job:
 
 
 def new_journal(request: Request, records: list[Record]) -> Journal:
-    """A file of its own for every run, named by its time. Raises UsageError where it cannot be made."""
+    """The journal in a new timestamped file. Raises UsageError if it cannot be created."""
     return Journal(new_job(request, records), reserve_timestamped_path(request, _file_stem(request)))
 
 
 def reserve_timestamped_path(request: Request, stem: str) -> Path:
-    """A file whose name begins with the time, by which the latest is found. Raises UsageError where it cannot be made."""
+    """A new file whose name begins with the UTC time. Raises UsageError if it cannot be created."""
     return reserve_path(Path(request.output.output_dir), f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{stem}")
 
 
 def save_error_text(target: object, problem: OSError) -> str:
-    """What is said of a file that the disk did not take."""
+    """The error text for a file that could not be written."""
     return f"cannot save {target}: {problem.strerror}"
 
 
@@ -210,7 +210,7 @@ DiagnosisField = Literal[
 
 
 class ArmUpdate(TypedDict, total=False):
-    """Of a Record."""
+    """Fields of a Record that ``Journal.update_arm`` and ``Journal.add_round`` set."""
 
     data: DatasetInfo | None
     observed_precision: ObservedPrecision | None
@@ -221,7 +221,7 @@ class ArmUpdate(TypedDict, total=False):
 
 
 class DiagnosisUpdate(TypedDict, total=False):
-    """Of a Diagnosis."""
+    """Fields of a Diagnosis that ``Journal.update_diagnosis`` sets."""
 
     node_states: list[NodeState]
     loader_benchmarks: list[LoaderBenchmark]
@@ -235,7 +235,7 @@ class DiagnosisUpdate(TypedDict, total=False):
 
 
 class ScalingUpdate(TypedDict, total=False):
-    """Of a Scaling."""
+    """Fields of a Scaling that ``Journal.update_scaling`` sets."""
 
     bucket_bytes: list[int]
     allreduce_busbw: dict[int, float]

@@ -1,4 +1,4 @@
-"""A job that a file keeps, read while its run goes on, after it, or after it was cut off. Nothing here needs torch."""
+"""Loads a job from its file during a run, after it, or after it was cut off; needs no torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ddpbench.record.record import Fault, Job, load
 
 
 def load_job(path: Path) -> Job:
-    """The job in ``path`` as it stands now: one that nobody closed is judged by the rounds it has, and ended where nobody runs it.
+    """The job in ``path``; one that is not closed is judged by the rounds it has, and marked interrupted if its process is gone.
 
-    Raises UsageError for a file that is no record.
+    Raises UsageError if the file is not a record.
     """
     job = load(path)
     if not job.records:
@@ -35,7 +35,7 @@ def load_job(path: Path) -> Job:
 
 
 def _is_running(placement: RankPlacement, path: Path) -> bool:
-    """Whether the rank at ``placement`` still writes the record ``path``: a process that is younger than the file is another one."""
+    """Whether the rank at ``placement`` still writes the record ``path``. A process younger than the file is a different one."""
     if not _is_this_host(placement.host):
         return False
     try:
@@ -46,5 +46,5 @@ def _is_running(placement: RankPlacement, path: Path) -> bool:
 
 
 def _is_this_host(host: str) -> bool:
-    """By its name, which nodes may share: then a number follows it, and it may be another of them."""
+    """Whether ``host`` may be this host. Names of nodes that share one end in "#" and a number, so a match can be another node."""
     return host.partition("#")[0] in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))

@@ -35,16 +35,16 @@ from ddpbench.record.request import TORCHRUN_MODULE, Request
 from ddpbench.record.text import pluralize, printable
 
 FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
-"""What torchrun gives to its ranks (its --signals-to-handle): its defaults, and SLURM's warning, which would end torchrun alone."""
+"""Signals that torchrun forwards to its ranks (--signals-to-handle): its defaults plus SLURM's warning, which would end torchrun alone."""
 
 
 def run_launches(request: Request) -> int:
-    """Runs the request in child processes, once or ``--launches`` times; exits by the worst record's status.
+    """Run the request in child processes, once per launch; returns the exit code of the worst record.
 
-    A launch that fails ends the series: its message has been printed, and its record kept.
+    A failed launch ends the series: it has printed its message and kept its record.
     """
     relay, outcomes, launches = prepare_launch(request), [], request.arms[0].launches
-    stdout = sys.stderr if launches > 1 and request.output.json == "-" else None  # there this process writes the record of all
+    stdout = sys.stderr if launches > 1 and request.output.json == "-" else None  # this process writes the merged record to stdout
     for number in range(launches):
         if relay.received:
             return relay.report_interrupted()
@@ -58,12 +58,12 @@ def run_launches(request: Request) -> int:
 
 
 def run_single_launch(request: Request, stdout: TextIO | None = None) -> ExitStatus:
-    """Runs the request in child processes, once, whose report goes to ``stdout``; returns how it ended, and where its record is."""
+    """Run the request once in child processes, with the report on ``stdout``; returns exit code and record path."""
     return run_launch(request, prepare_launch(request), stdout)
 
 
 def prepare_launch(request: Request) -> SignalForwarder:
-    """Refuses what cannot be started, once signals are heard; returns who hears them."""
+    """Handle signals, then exit with an error if the request cannot be started; returns the signal forwarder."""
     relay = SignalForwarder()
     try:
         check_no_launcher(request)
@@ -75,7 +75,7 @@ def prepare_launch(request: Request) -> SignalForwarder:
 
 
 def child_command(request: Request) -> list[str]:
-    """The same request without the flags that are served here; several launches write one ``--json``, and it is ours."""
+    """The same request without the flags handled here. Of several launches only this process writes ``--json``."""
     served = ("--gpus", "--launches") + (("--json",) if request.arms[0].launches > 1 else ())
     words = strip_flags(request.command[request.command.index("ddpbench") + 1 :], served)
     if request.output.gpus:
@@ -85,7 +85,7 @@ def child_command(request: Request) -> list[str]:
 
 
 def strip_flags(words: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """``words`` less the ``flags`` and their values, spelled ``--flag value`` or ``--flag=value``."""
+    """``words`` without the ``flags`` and their values, in the form ``--flag value`` or ``--flag=value``."""
     kept: list[str] = []
     skip = False
     for word in words:
@@ -96,9 +96,9 @@ def strip_flags(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | None = None) -> ExitStatus:
-    """Runs one launch, printing it as a person would type it; signals are passed on, and the launch ends when this process does.
+    """Run one launch; signals are forwarded to it, and it ends when this process does.
 
-    Its report goes to ``stdout``, or where that of this process would.
+    Prints the torchrun command as a user would type it. The report goes to ``stdout``, by default that of this process.
     """
     command, variables = child_command(request), dict(os.environ)
     if began_s := process_start_s(os.getpid()):
@@ -114,7 +114,7 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
             env={**variables, EXIT_STATUS_VARIABLE: str(left)},
             stdout=stdout,
             preexec_fn=partial(set_parent_death_signal, signal.SIGTERM),
-            start_new_session=True,  # a Ctrl-C comes from here alone: torchrun aborts its own shutdown at a second one
+            start_new_session=True,  # Ctrl-C reaches it only through this process: torchrun aborts its own shutdown at a second one
         )
         code = forwarder.wait(child, is_listening=lambda: all_signal_ready(request.output.gpus or 1, left))
         if outcome := read_exit_status(left):
@@ -123,14 +123,14 @@ def run_launch(request: Request, forwarder: SignalForwarder, stdout: TextIO | No
 
 
 def check_no_launcher(request: Request) -> None:
-    """Raises UsageError where ranks would start ranks."""
+    """Raises UsageError if ranks would start ranks."""
     if from_env().launched:
         flag = "--gpus" if request.output.gpus else "--launches"
         raise UsageError(f"{flag} inside a launcher: every rank would start ranks of its own", "leave the launcher, or the flag, out")
 
 
 def check_gpu_count(request: Request) -> None:
-    """Raises UsageError for more ranks than GPUs. NVML is asked first; where it does not answer, torch."""
+    """Raises UsageError for more ranks than GPUs. Asks NVML first, then torch if NVML does not answer."""
     asked, arm = request.output.gpus, request.arms[0]
     if not asked or arm.device == "cpu" or arm.share_gpu:
         return
@@ -148,10 +148,10 @@ def check_gpu_count(request: Request) -> None:
 
 
 class SignalForwarder:
-    """Hears what ends a run, for all its launches: the first signal is passed on to the one that runs.
+    """Handles the signals that end a run: forwards the first one to the running launch.
 
-    Ranks that do not listen yet get a SIGTERM for any: at a Ctrl-C an interpreter that is importing torch prints a traceback, or
-    goes on. Where no launch runs, this process ends.
+    Ranks that have no handler yet get SIGTERM in place of any signal: at a Ctrl-C, an interpreter that is importing torch prints a
+    traceback or continues. If no launch is running, this process ends.
     """
 
     def __init__(self) -> None:
@@ -161,14 +161,14 @@ class SignalForwarder:
             signal.signal(watched, self._on_signal)
 
     def wait(self, child: subprocess.Popen[bytes], is_listening: Callable[[], bool]) -> int:
-        """The exit code of ``child``, which hears what comes meanwhile."""
+        """Wait for ``child`` while forwarding signals to it; returns its exit code."""
         self._forward = lambda received: child.send_signal(received if is_listening() else signal.SIGTERM)
         code = child.wait()
         self._forward = None
         return code
 
     def report_interrupted(self) -> int:
-        """Says what was received, where no rank has; returns the exit code."""
+        """Print which signal ended the run, if no rank has; returns the exit code."""
         assert self.received is not None
         error = interrupted_error(self.received, " before the ranks were at work")
         print_error(error)
@@ -185,14 +185,14 @@ class SignalForwarder:
 
 
 START_TIME_VARIABLE = "DDPBENCH_BEGAN"
-"""Set for ranks that a command of ours starts: when that began, in seconds since the machine did."""
+"""Set for ranks started by ddpbench: start of the command, in seconds since boot."""
 
 START_TIME_FIELD = 19
-"""The field of /proc/PID/stat behind the program's name with the start of a process, in clock ticks since the machine's."""
+"""Index of a process's start time, in clock ticks since boot, among the fields of /proc/PID/stat after the program's name."""
 
 
 def command_start(variables: Mapping[str, str] = os.environ) -> float:
-    """By ``perf_counter``, when the command began; of ranks that others start when these did, or the torchrun that they are of."""
+    """Start of the command on the ``perf_counter`` clock; under a foreign launcher, that of this process or its torchrun parent."""
     now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     if given := variables.get(START_TIME_VARIABLE):
         began_s = float(given)
@@ -203,6 +203,6 @@ def command_start(variables: Mapping[str, str] = os.environ) -> float:
 
 
 def process_start_s(pid: int) -> float | None:
-    """Seconds from the machine's start to that of the process; None where the kernel does not tell."""
+    """Seconds from boot to the start of the process; None if the kernel does not report it."""
     fields = read_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     return int(fields[START_TIME_FIELD]) / os.sysconf("SC_CLK_TCK") if len(fields) > START_TIME_FIELD else None

@@ -1,4 +1,4 @@
-"""A loader with nobody training: how fast it gives batches, how evenly, and what that costs."""
+"""Loader benchmark: how fast and how evenly a loader delivers batches without training, and its CPU and memory cost."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from ddpbench.workloads import registry as workloads
 
 WINDOW_S = 2.0
 MAX_WINDOWS = 3
-"""A slow loader is waited for up to so many windows, first until it runs evenly and then for a batch of every worker."""
+"""Maximum windows to wait for a slow loader, first until it runs evenly, then for one batch per worker."""
 
 MAX_BATCHES = 2000
-"""A fast one has told all by then."""
+"""Maximum batches: a fast loader needs no more."""
 
 
 def benchmark_loader(
     config: ResolvedConfig, world: World, window_s: float, on_result: Callable[[Loader, LoaderBenchmark], None] | None = None
 ) -> LoaderBenchmark:
-    """This rank's loader for about ``window_s`` seconds, after its first prefetch window, in which its workers all begin at once.
+    """Benchmark this rank's loader for about ``window_s`` seconds, after its first prefetch window, when all workers start at once.
 
-    Nothing is done with a batch. Whole turns of the workers are counted, whose batches come in bursts. ``on_result`` is called with the
-    loader while it still runs, and with what was found.
+    Batches are dropped. Only whole bursts are counted, one batch per worker. ``on_result`` is called with the loader, while it still
+    runs, and the result.
     """
     set_num_threads(config.threads)
     set_affinity(config.cores, world.rank_env.local_rank)
@@ -51,7 +51,7 @@ def benchmark_loader(
         turn = max(1, workers)
         makers = max(1, find_loader(config.loader).num_producers(workers))
         _skip_prefetched(taken, max_batches=loader.max_prefetched - 1, min_batches=makers - 1, window_s=window_s)
-        loader.pop_stats()  # tells from here on
+        loader.pop_stats()  # reset: statistics count from here
         watch, before = CpuMonitor(), CpuTimes.read(loader)
         watch.start()
         intervals_s = _measure_intervals(taken, turn, window_s)
@@ -78,9 +78,9 @@ def benchmark_loader(
 
 
 class BatchDrain:
-    """Batches that are taken and dropped. For one that is made on a GPU its ``stream`` is waited for: the host only asks for it.
+    """Takes batches and drops them. If they are made on a GPU, synchronizes their ``stream``, since the host only requests them.
 
-    Not the whole GPU, on which a loader may be busy with the batches after it.
+    It does not synchronize the whole GPU, on which the loader may already work on the next batches.
     """
 
     def __init__(self, loader: Loader, stream: torch.cuda.Stream | None) -> None:
@@ -93,7 +93,7 @@ class BatchDrain:
 
 
 def _skip_prefetched(drain: BatchDrain, max_batches: int, min_batches: int, window_s: float) -> None:
-    """Takes ``max_batches`` batches, or at least ``min_batches`` while that lasts too long."""
+    """Drop ``max_batches`` batches; after ``MAX_WINDOWS`` windows stop early, but not before ``min_batches``."""
     end = perf_counter() + MAX_WINDOWS * window_s
     for number in range(max_batches):
         if number >= min_batches and perf_counter() > end:
@@ -102,7 +102,7 @@ def _skip_prefetched(drain: BatchDrain, max_batches: int, min_batches: int, wind
 
 
 def _measure_intervals(drain: BatchDrain, burst_size: int, window_s: float) -> list[float]:
-    """Seconds between one batch and the next: of whole turns, unless even one of those lasts too long. There is one at least."""
+    """Seconds between consecutive batches, in whole bursts unless even one takes too long; at least one interval."""
     intervals_s: list[float] = []
     last = began = perf_counter()
     while not intervals_s or (len(intervals_s) < MAX_BATCHES and last - began < MAX_WINDOWS * window_s):
@@ -117,7 +117,7 @@ def _measure_intervals(drain: BatchDrain, burst_size: int, window_s: float) -> l
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """CPU seconds so far, of this process and of the workers of its loader."""
+    """CPU seconds so far, of this process and of its loader's workers."""
 
     workers_s: float
     process_s: float
@@ -136,10 +136,10 @@ class CpuTimes:
 
     @property
     def loader_s(self) -> float:
-        """Of the workers; of a loader without any, of this process's other threads."""
+        """CPU seconds of the workers; without workers, of this process's other threads."""
         return self.workers_s if self.has_workers else max(0.0, self.process_s - self.thread_s)
 
     @property
     def main_s(self) -> float:
-        """Of this process beside them."""
+        """CPU seconds of this process besides ``loader_s``."""
         return self.process_s if self.has_workers else self.thread_s

@@ -1,4 +1,4 @@
-"""One record of several launches: the median figure, the interval that launches really spread over, what any of them warned of."""
+"""Merges several launches into one record: median figure, spread over launches, all checks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ddpbench.report.pages.run import render_run
 
 
 def merge_launches(request: Request, jobs: Sequence[Job]) -> Job:
-    """The job of all launches of ``request``, newer than any of theirs."""
+    """The job that merges all launches of ``request``, with a start time after theirs."""
     return new_job(request, [_merge_arm(launches, request.swept) for launches in zip(*(job.records for job in jobs), strict=True)])
 
 
 def _merge_arm(launches: Sequence[Record], swept: Sequence[str]) -> Record:
-    """One arm: the record of its last launch, whose rounds stand for all, or of the first one that did not end well."""
+    """One arm over all launches: the record and rounds of the last launch, or of the first that did not end with status "ok"."""
     record = next((record for record in launches if record.status != "ok"), launches[-1])
     times = len(launches)
     record.config = msgspec.structs.replace(record.config, launches=times)
@@ -41,7 +41,7 @@ def _merge_arm(launches: Sequence[Record], swept: Sequence[str]) -> Record:
 
 
 def _merge_checks(launches: Sequence[Record]) -> Iterator[Check]:
-    """Every check that spoke of a launch, once, as it spoke of the last one; where not of all, of which."""
+    """Each check of any launch once, worded as in the last launch that has it; lists the launches unless all have it."""
     said: dict[tuple[str, str], dict[str, Check]] = {}
     for number, record in enumerate(launches, 1):
         for check in record.checks:
@@ -53,7 +53,7 @@ def _merge_checks(launches: Sequence[Record]) -> Iterator[Check]:
 
 
 def save_and_print(request: Request, merged: Job) -> bool:
-    """Saves the record of all launches and prints its report, which a full disk does not cost; whether all was written."""
+    """Save the merged record and print its report; a full disk does not suppress the report. Returns whether all was written."""
     path, unsaved = None, ""
     try:
         path = save_merged(request, merged)
@@ -63,7 +63,7 @@ def save_and_print(request: Request, merged: Job) -> bool:
 
 
 def save_merged(request: Request, merged: Job) -> Path:
-    """Where the record of all launches now lies. Raises BenchError where the disk does not take it."""
+    """Save the merged record and return its path. Raises BenchError if it cannot be written."""
     path = reserve_timestamped_path(request, slug(f"{request.arms[0].workload} {request.arms[0].launches} launches"))
     try:
         save(merged, path)

@@ -10,7 +10,7 @@ from ddpbench.record.request import OutputOptions
 
 
 def check_output_paths(output: OutputOptions) -> None:
-    """Raises UsageError where results could not be written at the end."""
+    """Raises UsageError if results could not be written at the end."""
     target = None if output.json in (None, "-") else Path(str(output.json))
     if target and target.is_dir():
         raise UsageError(f"'{target}' is a folder", "name a file: --json PATH")

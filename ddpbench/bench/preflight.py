@@ -1,4 +1,4 @@
-"""Refuses what cannot run, on every rank alike, before the ranks meet."""
+"""Checks that a job can run, alike on every rank, before rendezvous."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.model_cost import workload_cost
 
 RENDEZVOUS_TIMEOUT_FACTOR = 2.5
-"""Times the hang timeout that ranks may take to come together."""
+"""Rendezvous timeout, as a multiple of the hang timeout."""
 
 PER_NODE_FIELDS = ("data_dir", "workers", "cores", "threads")
-"""Fields that each node may be given a value of its own."""
+"""Fields whose values may differ between nodes."""
 
 COLLECTIVE_TIMEOUT_FACTOR = 20
-"""Times the hang timeout that torch lets a collective take: ours must call the hang first, since NCCL's own watchdog aborts."""
+"""torch's timeout for collectives, as a multiple of the hang timeout: ours must fire first, since NCCL's watchdog aborts the process."""
 
 
 def prepare_job(request: Request) -> tuple[list[ResolvedConfig], World, float]:
-    """Every arm of the request, settled, the world that runs them, and how long it took to make their data. Raises UsageError."""
+    """Resolved arms, the world that runs them, and the seconds spent generating their data. Raises UsageError."""
     first = next((arm for arm in request.arms if arm.device != "cpu"), request.arms[0])
     seat = from_env()
     check_output_paths(request.output)
@@ -68,7 +68,7 @@ def prepare_job(request: Request) -> tuple[list[ResolvedConfig], World, float]:
 
 
 def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> ResolvedConfig:
-    """What was ``requested``, settled, after all that can be checked alone: names, precision, data, size of the input."""
+    """``requested``, resolved and checked for all that one rank can check: names, precision, data, input size."""
     spec = workloads.find_workload(requested.workload)
     spec.input_shape(requested.image_size)
     config = resolve_config(requested, device.is_cuda, rank_env.local_world_size)
@@ -86,13 +86,13 @@ def resolve_and_check(requested: Config, device: Device, rank_env: RankEnv) -> R
 
 
 def data_fingerprint(arms: Sequence[ResolvedConfig]) -> str:
-    """The images that the arms read by their numbers: with others in one rank's folder, all ranks would share them out wrongly."""
+    """Fingerprint of the images that arms read by index: if one rank's folder differed, ranks would train on the wrong shares."""
     found = (dataset_fingerprint(config, workloads.find_workload(config.workload).dataset) for config in arms)
     return "; ".join(dict.fromkeys(filter(None, found)))
 
 
 def requested_flags(request: Request) -> dict[str, str]:
-    """What every rank must be asked alike: the flags that were given, each with its values in all arms, and what sets the first apart."""
+    """What must be the same on every rank: each flag set by the user, with its values in all arms, and the first arm's label."""
     found = {"arm": request.labels[0]} if request.labels else {}
     for name in Config.__struct_fields__:
         values = [*dict.fromkeys(getattr(arm, name) for arm in request.arms)]
@@ -102,7 +102,7 @@ def requested_flags(request: Request) -> dict[str, str]:
 
 
 def rendezvous_ranks(rank_env: RankEnv, device: Device, config: Config, data: str, requested: dict[str, str]) -> World:
-    """Meets the other ranks, each of which tells where it stands, what it runs and what it was asked."""
+    """Rendezvous with the other ranks; each publishes its placement, software, data and flags."""
     place = RankPlacement(
         rank=rank_env.rank,
         host=rank_env.host,
@@ -122,7 +122,7 @@ def rendezvous_ranks(rank_env: RankEnv, device: Device, config: Config, data: st
 
 
 def new_record(requested: Config, config: ResolvedConfig, world: World, label: str = "") -> Record:
-    """The record of an arm that has not begun: what was asked for, and what that is on this machine."""
+    """The record of an arm before it begins: what was requested, what that resolves to, and the environment."""
     stands = collect_environment(
         world.rank_infos[0].software,
         world.placements,
@@ -145,10 +145,10 @@ def new_record(requested: Config, config: ResolvedConfig, world: World, label: s
 
 
 def with_generated_images(arms: Sequence[ResolvedConfig], world_size: int, quiet: bool) -> list[ResolvedConfig]:
-    """The arms, those that read image folders and name none with the made set's; all of them read the same.
+    """The arms, those that need an image folder and name none with the generated dataset; all of them share it.
 
-    It has a batch of every rank at least. Every rank may ask at the same time: one of a node makes it, and tells on stderr
-    unless it is to be ``quiet``, and the others wait. Raises UsageError where it cannot be written.
+    It holds at least one batch per rank. All ranks may call this at the same time: one per node generates it, with progress on
+    stderr unless ``quiet``, and the others wait. Raises UsageError if it cannot be written.
     """
     bare = [arm for arm in arms if _needs_generated_images(arm)]
     if not bare:

@@ -1,4 +1,4 @@
-"""What is told of a turn: in the journal, and to who listens."""
+"""Journal entry and progress text for each round of an arm."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ddpbench.report.pages.header import throughput_unit
 
 
 def arm_labels(request: Request) -> Sequence[str]:
-    """A label an arm, empty where arms have none."""
+    """One label per arm, empty if arms have none."""
     return request.labels or [""] * len(request.arms)
 
 
 def with_arm_name(request: Request, configs: Sequence[ResolvedConfig], index: int, text: str) -> str:
-    """``text`` after the name of the arm that it is of, where there are several."""
+    """``text``, prefixed with the name of its arm if there are several."""
     if len(configs) == 1:
         return text
     label = arm_labels(request)[index]
@@ -29,7 +29,7 @@ def with_arm_name(request: Request, configs: Sequence[ResolvedConfig], index: in
 
 
 def log_round(journal: Journal, index: int, arm: Arm, measured: Round | ConfigFailed, peaks: PeakThroughput | None) -> str:
-    """Takes down what a turn gave, a round or the reason why there is none; returns it in words."""
+    """Record a round, or the reason why it failed, in the journal; returns the progress text."""
     if isinstance(measured, ConfigFailed):
         journal.fail_arm(index, measured)
         return measured.message

@@ -1,4 +1,4 @@
-"""Filling in what was left automatic, from the workload and the machine."""
+"""Fills in the automatic fields of a Config from the workload and the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpbench.workloads.spec import WorkloadSpec
 MAX_DEFAULT_WORKERS = 8
 
 TRAINING_STEPS_CPU = 10
-"""The steps of a whole training on processors, which take a hundred times as long over one."""
+"""Steps of a training from scratch on CPU ranks, where a step takes a hundred times as long."""
 
 
 def resolve_config(config: Config, cuda: bool, local_world_size: int) -> ResolvedConfig:
@@ -42,40 +42,40 @@ def resolve_config(config: Config, cuda: bool, local_world_size: int) -> Resolve
     unset: dict[str, Any] = {name: value for name, value in automatic.items() if getattr(config, name) is None}
     known: dict[str, Any] = {"precision": find_precision(config.precision).name, "device": "cuda" if cuda else "cpu"}
     if config.data_dir:
-        known["data_dir"] = config.data_dir.rstrip("/") or "/"  # one folder has one name: a second call goes on with the first's rounds
+        known["data_dir"] = config.data_dir.rstrip("/") or "/"  # one name per folder: the same command resumes its rounds
     if loader_spec(loader).uses_threads and config.workers == 0:
-        known["workers"] = 1  # it makes no batch in the trainer's own
+        known["workers"] = 1  # this loader makes no batches in the main thread
     if loader == REPLAY:
-        known["pin_memory"] = True  # in nothing else its batches wait
+        known["pin_memory"] = True  # replayed batches always wait in pinned memory
     return ResolvedConfig(**{**msgspec.structs.asdict(config), **known, **unset})
 
 
 def default_loader(config: Config, spec: WorkloadSpec) -> str:
-    """Files of one's own are read as most people do. Without any, the device alone is measured, unless accuracy is a figure."""
+    """The most common loader for a folder of files. Without one, synthetic data, unless accuracy is measured."""
     if spec.dataset == "disc":
-        return "tensor"  # a thousand points, which nobody reads from files
+        return "tensor"  # a thousand points, never read from files
     if config.data_dir or ((config.fresh or config.epochs) and spec.dataset in GENERATED):
         return "torch"
     return SYNTHETIC
 
 
 def training_steps(spec: WorkloadSpec, cuda: bool) -> int:
-    """Steps of a round that is a training of its own: the same at every batch and on every machine, or two would not compare."""
+    """Steps of a round that trains from scratch: the same for every batch size and machine, so that figures compare."""
     return spec.iterations if cuda else TRAINING_STEPS_CPU
 
 
 def default_workers(cores: float) -> int:
-    """Loader workers a rank that has ``cores``: those beside its own, between 1 and ``MOST_WORKERS``."""
+    """Loader workers for a rank with ``cores`` cores: one core less than it has, between 1 and ``MAX_DEFAULT_WORKERS``."""
     return max(1, min(MAX_DEFAULT_WORKERS, int(cores - 1)))
 
 
 def workload_batch_size(spec: WorkloadSpec, cuda: bool) -> int:
-    """Samples a rank a step, where nobody says how many."""
+    """Default samples per rank and step."""
     return spec.batch_cuda if cuda else spec.batch_cpu
 
 
 def default_batch_size(config: Config) -> int:
-    """The same of a training whose device is not open yet."""
-    import torch  # which no refusal before this one needs
+    """Default batch size before the device of the training is open."""
+    import torch  # imported here: earlier usage errors need no torch
 
     return workload_batch_size(workloads.find_workload(config.workload), config.device != "cpu" and torch.cuda.is_available())

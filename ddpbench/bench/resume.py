@@ -22,7 +22,7 @@ VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
 
 
 def device_slug(record: Record) -> str:
-    """The GPU's name as a folder is called, such as ``h200``; ``cpu`` for any processor."""
+    """The GPU's name in the form of a folder name, such as ``h200``; ``cpu`` for any processor."""
     if record.environment.device_type == "cpu":
         return "cpu"
     words = slug(record.environment.placements[0].device_name).split("-")
@@ -30,9 +30,9 @@ def device_slug(record: Record) -> str:
 
 
 def open_resumable_journal(request: Request, records: list[Record], stem: str) -> Journal:
-    """The journal ``stem`` in the folder of this GPU: a new one, or that of an earlier call of the same command.
+    """Open the journal ``stem`` in the folder of this GPU: a new one, or that of an earlier run of the same command.
 
-    Raises UsageError where it is of another command or version, cannot be read, or is being written by another process.
+    Raises UsageError if it belongs to another command or version, cannot be read, or is being written by another process.
     """
     largest = next((record for record in records if record.environment.device_type == "cuda"), records[0])
     path = Path(request.output.output_dir) / device_slug(largest) / f"{stem}.json"
@@ -53,7 +53,7 @@ def open_resumable_journal(request: Request, records: list[Record], stem: str) -
 
 
 def reopen_record(record: Record, new: Record) -> None:
-    """Opens ``record`` for more rounds, as ``new`` asks for them; where they are measured elsewhere than the last ones, it says so."""
+    """Open ``record`` for more rounds, configured as in ``new``; records a Relocation if they run on other devices than the last ones."""
     record.status, record.fault = "running", None
     record.config, record.requested = new.config, new.requested
     here = new.environment.placements
@@ -69,9 +69,9 @@ def _is_continuation(record: Record, new: Record) -> bool:
 
 
 def check_same_job(job: Job, new: Job, path: Path) -> None:
-    """Raises UsageError where ``job``, which lies at ``path``, measured something else than ``new`` will.
+    """Raises UsageError if ``job``, loaded from ``path``, measured something else than ``new`` will.
 
-    More rounds than it was asked for are no other thing, where each is a training of its own.
+    More rounds than before count as the same, if every round trains from scratch.
     """
     if (
         job.sweep_shard != new.sweep_shard
@@ -98,7 +98,7 @@ def _device_ids(places: Sequence[RankPlacement]) -> list[tuple[str, str]]:
 
 
 def _lock_journal(path: Path) -> None:
-    """Locks the journal for as long as this process lives. Raises UsageError where another one has it, or it cannot be made."""
+    """Lock the journal for the life of this process. Raises UsageError if another process holds it or it cannot be created."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path.with_name(f".{path.stem}.lock"), os.O_CREAT | os.O_WRONLY, 0o644)
@@ -110,7 +110,7 @@ def _lock_journal(path: Path) -> None:
 
 
 class ResumeState(msgspec.Struct, frozen=True):
-    """What an earlier job has measured of an arm: which rounds, of how many steps, on how many images; whether more tell nothing."""
+    """What an earlier job measured of an arm: rounds, steps per round, number of images, and whether more rounds are useless."""
 
     completed_rounds: frozenset[int] = frozenset()
     steps_per_round: int = 0
@@ -134,4 +134,4 @@ class ResumeState(msgspec.Struct, frozen=True):
 NOTHING_MEASURED = ResumeState()
 
 MOVE_JOURNAL_HINT = "move it away, or choose another folder with -o DIR"
-"""What to do with a journal that is not to be gone on with."""
+"""Hint for a journal that cannot be resumed."""

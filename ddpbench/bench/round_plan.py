@@ -14,41 +14,41 @@ MIN_STEPS_PER_ROUND = 4
 MIN_STEP_S = 1e-6
 
 MAX_FRACTION_OF_LONGEST_ROUND = 1 / 3
-"""A round has ``BATCHES_PER_MAKER`` only if they take no more than this share of the longest round."""
+"""``MIN_BATCHES_PER_PRODUCER`` and ``min_steps`` apply only if a round then takes at most this fraction of the longest round."""
 
 
 def round_to_multiple(steps: int, producers: int) -> int:
-    """The multiple of ``producers`` that is nearest to ``steps``; ``steps`` itself where there are fewer of them than makers.
+    """The multiple of ``producers`` nearest to ``steps``; ``steps`` itself if it is smaller than ``producers``.
 
-    Batches come in bursts, one of each maker, and a round with a part of a burst is longer or shorter by chance.
+    Batches arrive in bursts of one per producer, and the length of a round that ends within a burst varies by chance.
     """
     return round(steps / producers) * producers if 0 < producers <= steps else steps
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """How an arm takes its turns. Arms with briefs run the same training, each under a condition of its own.
+    """How an arm takes its turns. All arms with a RoundPlan run the same training, each under a different condition.
 
-    What fits into memory for one then fits for all, so no step is tried first, unless an arm is ``on_trial``.
+    If one of them fits into memory, all do, so no dry run is made unless ``dry_run`` is set.
     """
 
     round_s: float
     warmup_s: float
-    min_step_s: float = 0.0  # the least that a step takes, where that is known: a loader's first batches come faster than the others
+    min_step_s: float = 0.0  # lower bound of a step, if known: a loader's first batches come faster than the others
     max_round_s: float = inf  # no round lasts longer, unless a single step does
-    reserved_rounds: int = 0  # rounds that time is reserved for, before other arms have any that they do not need
+    reserved_rounds: int = 0  # rounds for which time is reserved before other arms get rounds that they do not need
     first_turn_rounds: int = 1  # rounds in the first turn
-    first_round_s: float = 0.0  # what the first round takes with all that comes before it, about; inf: the arm is not worth beginning
-    park_s: float = 0.0  # what leaving the device takes after the last round of a turn, where that is long
-    min_steps: int = MIN_STEPS_PER_ROUND  # of a round, if they take no more than ``SHARE_OF_THE_LONGEST``
-    never_shortened: bool = False  # rounds have all batches that the rule asks for, however long they take
-    dry_run: bool = False  # under a setting that may not work here
+    first_round_s: float = 0.0  # estimate for the first round including activation; inf: the arm is not worth starting
+    park_s: float = 0.0  # seconds to park the arm after the last round of a turn, if that is long
+    min_steps: int = MIN_STEPS_PER_ROUND  # of a round, within ``MAX_FRACTION_OF_LONGEST_ROUND``
+    never_shortened: bool = False  # rounds have all batches that MIN_BATCHES_PER_PRODUCER requires, however long they take
+    dry_run: bool = False  # try a step first: this configuration may not work here
 
     def steps_per_round(self, step_s: float, producers: int) -> int:
-        """How many steps a round has, of ``step_s`` seconds each as far as was seen, with batches from so many makers.
+        """Steps per round, given the measured ``step_s`` seconds per step and the number of batch ``producers``.
 
-        As many as last ``round_s``, in whole turns of the makers: ``BATCHES_PER_MAKER`` turns at least, or one where there is no time
-        for them. Fewer where even that would last longer than ``longest_s``, but never less than one step.
+        As many as last ``round_s``, in whole bursts of the producers: at least ``MIN_BATCHES_PER_PRODUCER`` bursts, or one if there is
+        no time for them. Fewer if even that would exceed ``max_round_s``, but at least one step.
         """
         step_s = max(step_s, self.min_step_s, MIN_STEP_S)
         usual = round_to_multiple(max(MIN_STEPS_PER_ROUND, producers, round(self.round_s / step_s)), producers)
@@ -66,13 +66,13 @@ MAX_CPU_JOB_S = 60.0
 """Without ``--steps``, all rounds of a job on CPU ranks together last at most about this long."""
 
 MAX_WARMUP_FRACTION = 0.25
-"""Of a time limit, what all arms together may take to warm up."""
+"""Maximum fraction of a time limit for the warm-up of all arms together."""
 
 
 def warmup_limit_s(config: ResolvedConfig, device_type: str, num_arms: int) -> float | None:
-    """How long one of so many arms may warm up where the time of the job is short; None where it is as long as it usually is.
+    """Limit on the warm-up of one of ``num_arms`` arms under ``--time-limit``; None for the usual limit.
 
-    A round that is a training of its own warms up by itself.
+    Rounds that train from scratch include their warm-up.
     """
     if config.time_limit is None or config.fresh:
         return None
@@ -80,26 +80,26 @@ def warmup_limit_s(config: ResolvedConfig, device_type: str, num_arms: int) -> f
 
 
 def steps_per_epoch(images: int, batch_size: int, world_size: int) -> int:
-    """Steps in which all ranks together see as many samples as there are, the last one full."""
+    """Steps in which all ranks together see every sample once; the last batch is a full one."""
     return math.ceil(images / (batch_size * world_size))
 
 
 def requested_steps_per_round(config: ResolvedConfig, epoch_steps: int) -> int | None:
-    """The steps of a round where the user said how many, in steps or in epochs of so many; else None."""
+    """Steps per round if the user gave ``--steps`` or ``--epochs``, an epoch having ``epoch_steps`` steps; else None."""
     if config.steps:
         return config.steps
     return config.epochs * epoch_steps if config.epochs else None
 
 
 def steps_per_round_gpu(step_s: float, producers: int) -> int:
-    """The steps of a round of about ``ROUND_S``, of ``step_s`` seconds each, whose batches come from so many makers."""
+    """Steps in a GPU round of about ``TARGET_ROUND_S``, at ``step_s`` seconds each, with batches from ``producers`` producers."""
     return max(MIN_STEPS_CUDA, _default_steps_per_round(step_s, producers))
 
 
 def steps_per_round_cpu(step_s: float, producers: int, rounds: int, num_arms: int = 1) -> int:
-    """The same for one of ``num_arms`` with so many ``rounds`` each, and at least the steps that a figure needs.
+    """Steps in a CPU round of one of ``num_arms`` arms with ``rounds`` rounds each, at least as many as a figure needs.
 
-    Fewer, but at least one, if all rounds of the job would last longer than ``CPU_JOB_S``.
+    Fewer, but at least one, if all rounds of the job would last longer than ``MAX_CPU_JOB_S``.
     """
     affordable = int(MAX_CPU_JOB_S / (num_arms * rounds) / step_s)
     return max(1, min(affordable, max(_default_steps_per_round(step_s, producers), math.ceil(MIN_STEPS / rounds))))

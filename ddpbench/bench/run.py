@@ -20,12 +20,12 @@ from ddpbench.report.pages.run import render_run
 
 
 def run_training(request: Request) -> NoReturn:
-    """Trains every arm of the request on this rank, and ends the process with the exit code."""
+    """Train every arm of the request on this rank, then exit the process with the exit code."""
     run_job(request, RunJobSpec(new_journal, render_run, "loader" in request.swept))
 
 
 class RunJobSpec(JobSpec):
-    """Each loader alone where loaders are compared, and a look inside a step."""
+    """Benchmarks each loader if the request compares loaders, and profiles a step."""
 
     def __init__(self, open_journal: JournalFactory, render: PageRenderer, compares_loaders: bool) -> None:
         super().__init__(open_journal, render)
@@ -40,7 +40,7 @@ class RunJobSpec(JobSpec):
 
 
 def benchmark_loaders(context: JobContext) -> None:
-    """What each loader gives with nobody training, and what it costs, beside which the trainings are read."""
+    """Benchmark each arm's loader without training: throughput and cost, as a reference for the trainings."""
     for index, config in enumerate(context.configs):
         if config.loader == SYNTHETIC:
             continue
@@ -51,14 +51,14 @@ def benchmark_loaders(context: JobContext) -> None:
 
 
 def profile_arms(context: JobContext, arms: Sequence[Arm]) -> None:
-    """The profiler's window of each arm, one arm on the device at a time; of several only where its trace is wanted."""
+    """Profile each arm, one at a time on the device; of several arms only if the user asked for traces."""
     if len(arms) == 1 or arms[0].config.profile:
         for index in range(len(arms)):
             profile_arm(context, arms, index)
 
 
 def profile_arm(context: JobContext, arms: Sequence[Arm], index: int) -> None:
-    """Runs the profiler's window of one arm, where it has something to tell, and takes down what it saw."""
+    """Profile one arm, if its profiler has something to measure, and record the kernel time."""
     arm, journal = arms[index], context.journal
     if not arm.can_profile:
         return

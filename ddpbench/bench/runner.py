@@ -1,4 +1,4 @@
-"""Runs a job: prepares, trains the arms in turn, records every round, judges, reports."""
+"""Runs a job: prepares, trains the arms in turn, records every round, analyses, reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ddpbench.report.progress import make_progress
 
 
 def run_job(request: Request, spec: JobSpec) -> NoReturn:
-    """Carries the request out on this rank, and ends the process with the exit code."""
+    """Run the request on this rank, then exit the process with the exit code."""
     try:
         arms, world, made_s = prepare_job(request)
         records = [
@@ -78,9 +78,9 @@ def run_job(request: Request, spec: JobSpec) -> NoReturn:
 
 
 def open_job_journal(request: Request, spec: JobSpec, world: World, records: list[Record]) -> Journal | None:
-    """On rank 0 the journal; every rank returns when it is open. Raises why it cannot be, which rank 0 tells, and the others need not."""
+    """Open the journal on rank 0; the other ranks wait until it is open. Raises why it cannot be opened, which rank 0 reports to all."""
     if not world.rank_env.is_rank0:
-        world.store.wait_for_key("record", request.arms[0].hang_timeout)  # rank 0 pins it when it has one, and is watched over
+        world.store.wait_for_key("record", request.arms[0].hang_timeout)  # rank 0 sets it once its journal is open and monitored
         return None
     try:
         return spec.open_journal(request, records)
@@ -90,7 +90,7 @@ def open_job_journal(request: Request, spec: JobSpec, world: World, records: lis
 
 
 def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
-    """Every round of every arm, interleaved; the record is on disk after each."""
+    """Run all rounds of all arms, interleaved; the record is saved after each."""
     travel, earlier = join_process_group(context)
     to_do = RoundQueue(context.configs, earlier)
     if not to_do.pending_arms:
@@ -123,7 +123,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
 
 
 def join_process_group(context: JobContext) -> tuple[TransportProbe, list[ResumeState]]:
-    """Joins the process group; returns what is heard of its transport, and what rank 0 knows of each arm from before."""
+    """Join the process group; returns the transport probe and each arm's state from an earlier job, as rank 0 knows it."""
     world, pulse, journal = context.world, context.marker, context.journal
     if journal:
         world.store.set("earlier", msgspec.json.encode([ResumeState.from_record(record) for record in journal.job.records]).decode())
@@ -131,12 +131,12 @@ def join_process_group(context: JobContext) -> tuple[TransportProbe, list[Resume
     pulse.enter("joining the process group")
     with travel.capture_nccl_log():
         world.init_process_group()
-    world.barrier()  # rank 0 has told where the record is and what it holds, and every rank is watched over
+    world.barrier()  # now the store holds the record's path and the resume states, and every rank is monitored
     return travel, msgspec.json.decode(world.store.try_get("earlier") or "[]", type=list[ResumeState])
 
 
 def measure_peaks(context: JobContext) -> PeakThroughput:
-    """The matrix product of every dtype that an arm computes in; the least over ranks. Nothing on a CPU."""
+    """Matrix-multiply TFLOPS of every dtype that an arm computes in, minimum over ranks; empty on a CPU."""
     world = context.world
     if not world.device.is_cuda:
         return PeakThroughput()
@@ -148,7 +148,7 @@ def measure_peaks(context: JobContext) -> PeakThroughput:
 
 
 def print_report(request: Request, spec: JobSpec, journal: Journal | None, progress: Progress) -> None:
-    """The report, where this rank has a journal."""
+    """Print the report, if this rank has a journal."""
     if journal is None:
         return
     progress.close()
@@ -156,11 +156,11 @@ def print_report(request: Request, spec: JobSpec, journal: Journal | None, progr
 
 
 def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, BenchError | None]:
-    """The exit code, and what is still to be said of it.
+    """The exit code, and an error that is still to be printed.
 
-    0; 1 where the only record is invalid or the file is not on disk; 2 where none fits into memory;
-    3 where ``--strict`` meets a check that warns or blocks;
-    4 where ``--fail-if-data-wait`` meets one that waited longer.
+    0 on success; 1 if the only record is invalid or the file could not be saved; 2 if every arm ran out of memory;
+    3 if ``--strict`` is set and a check has severity "warns" or "blocks";
+    4 if an arm waited for data longer than ``--fail-if-data-wait`` allows.
     """
     if journal.save_error:
         return ExitCode.FAILED, None
@@ -176,7 +176,7 @@ def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, 
 
 
 def nothing_fits_error(records: Sequence[Record], job: Job) -> OutOfMemory:
-    """Says so of the smallest batch."""
+    """The out-of-memory error of the smallest batch."""
     smallest = min(records, key=lambda record: record.config.batch_size)
     assert smallest.fault is not None, "out of memory"
     which = f"none of {len(records)} cells fits, nor the smallest, {arm_name(smallest.config, job.swept)}: " if len(records) > 1 else ""
@@ -186,7 +186,7 @@ def nothing_fits_error(records: Sequence[Record], job: Job) -> OutOfMemory:
 def build_arms(
     request: Request, spec: JobSpec, context: JobContext, resume_states: Sequence[ResumeState], round_plans: Sequence[RoundPlan | None]
 ) -> list[Arm]:
-    """Every arm of the request, in its order."""
+    """All arms of the request, in its order."""
     arms = []
     for index, (config, label) in enumerate(zip(context.configs, arm_labels(request), strict=True)):
         terms = ArmOptions(
@@ -205,12 +205,12 @@ def build_arms(
 
 
 def report_stage(request: Request, context: JobContext, index: int, text: str) -> None:
-    """Reports where arm ``index`` is within a round."""
+    """Report the current stage of arm ``index`` within a round."""
     context.progress.stage(with_arm_name(request, context.configs, index, text))
 
 
 def profiler_trace_path(request: Request, world: World, index: int) -> Path | None:
-    """Where this rank keeps the profiler's trace of one arm, beside the record; ``None`` without ``--profile``."""
+    """This rank's profiler trace file for one arm, in the folder of the record; None without ``--profile``."""
     if not request.arms[0].profile:
         return None
     record = Path(world.store.try_get("record") or "")

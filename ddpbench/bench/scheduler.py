@@ -13,10 +13,10 @@ from ddpbench.record.record import Round
 
 
 def abba_schedule(rounds: Sequence[int], first_turn_rounds: Mapping[int, int] | None = None) -> Iterator[tuple[int, int]]:
-    """(arm, round) in ABBA order: every second round runs backwards, so that a steady drift favours no arm.
+    """(arm, round) in ABBA order: every second turn runs backwards, so that a steady drift favours no arm.
 
-    ``rounds`` is the number of rounds of each arm; an arm that has had all of them is left out. ``first_turn_rounds`` is the number that
-    an arm has in its first turn, if more than one.
+    ``rounds`` is the number of rounds of each arm; an arm that has had all of them is left out. ``first_turn_rounds`` is the number of
+    rounds in an arm's first turn, if more than one.
     """
     first_turn_rounds = first_turn_rounds or {}
     for turn in range(max(rounds)):
@@ -30,21 +30,23 @@ def abba_schedule(rounds: Sequence[int], first_turn_rounds: Mapping[int, int] | 
 def interleave(
     arms: Sequence[Arm], has_time_for: Callable[[int], bool], first_turn_rounds: Mapping[int, int] | None = None, equal_rounds: bool = False
 ) -> Iterator[tuple[int, Round | ConfigFailed | None]]:
-    """Runs the rounds of all arms, one arm on the device at a time; yields (arm, what it gave) as each ends.
+    """Run the rounds of all arms, one arm on the device at a time; yields (arm, result) as each ends.
 
-    What an arm gives is its round, on rank 0 alone and None on the others, or the ArmOver that ended it on all. A round is skipped where
+    The result is the Round, on rank 0 only and None on the others, or the ConfigFailed that ended the arm on all ranks. A round is
+    skipped if
 
-    - its arm is over: its numbers died, or it cannot go on;
+    - its arm is finished: its numbers are not finite, or it cannot continue;
     - an earlier job has measured it;
-    - ``in_time(arm)`` says no, which every rank asks before every round. An arm that had begun has no more rounds; one that had not is
-      asked for again in the next turn, when time that was kept for others may be free. Rounds of others may be shorter;
-    - with ``equal_rounds``, an arm that had begun has missed an earlier round for want of time: no other gets ahead of it.
+    - ``has_time_for(arm)``, which every rank calls before every round, returns False. An arm that has begun gets no more rounds; one
+      that has not is asked again in the next turn, when time reserved for others may be free. Other arms, whose rounds may be shorter,
+      continue;
+    - with ``equal_rounds``, an arm that has begun missed an earlier round for lack of time: no other arm gets ahead of it.
 
     The arm of the last round stays on the device.
     """
     last_turn: float = inf
     begun: set[int] = set()
-    late: set[int] = set()  # arms that had begun, and have no time for another round
+    late: set[int] = set()  # arms that have begun, and have no time for another round
     for index, turn in abba_schedule([arm.config.rounds for arm in arms], first_turn_rounds):
         arm = arms[index]
         if arm.is_finished or turn in arm.completed_rounds or turn > last_turn or index in late:
@@ -67,7 +69,7 @@ def interleave(
 
 
 def load_exclusively(arm: Arm, arms: Sequence[Arm]) -> None:
-    """Puts ``arm`` on the device, and every other off it first, so that none is charged for another's memory."""
+    """Park every other arm, then activate ``arm``, so that none is charged for another's memory."""
     for other in arms:
         if other is not arm:
             other.park()
@@ -75,7 +77,7 @@ def load_exclusively(arm: Arm, arms: Sequence[Arm]) -> None:
 
 
 class RoundQueue:
-    """``arms`` are those of the rounds to come, in their order, once for each; ``total`` counts also what an earlier job measured."""
+    """Rounds still to run: ``pending_arms`` has one entry per round, in order; ``num_total`` includes those of an earlier job."""
 
     def __init__(self, configs: Sequence[ResolvedConfig], resume_states: Sequence[ResumeState]) -> None:
         rounds = [config.rounds for config in configs]
@@ -84,11 +86,11 @@ class RoundQueue:
 
     @property
     def num_finished(self) -> int:
-        """Rounds that are measured, or will not be."""
+        """Rounds that are measured or will never be."""
         return self.num_total - len(self.pending_arms)
 
     def round_ended(self, arm: int, is_finished: bool) -> None:
-        """One round less of ``arm``, or none any more where it is ``is_finished``."""
+        """Remove one round of ``arm``, or all its rounds if it ``is_finished``."""
         self.pending_arms.remove(arm)
         if is_finished:
             self.pending_arms = [other for other in self.pending_arms if other != arm]

@@ -1,4 +1,4 @@
-"""Notes before a run: flags without effect here, lone ranks, unequal nodes."""
+"""Notes before a run: flags without effect, a single rank where more are possible, unequal nodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ddpbench.record.record import Record
 from ddpbench.workloads.registry import find_workload
 
 DDP_FLAGS = ("broadcast_buffers", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "comm_hook")
-"""Fields of Config that only DDP reads."""
+"""Config fields that only DDP reads."""
 
 LOADER_FLAGS = ("workers", "prefetch", "shuffle", "augment", "skip_bad", "download")
-"""Those that only a loader reads that has something to read."""
+"""Config fields that only loaders that read a dataset use."""
 
 
 def note_unused_flags(requested: Sequence[Config], resolved: Sequence[ResolvedConfig], world: World) -> None:
-    """Names the flags that some arm was given, as ``requested``, and that no arm heeds, as ``resolved``. One rank speaks."""
+    """Note the flags that are set in some ``requested`` arm and have no effect in any ``resolved`` arm. Rank 0 prints."""
     if not world.rank_env.is_rank0:
         return
     note = partial(_note_if_unused, requested, resolved)
@@ -69,7 +69,7 @@ def _note_if_unused(
 
 
 def startup_warnings(world: World, record: Record, variables: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Of a rank alone where there are more GPUs or nodes, and of unequal nodes, a sentence each."""
+    """Warnings about a single rank despite several GPUs or nodes, and about unequal nodes; one sentence each."""
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
     if unequal := unequal_nodes(record):

@@ -1,4 +1,4 @@
-"""How a run ends that does not end by itself: one rank speaks, the record is closed, and every process is left in two seconds."""
+"""Terminates a failed or interrupted run: one rank reports, the record is closed, every process exits within two seconds."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.record import Fault, Record, load
 
 GRACE_S = 1.0
-"""How long the others have to leave their stack, their fault or the record."""
+"""Seconds that other ranks get to leave their stack, fault or record."""
 
 
 class Terminator:
-    """The end of one rank, which nothing comes after. ``record_path`` is known here too, for when rank 0 and the store are gone."""
+    """Ends the process of one rank. It keeps ``record_path`` itself, in case rank 0 and the store are gone."""
 
     def __init__(self, world: World, journal: Journal | None) -> None:
         self._world, self._store, self._journal = world, world.store, journal
@@ -35,7 +35,7 @@ class Terminator:
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
 
     def exit_interrupted(self, error: BenchError, show: Callable[[], None]) -> NoReturn:
-        """Rank 0 closes the record as far as it goes, speaks, and shows what there is; every other rank just leaves."""
+        """Rank 0 closes the record, prints the error and calls ``show``; every other rank just exits."""
         if self._journal is None:
             self.exit(error.exit_code)
         with self._lock:
@@ -48,7 +48,7 @@ class Terminator:
                 self.exit(error.exit_code)
 
     def exit_if_peer_failed(self) -> None:
-        """Ends this rank where another one has said why the run ends, or ended without a word."""
+        """Exit if another rank has reported why the run ends, or is dead."""
         try:
             if self._store.get_failure_report():
                 self.exit_silently(ExitCode.FAILED)
@@ -61,7 +61,7 @@ class Terminator:
                 self.exit_lost_store()
 
     def exit_lost_rank(self, rank: int, what: str, when: str, hint: str) -> NoReturn:
-        """A rank ended without a word. Its process is not this one's child, so ``what`` became of it can only be guessed."""
+        """Exit because a rank died without a report. It is no child of this process, so ``what`` happened to it is a guess."""
         place = self._world.placements[rank]
         _, mark = self._store.heartbeats().get(rank, (0, Position(0, 0, "starting")))
         error = BenchError(
@@ -70,14 +70,14 @@ class Terminator:
         self.exit_failed(error, Fault(message=error.message, hint=error.hint, rank=rank, step=mark.step, phase=mark.phase))
 
     def exit_lost_store(self) -> NoReturn:
-        """The store went with its host. The first rank beyond that host speaks, unless the record shows that somebody has."""
+        """Exit because the store is gone with its host. The first rank on another host reports it, unless the record is closed."""
         if not self._is_off_head_node:
             self.exit_failed(BenchError("the store that all ranks share is gone: its host ended"))
-        time.sleep(2 * GRACE_S)  # rank 0 may be closing the record
+        time.sleep(2 * GRACE_S)  # rank 0 may still be closing the record
         with self._lock:
             head, path = self._world.placements[0].host, Path(self.record_path or "")
             speaks = self._world.rank == min(place.rank for place in self._world.placements if place.host != head)
-            there = _load_records(path)  # none where it is on the disk of the host that is gone
+            there = _load_records(path)  # empty if it is on the disk of the lost host
             if speaks and (not there or _is_unclosed(path)):
                 ranks = ", ".join(str(place.rank) for place in self._world.placements if place.host == head)
                 what = "ended without a word" if there else "cannot be reached any more"
@@ -96,14 +96,14 @@ class Terminator:
         return self._world.placement.host != self._world.placements[0].host
 
     def exit_failed(self, error: BenchError, fault: Fault | None = None) -> NoReturn:
-        """Blames, speaks if nobody has, and closes the record."""
+        """Report the failure to the other ranks, print it if no other rank has, close the record and exit."""
         with self._lock:
             fault = fault or Fault(message=error.message, hint=error.hint)
             try:
                 self._store.deregister()
                 self._store.report_failure(FailureReport(error.status, fault))
                 speaks = self._store.claim_reporter()
-            except RuntimeError:  # the store is gone with the launcher: nobody can agree, so rank 0 speaks, or the first that is left
+            except RuntimeError:  # the store is gone with the launcher, so rank 0 or the first survivor reports
                 speaks = self._journal is not None or self._is_first_survivor()
             if speaks:
                 print_error(error)
@@ -112,14 +112,14 @@ class Terminator:
             self.exit(error.exit_code)
 
     def _is_first_survivor(self) -> bool:
-        """Whether the ranks before this one on its host ended without a word: a record that is closed tells that one has spoken."""
+        """Whether all earlier ranks on this host are dead and the record is unclosed; a closed record means that one has reported."""
         before, here = self._world.placements[: self._world.rank], self._world.placement.host
         if any(is_process_alive(place.pid) for place in before if place.host == here):
             return False
         return _is_unclosed(Path(self.record_path or ""))
 
     def exit_silently(self, code: int) -> NoReturn:
-        """Another rank has spoken; rank 0 still has the record to close."""
+        """Exit without a message, since another rank has reported; rank 0 still closes the record."""
         with self._lock:
             if self._journal and (blame := self._store.get_failure_report()):
                 self._journal.close(blame.status, blame.fault)
@@ -129,7 +129,7 @@ class Terminator:
         if self._journal:
             self._journal.close(report.status, report.fault)
         elif is_reporter:
-            time.sleep(GRACE_S)  # rank 0 closes it, if there still is a rank 0
+            time.sleep(GRACE_S)  # rank 0 closes it, if it is still alive
             path = Path(self.record_path or "")
             with suppress(BenchError, OSError):
                 if _is_unclosed(path):
@@ -139,7 +139,7 @@ class Terminator:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        for child in multiprocessing.active_children():  # one that hangs in its fork does not even hear that its parent is gone
+        for child in multiprocessing.active_children():  # one that hangs in its fork does not notice that its parent is gone
             child.kill()
         os._exit(int(code))
 
@@ -147,13 +147,13 @@ class Terminator:
         return f", {format_rounds(self._journal.job.records)}" if self._journal else ""
 
     def kept_rounds_hint(self) -> str:
-        """Where finished rounds are, if there are any yet."""
+        """Hint with the path of the finished rounds, empty if there are none yet."""
         path = Path(self.record_path or "")
         return f"; finished rounds are in {os.path.relpath(path)}" if any(record.rounds for record in _load_records(path)) else ""
 
 
 def _load_records(path: Path) -> list[Record]:
-    """What is on disk by now."""
+    """The records on disk now; empty if they cannot be loaded."""
     try:
         return load(path).records
     except BenchError:
@@ -161,5 +161,5 @@ def _load_records(path: Path) -> list[Record]:
 
 
 def _is_unclosed(path: Path) -> bool:
-    """Whether nobody has closed the record at ``path``."""
+    """Whether a record at ``path`` is still unclosed."""
     return any(record.status == "running" for record in _load_records(path))

@@ -1,13 +1,13 @@
-"""The time of a job of many experiments, on which its ranks agree. Four nouns share the work:
+"""Time budget of a job of several experiments, agreed on by all ranks. Four classes share the work:
 
-Budget     the seconds that a whole job has left, rounds and experiments together
-Brief      how one arm takes its turns: how long its rounds are, what they cost, how many are needed
-Pace       how long rounds have taken so far, and when one more would end
-Allowance  whether one more round of an arm ends in time, given the Pace and what the Briefs of other arms need
+TimeBudget     the seconds left for a whole job, rounds and experiments together
+RoundPlan      how one arm takes its turns: length, cost and required number of its rounds
+RoundTimer     how long rounds have taken so far, and when one more would end
+RoundDeadline  whether one more round of an arm ends in time, given the RoundTimer and the rounds reserved by other arms' RoundPlans
 
-A recipe asks its Budget what is left, sets aside what comes after the rounds (``after_rounds_s``), and shares what is available
-among its arms, as a Brief for each. ``rounds_end_s`` turns the same seconds into the end that the Allowance holds every round to.
-A run or a sweep has neither Budget nor Briefs: its rounds end with ``--time-limit``.
+A JobSpec asks its TimeBudget what is left, reserves time for what comes after the rounds (``after_rounds_s``), and divides the rest
+among its arms, one RoundPlan each. ``rounds_end_s`` turns the same seconds into the end that RoundDeadline enforces for every round.
+A run or a sweep has neither a TimeBudget nor RoundPlans: its rounds end with ``--time-limit``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.distributed.world import World
 
 MAX_STARTUP_FRACTION = 0.5
-"""Starting takes no more than this share of the limit, by this count: a machine that starts slowly is still measured."""
+"""Maximum share of the limit charged for startup: a machine that starts slowly is still measured."""
 
 WRAP_UP_S = 4.0
-"""Set aside to judge, to print and to end; less where the limit is shorter than usual."""
+"""Reserved to analyse, print and exit; less if the limit is shorter than usual."""
 
 NO_TIME_LEFT = "no time was left for it"
-"""The reason on record for an experiment or an arm that was left out."""
+"""The recorded reason for an experiment or arm that was skipped."""
 
 
 class TimeBudget:
-    """``limit_s`` seconds from ``began`` on, a reading of ``perf_counter``, less ``ending_s``.
+    """``limit_s`` seconds from ``start``, a ``perf_counter`` reading, minus ``wrap_up_s``.
 
-    Asking is a collective: all ranks ask at the same places.
+    ``remaining_s`` is a collective: all ranks must call it at the same places.
     """
 
     def __init__(self, limit_s: float, start: float, world: World, wrap_up_s: float = WRAP_UP_S) -> None:
@@ -41,18 +41,18 @@ class TimeBudget:
         self._world = world
 
     def extend(self, seconds: float) -> None:
-        """Moves the end by ``seconds``."""
+        """Move the end by ``seconds``."""
         self._end += seconds
 
     def remaining_s(self) -> float:
-        """Seconds left on the rank that has least; below 0 once the time is over."""
+        """Seconds left on the rank that has the least; negative once the time is over."""
         return self._world.all_min(self._end - perf_counter())
 
 
 class RoundDeadline:
-    """The time for rounds, which ends ``end_s`` seconds after ``pace`` began, or never.
+    """Deadline for rounds, ``end_s`` seconds after ``round_timer`` started; None for no deadline.
 
-    Asking is a collective: all ranks ask at the same places.
+    ``has_time_for`` is a collective: all ranks must call it at the same places.
     """
 
     def __init__(self, end_s: float | None, round_timer: RoundTimer, world: World, round_plans: Sequence[RoundPlan | None]) -> None:
@@ -61,9 +61,9 @@ class RoundDeadline:
         self._park_s = [brief.park_s if brief else 0.0 for brief in round_plans]
 
     def has_time_for(self, arm: int) -> bool:
-        """Whether one more round of that arm ends in time, if it takes as long as ``pace`` foretells.
+        """Whether one more round of that arm ends in time, by the estimate of the RoundTimer.
 
-        The first round of the job always has time: nobody can foretell it.
+        Always True for the first round of the job, for which there is no estimate.
         """
         if self._end_s is None:
             return True
@@ -72,19 +72,19 @@ class RoundDeadline:
         return self._world.all_max(end_s + self._park_time_s(arm) + self._reserved_s(arm) - self._end_s) <= 0
 
     def _park_time_s(self, arm: int) -> float:
-        """Seconds for ``arm`` to leave the device at last, and before it for the arm that is there now."""
+        """Seconds to park ``arm`` in the end, and before it the arm that is on the device now."""
         last = self._round_timer.last_arm
         return 0.0 if last is None else sum(self._park_s[each] for each in {arm, last})
 
     def _missing_rounds(self, arm: int) -> int:
-        """How many of the rounds that ``arm`` needs it has not had."""
+        """Required rounds of ``arm`` that have not run yet."""
         return self._reserved_rounds[arm] - self._round_timer.num_rounds(arm)
 
     def _reserved_s(self, arm: int) -> float:
-        """Seconds that a round of ``arm`` must leave for rounds that other arms need.
+        """Seconds that a round of ``arm`` must leave for the required rounds of other arms.
 
-        An arm that has all it needs leaves time for every such round. One that still lacks some leaves time for the first of each
-        arm that has had none. Nothing is reserved for an arm whose next round would not end in time even now.
+        An arm that has all its required rounds leaves time for every missing one. An arm that lacks some leaves time for the first
+        round of each arm that has had none. Nothing is reserved for an arm whose next round would not end in time even now.
         """
         reserved_s = 0.0
         for other in range(len(self._reserved_rounds)):
@@ -99,11 +99,11 @@ class RoundDeadline:
 
 
 class RoundTimer:
-    """How long the last round of each arm took, counted from the end of the round before it.
+    """Duration of each arm's last round, counted from the end of the previous round.
 
-    The very first round has none before it. Of one arm it is left out, for it holds the warm-up, which comes once. Of several arms each
-    warms up when its turn begins: there ``rounds_begin`` says from when the first counts, and a round that begins a turn is kept apart
-    from one that goes on with it.
+    The very first round has no previous one. In a job of one arm it is left out, because it includes the warm-up, which happens once.
+    With several arms, each warms up when its turn begins: ``start_rounds`` sets the start of the first round, and a round that begins
+    a turn is timed separately from one that continues it.
     """
 
     def __init__(self) -> None:
@@ -119,15 +119,15 @@ class RoundTimer:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since this timer was created."""
         return perf_counter() - self._start
 
     def num_rounds(self, arm: int) -> int:
-        """How many have ended."""
+        """Rounds of ``arm`` that have ended."""
         return self._round_counts[arm]
 
     def start_rounds(self, expected_s: Mapping[int, float] | None = None) -> None:
-        """From now on rounds count. ``expected_s`` is what the first round of an arm takes with all before it, where that is known."""
+        """Start counting rounds. ``expected_s`` gives, per arm, the seconds of its first round including activation, if known."""
         self._last_end, self._expected_s = perf_counter(), expected_s or {}
 
     def round_ended(self, arm: int) -> None:
@@ -142,22 +142,23 @@ class RoundTimer:
         self._round_counts[arm] += 1
 
     def one_round_each_s(self, arms: Sequence[int]) -> float | None:
-        """Seconds that one more round of each of ``arms`` takes together; ``None`` before two rounds have ended."""
+        """Seconds for one more round of each of ``arms`` together; None before two rounds have ended."""
         if not self._last_round_s:
             return None
         usual_s = fmean(self._last_round_s.values())
         return sum(self._last_round_s.get(arm, usual_s) for arm in arms)
 
     def remaining_s(self, end_s: float | None, arms: Sequence[int]) -> float | None:
-        """The same, and no more than there are until ``end_s`` seconds after the beginning."""
+        """Like ``one_round_each_s``, capped at the time left until ``end_s`` seconds after the start."""
         left_s = self.one_round_each_s(arms)
         return left_s if left_s is None or end_s is None else min(left_s, max(0.0, end_s - self.elapsed_s))
 
     def expected_round_s(self, arm: int) -> float:
-        """Seconds that a next round of ``arm`` takes: as its last, else as expected, else as those of the others.
+        """Estimated seconds of the next round of ``arm``: its last round, else the expected time, else the mean of the other arms.
 
-        Where the others took longer than was expected of them, so will this one. The first arm of a job tells that only while there is no
-        other, and of itself only that it will not take longer: drivers that load and cuDNN's trials of every algorithm come once.
+        If other arms took longer than expected, the expected time is scaled up likewise. The first arm of a job counts for this only
+        while there is no other, and its own first turn only as an upper bound: loading drivers and cuDNN's trials of every algorithm
+        happen once.
         """
         known_s = self._last_round_s if arm == self.last_arm else self._last_round_s | self._activating_round_s
         expected_s = self._scaled_expectation_s(arm)
@@ -166,14 +167,14 @@ class RoundTimer:
         return expected_s or (fmean(known_s.values()) if known_s else self.elapsed_s)
 
     def _scaled_expectation_s(self, arm: int) -> float:
-        """Seconds of its first round, if it takes as many times what is expected as other arms took; 0 where nothing is expected."""
+        """Expected seconds of the first round of ``arm``, scaled by how much longer than expected others took; 0 without expectation."""
         times = [took_s / expected_s for other, took_s in self._first_round_s.items() if (expected_s := self._expected_s.get(other))]
         return self._expected_s.get(arm, 0.0) * max(1.0, fmean(times[1:] or times or [1.0]))
 
     def _includes_one_time_costs(self, arm: int) -> bool:
-        """Whether ``arm`` began the job, has made way for another, and has not come back since."""
+        """Whether ``arm`` began the job, was parked for another arm, and has not returned since."""
         return arm != self.last_arm and self._turn_counts[arm] == 1 and arm == next(iter(self._first_round_s))
 
     def expected_end_s(self, arm: int) -> float:
-        """Seconds from the beginning to the end of a next round of ``arm``; 0 before the first, which nobody can foretell."""
+        """Seconds from the start to the end of the next round of ``arm``; 0 before the first round, which cannot be estimated."""
         return self.elapsed_s + self.expected_round_s(arm) if self._round_counts else 0.0

@@ -1,4 +1,4 @@
-"""What an arm needs of every rank: where one of them fails, whatever the reason, the arm is over on all."""
+"""Runs one arm's work on all ranks: if it fails on one of them, for any reason, the arm fails on all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ddpbench.record.errors import BenchError, ConfigFailed
 
 
 def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
-    """What ``do`` gives, which waits for no other rank.
+    """What ``do`` returns; ``do`` must not wait for other ranks.
 
-    Where it fails on one, whatever the reason, it is undone on the others, and every rank raises ArmOver: or they would wait for ever.
+    If it fails on one rank, for any reason, ``undo`` runs on the others, and every rank raises ConfigFailed; otherwise they would hang.
     """
     return all_ranks_or_fail(
         world, do, lambda problem: f"{_one_line_reason(problem, world)},", lambda told: ConfigFailed(told or "another rank could not"), undo
@@ -23,12 +23,12 @@ def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Foun
 
 
 def run_on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
-    """What ``do`` gives on rank 0, while the others wait; None on them. Every rank raises ArmOver where it fails."""
+    """What ``do`` returns on rank 0, while the others wait; None on the others. Every rank raises ConfigFailed if it fails."""
     return run_on_all_ranks(world, lambda: do() if world.rank == 0 else None)
 
 
 def open_on_all_ranks(loader_factory: LoaderFactory, world: World) -> LoaderFactory:
-    """The same, for loaders of which nobody knows whether they work here: each gives a batch on every rank before it is used."""
+    """Wrap ``loader_factory`` for loaders that may not work here: each must deliver a batch on every rank before it is used."""
 
     def opened(config: ResolvedConfig, shard: Shard) -> Loader:
         def with_a_batch() -> Loader:

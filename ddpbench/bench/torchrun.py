@@ -1,4 +1,4 @@
-"""torchrun as a child of ours: the same program, without what it says of ranks that have said themselves how they ended."""
+"""torchrun as a child process, silent about failures that a rank has already reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TORCHRUN_LOGGERS = ("torch.distributed", "torch")
 
 
 def mute_torchrun_if_rank_reported() -> None:
-    """torchrun's lines are all there is where a rank was killed and nobody could say so."""
+    """Drop torchrun's log lines once a rank has reported how it ended; if a rank was killed, they are all there is."""
     left = Path(os.environ[EXIT_STATUS_VARIABLE])
     for handler in (handler for name in TORCHRUN_LOGGERS for handler in logging.getLogger(name).handlers):
         handler.addFilter(lambda line: read_exit_status(left) is None)

@@ -1,4 +1,4 @@
-"""How gradients travel, in the records as soon as NCCL has told."""
+"""Records which transport carries gradients, as soon as NCCL has logged it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ddpbench.record.environment import Environment
 
 
 class TransportProbe:
-    """What NCCL logs from the meeting of its ranks on, read off the clock. Gloo's ways are known without asking."""
+    """Reads NCCL's log, from rendezvous on, outside of timed rounds. Gloo's transports are known without it."""
 
     def __init__(self, world: World, marker: ProgressMarker, journal: Journal | None) -> None:
         self._world, self._marker, self._journal = world, marker, journal
         self._log: Callable[[], str] = str
-        self._probed_arms: set[int] = set()  # arms
+        self._probed_arms: set[int] = set()
 
     @property
     def _needs_probe(self) -> bool:
@@ -30,7 +30,7 @@ class TransportProbe:
 
     @contextmanager
     def capture_nccl_log(self) -> Iterator[None]:
-        """While the process group is made."""
+        """Capture NCCL's log while the process group is created."""
         if not self._needs_probe:
             yield
             return
@@ -38,7 +38,7 @@ class TransportProbe:
             yield
 
     def probe(self, arm: int) -> None:
-        """Asks all ranks after the first round of ``arm``, which has connected all that it needs. Every rank calls this."""
+        """Gather the transports after the first round of ``arm``, when its connections exist. Every rank calls this."""
         if not self._needs_probe or arm in self._probed_arms:
             return
         self._probed_arms.add(arm)
@@ -49,13 +49,13 @@ class TransportProbe:
         self._note_slow_transport()
 
     def _note_slow_transport(self) -> None:
-        """At once, and not with the report only."""
+        """Print a note at once if NCCL uses no InfiniBand, before the report says so."""
         if self._journal and len(self._probed_arms) == 1 and (slow := no_infiniband(self._journal.job.records[0])):
             print_note(f"{slow.sentence}; {slow.hint}")
 
 
 def with_transport(environment: Environment, interconnect: Interconnect) -> Environment:
-    """``environment`` with the ways of ``interconnect`` that its ranks can take."""
+    """``environment`` with those transports of ``interconnect`` that its ranks can use."""
     if environment.device_type != "cuda" or environment.world_size == 1:
         return environment
     ways = {way for way in interconnect.transports if environment.nodes > 1 or not way.inter_node}

@@ -1,4 +1,4 @@
-"""Floor 7: the words of a command to what they stand for, and the table of commands. Only commands that measure import torch."""
+"""Floor 7: the commands, and parsing of their arguments. Only commands that measure import torch."""
 
 from __future__ import annotations
 

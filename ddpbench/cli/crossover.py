@@ -1,4 +1,4 @@
-"""What only a crossover is asked: its two sides, and the models that race on them."""
+"""Flags and parsing of ``crossover``: its two sides, and the models compared on them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LAYERS_SUFFIX = "-{layers}"
 CROSSOVER_FAMILIES = {
     family.name.removesuffix(LAYERS_SUFFIX): family.ranges["layers"] for family in FAMILIES if family.name.endswith(LAYERS_SUFFIX)
 }
-"""The families whose models differ in their layers alone, and how many these may be."""
+"""Families whose models differ only in the number of layers, with the allowed numbers."""
 
 
 class CrossoverFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags that a run does not have, or that mean something else there."""
+    """Flags of ``crossover`` that ``run`` does not have or that have another meaning there."""
 
     layers: Annotated[str | None, Flag(TRAINING, "models of A to B layers", metavar="A-B", automatic="every model", sweep=False)] = None
     device: Annotated[
@@ -41,7 +41,7 @@ class CrossoverFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_crossover(family: str, given: Mapping[str, Any]) -> CrossoverOptions:
-    """What the words ask for; ``given`` holds the text of every flag of Sides that was given.
+    """Options of a crossover; ``given`` holds the text of every CrossoverFlags flag on the command line.
 
     Raises UsageError for an unknown family, a value out of range, and models that the family does not have.
     """

@@ -1,4 +1,4 @@
-"""The record files that words of a command stand for."""
+"""Finds and loads the record files that a command's arguments name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpbench.record.record import Job
 
 
 def latest_record(folder: Path) -> Path:
-    """The newest record in ``folder``, by the second that its name begins with. Raises UsageError where there is none."""
+    """The newest record in ``folder``, by the timestamp in its name. Raises UsageError if there is none."""
     records = list(completed_records(folder.glob("*Z-*.json")))
     if not records:
         raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder with -o DIR; 'ddpbench WORKLOAD' writes one")
@@ -27,26 +27,26 @@ def latest_record(folder: Path) -> Path:
 
 
 def latest_record_below(folder: Path) -> Path:
-    """The record below ``folder`` that was started last, whatever its name. Raises UsageError where none can be read."""
+    """The record below ``folder`` that was started last, under any name. Raises UsageError if none can be read."""
     started = {}
     files = sorted(completed_records(folder.rglob("*.json")))
     for path in files:
-        with suppress(OSError, ValueError, RecursionError):  # whatever is wrong with it
+        with suppress(OSError, ValueError, RecursionError):  # skip any unreadable file
             started[path] = msgspec.json.decode(path.read_bytes(), type=_RecordHeader).started
     if not started:
         for path in files:
-            load_job(path)  # which says what is wrong with it
+            load_job(path)  # raises UsageError with the problem
         raise UsageError(f"no record in '{folder}'", "name a FILE, or a folder that holds some")
     return max(started, key=lambda path: (started[path], _mtime_ns(path)))
 
 
 def resolve_record(path: Path) -> Path:
-    """``path``, or where that is a folder the record below it that was started last."""
+    """``path``, or the record below it that was started last if it is a folder."""
     return latest_record_below(path) if isdir(path) else path
 
 
 def load_with_shards(path: Path) -> JobFile:
-    """The job in ``path``; of a part of a sweep, with the other parts that lie beside it."""
+    """The job in ``path``; a sweep shard is merged with the other shards in its folder."""
     if not SHARD_SUFFIX.search(path.name):
         return path, load_job(path)
     beside = path.parent.glob(SHARD_SUFFIX.sub(SHARD_GLOB, glob.escape(path.name)))
@@ -54,11 +54,11 @@ def load_with_shards(path: Path) -> JobFile:
 
 
 def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
-    """The job of every file, and of every record below a folder; then why others of these files were left out.
+    """The jobs of all files and of all records below folders, and one error per skipped file.
 
-    The parts of a sweep are one job. Raises UsageError for a file that is no record, and for a folder without any.
+    The shards of a sweep become one job. Raises UsageError for a file that is not a record, and for a folder without records.
     """
-    found: dict[Path, JobFile] = {}  # by where it really is: a file in a folder may be named beside it
+    found: dict[Path, JobFile] = {}  # by resolved path, since a file may be named together with its folder
     left_out: list[UsageError] = []
     for path in paths:
         if not isdir(path):
@@ -81,24 +81,24 @@ def load_jobs(paths: Sequence[Path]) -> tuple[list[Job], list[UsageError]]:
 
 
 def outdated_shard_errors(found: Iterable[JobFile]) -> list[UsageError]:
-    """Why parts of a sweep are left out, in whose place a later one stands; a file that is named twice is one."""
+    """One error per sweep shard that a later measurement of the same part replaces; a file named twice counts once."""
     files = [*{path.resolve(): (path, job) for path, job in found}.values()]
     return [UsageError(f"'{path}', of {job.started}: this part was measured again later") for path, job in outdated_shards(files)]
 
 
 def common_folder(paths: Sequence[Path]) -> Path:
-    """The folder that holds all of these files and folders; a lone folder holds itself."""
+    """The deepest folder that contains all ``paths``; for a single folder, the folder itself."""
     folders = [path if isdir(path) else path.parent for path in paths]
     return Path(os.path.relpath(os.path.commonpath([folder.absolute() for folder in folders])))
 
 
 class _RecordHeader(msgspec.Struct):
-    """What tells a record from other JSON, and when it began."""
+    """Start time of a record; ``records`` distinguishes it from other JSON files."""
 
     started: str
     records: msgspec.Raw
 
 
 def _mtime_ns(path: Path) -> int:
-    """By which records of the same second are told apart: that of several launches is made from the last of them."""
+    """Modification time, to order records of the same second: a merged record is written after its last launch."""
     return path.stat().st_mtime_ns

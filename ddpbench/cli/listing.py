@@ -1,4 +1,4 @@
-"""What ``list`` and ``env`` print: every name that a flag takes, and the machine a record would name."""
+"""Output of ``list`` and ``env``: the names that flags accept, and the fingerprint of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddpbench.workloads.spec import WorkloadSpec
 
 
 def print_choices(console: Console) -> None:
-    """Workloads with their size, precisions, loaders, engines and published experiments, a line each."""
+    """Print workloads with their size, precisions, loaders, engines and published experiments, one per line."""
     sized = [spec for spec in WORKLOADS.values() if spec.parameters is not None and spec.gflop_per_sample is not None]
     others = sorted(WORKLOADS.keys() - {spec.name for spec in sized})
     table = _table("workload", "", "parameters", "one sample", "GFLOPs")
@@ -37,7 +37,7 @@ def print_choices(console: Console) -> None:
 
 
 def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) -> None:
-    """The fingerprint's rows (what, value, how to get it where it is missing)."""
+    """Print the rows (name, value, how to install it if missing) of the fingerprint."""
     table = _table("", "")
     for what, value, how in rows:
         table.add_row(what, printable(f"{value}: {how}" if how else value))
@@ -45,7 +45,7 @@ def print_fingerprint(console: Console, rows: Sequence[tuple[str, str, str]]) ->
 
 
 def _sample(spec: WorkloadSpec) -> str:
-    """What one sample is, and its size: ``image 3x224x224``."""
+    """Name and shape of one sample: ``image 3x224x224``."""
     return f"{spec.sample_unit} {'x'.join(map(str, spec.input_shape(None)))}"
 
 
@@ -63,7 +63,7 @@ def _print_names(console: Console, kind: str, names: Iterable[tuple[str, str]]) 
 
 
 def _table(*titles: str) -> Table:
-    """A table without lines: a name, words that may wrap, figures to the right."""
+    """A table without lines: a name, text that may wrap, then right-aligned numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(titles))
     for place, title in enumerate(titles):
         table.add_column(

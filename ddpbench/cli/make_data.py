@@ -1,4 +1,4 @@
-"""The command that makes a data set."""
+"""The ``make-data`` command, which generates a dataset."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ddpbench.record.names import did_you_mean
 from ddpbench.record.request import OUTPUT
 
 EXAMPLE_WORKLOADS = {"imagenet": "resnet50", "cifar10": "vgg16-cifar10", "mnist": "mnist-cnn"}
-"""The data sets that can be made, and a workload that trains on each."""
+"""Datasets that can be generated, and a workload that trains on each."""
 
 
 class MakeDataOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a set is made."""
+    """Flags of ``make-data``: size of the dataset, and output."""
 
     images: Annotated[
         Annotated[int, Positive] | None,

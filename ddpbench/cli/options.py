@@ -1,4 +1,4 @@
-"""Config fields as command-line options: help, parsing, and groups of flags."""
+"""Command-line options built from Struct fields: help, parsing, and groups of flags."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ddpbench.record.flags import FlagField, flag_fields
 from ddpbench.record.names import did_you_mean
 
 HELP_COLUMNS = ["opt_short", "opt_long_metavar", "help"]
-"""What stands in a line of ``--help``."""
+"""Columns of a flag in ``--help``."""
 
 
 class SwitchOption(click.RichOption):
-    """An on-off flag that ``--help`` shows as ``--[no-]x``: both spellings in full would leave no room for the help."""
+    """An on-off flag, shown as ``--[no-]x`` in ``--help``: both full spellings would leave no room for the help."""
 
     def get_rich_table_row(
         self, ctx: click.RichContext, formatter: click.RichHelpFormatter, panel: click.RichOptionPanel | None = None
@@ -38,7 +38,7 @@ class SwitchOption(click.RichOption):
 
 @dataclass(frozen=True)
 class FlagOption:
-    """One flag of a Struct. ``annotation`` bounds its values, ``kind`` tells a person which they are."""
+    """One flag of a Struct. ``annotation`` validates its values; ``kind`` is used to describe them in messages."""
 
     field: FlagField
     annotation: Any
@@ -46,19 +46,19 @@ class FlagOption:
 
     @property
     def help(self) -> str:
-        """What the flag does, and its choices."""
+        """The flag's help, and its choices."""
         return f"{self.field.flag.help}: {_join_with_or(self.field.choices)}" if self.field.choices else self.field.flag.help
 
     @property
     def default(self) -> str:
-        """What holds without the flag, in words."""
+        """The default as text."""
         default = self.field.default
         if isinstance(default, bool):
             return "on" if default else "off"
         return self.field.flag.automatic if default is None else f"{default:g}" if isinstance(default, float) else str(default)
 
     def to_click(self) -> click.RichOption:
-        """The option as click parses it: plain text, or for a switch every way it was given."""
+        """The click option, whose value is the flag's text, or a list of booleans for a switch."""
         field, flag = self.field, self.field.flag
         short = [flag.short] if flag.short else []
         help = f"{escape(self.help)} [dim]({escape(self.default)})[/dim]"
@@ -67,7 +67,10 @@ class FlagOption:
         return click.RichOption([*short, field.option], panel=flag.group, help=help, metavar=flag.metavar or self._placeholder())
 
     def parse_values(self, raw: Any) -> list[Any]:
-        """One value an arm: the parts of a comma list, or both ways of a switch. Raises UsageError where arms cannot differ, or do not."""
+        """One value per arm: the items of a comma list, or both values of a switch.
+
+        Raises UsageError for an invalid, empty or duplicate value, and for a list if the flag takes one value.
+        """
         field, sweep = self.field, self.field.flag.sweep
         if field.is_bool:
             ways = list(dict.fromkeys(raw))
@@ -85,7 +88,7 @@ class FlagOption:
         return values
 
     def parse_value(self, raw: Any) -> Any:
-        """The one value that ``raw`` stands for; raises UsageError where it is none."""
+        """``raw`` as a single value. Raises UsageError if it is invalid."""
         field = self.field
         if field.is_bool:
             if len(set(raw)) > 1:
@@ -98,14 +101,14 @@ class FlagOption:
         try:
             value = msgspec.convert(_strip_unit(field.flag.unit, raw), self.annotation, strict=False)
         except msgspec.ValidationError:
-            value = None  # as for the word "null", which msgspec reads as None
+            value = None  # the same as for "null", which msgspec reads as None
         if value is None or (self._is_integer and not raw.removeprefix("-").isdecimal()) or not _is_finite(value):
             raise UsageError(f"{field.option} cannot be '{raw}'", did_you_mean(raw, field.choices) or f"it takes {self._allowed_values()}")
         return value
 
     @property
     def _is_integer(self) -> bool:
-        """It takes whole numbers, and takes them in digits: msgspec would read 1e3 and 8.0 as well."""
+        """Whether the flag takes integers. They must be digits: msgspec would accept 1e3 and 8.0 as well."""
         return isinstance(self.kind, inspect.IntType)
 
     def _placeholder(self) -> str:
@@ -133,26 +136,26 @@ def flag_options(struct: type[msgspec.Struct]) -> Iterator[FlagOption]:
 
 
 def given_options(struct: type[msgspec.Struct], given: Mapping[str, Any]) -> Iterator[tuple[FlagOption, Any]]:
-    """The flags of ``struct`` that were given, each with its text, or with every way that a switch was given."""
+    """The flags of ``struct`` on the command line, each with its text, or with all values of a switch."""
     for option in flag_options(struct):
         if (text := given.get(option.field.name)) not in (None, ()):
             yield option, text
 
 
 def parse_given(struct: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``struct`` whose flags were given, each with its one value. Raises UsageError where that is out of range."""
+    """Field name -> value for each flag of ``struct`` on the command line. Raises UsageError for an invalid value."""
     return {option.field.name: option.parse_value(text) for option, text in given_options(struct, given)}
 
 
 def _without_none(kind: inspect.Type) -> inspect.Type:
-    """The type without ``None``, which stands for a flag that was not given."""
+    """``kind`` without ``None``, which means that a flag was not given."""
     if isinstance(kind, inspect.UnionType):
         return next(part for part in kind.types if not isinstance(part, inspect.NoneType))
     return kind
 
 
 def _strip_unit(unit: str, text: str) -> str:
-    """The number in front of its unit; empty, which is none, where the unit is not there."""
+    """``text`` without its unit; empty, hence invalid, if the unit is missing."""
     return text.removesuffix(unit) if text.endswith(unit) else ""
 
 
@@ -165,7 +168,7 @@ def _join_with_or(choices: tuple[str, ...]) -> str:
 
 
 def add_flags(*given: Iterable[FlagOption | click.RichOption]) -> Callable[[click.RichCommand], click.RichCommand]:
-    """Gives a command these flags, in that order."""
+    """Decorator that adds flags to a command, in the given order."""
 
     def add(command: click.RichCommand) -> click.RichCommand:
         command.params += [each.to_click() if isinstance(each, FlagOption) else each for group in given for each in group]
@@ -175,12 +178,12 @@ def add_flags(*given: Iterable[FlagOption | click.RichOption]) -> Callable[[clic
 
 
 def flags_named(struct: type[msgspec.Struct], *names: str) -> Iterator[FlagOption]:
-    """The flags of these fields of ``struct``."""
+    """The flags of the named fields of ``struct``."""
     return (option for option in flag_options(struct) if option.field.name in names)
 
 
 def flags_except(struct: type[msgspec.Struct], *names: str) -> Iterator[FlagOption]:
-    """The flags of every other field of ``struct``."""
+    """The flags of all but the named fields of ``struct``."""
     return (option for option in flag_options(struct) if option.field.name not in names)
 
 
@@ -190,7 +193,7 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 def print_and_exit_flag(
     *spellings: str, text: Callable[[click.Context], str], help: str, hidden: bool = False
 ) -> Callable[[CommandFunction], CommandFunction]:
-    """Gives a command a flag that prints ``text`` and ends it, with 1 where not all of it could be written."""
+    """Decorator that adds a flag which prints ``text`` and exits, with 1 if the output cannot be written completely."""
 
     def tell(context: click.Context, _: click.Parameter, given: bool) -> None:
         if given and not context.resilient_parsing:

@@ -1,4 +1,4 @@
-"""Parses a command line into a Request: resolves names, lays out arms, rejects conflicts."""
+"""Parses a command line into a Request: resolves names, expands arms, rejects conflicts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LAUNCHERS = {
 
 
 def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) -> Request:
-    """What the words ask for; ``given`` holds the text of every flag that was given, by the name of its field.
+    """The Request for ``workload``; ``given`` maps field names to the text of the flags on the command line.
 
-    Raises UsageError for an unknown name, a value out of range, a list where there is one value, and a contradiction.
+    Raises UsageError for an unknown name, a value out of range, a list if the flag takes one value, and conflicting flags.
     """
     workloads.find_workload(workload)
     axes = {option.field.name: option.parse_values(text) for option, text in given_options(Config, given)}
@@ -61,7 +61,7 @@ def parse_request(workload: str, given: Mapping[str, Any], argv: Sequence[str]) 
 
 
 def require_single_arm(request: Request) -> Request:
-    """``request``, which has one arm; raises UsageError where it has several."""
+    """``request`` if it has one arm. Raises UsageError if it has several."""
     if len(request.arms) > 1:
         several = " and ".join(f"--{name.replace('_', '-')}" for name in request.swept)
         asks = "asks" if len(request.swept) == 1 else "ask"
@@ -70,7 +70,7 @@ def require_single_arm(request: Request) -> Request:
 
 
 def parse_output(given: Mapping[str, Any]) -> OutputOptions:
-    """Where results go; raises UsageError for a value out of range, and for a contradiction."""
+    """The output flags. Raises UsageError for a value out of range, and for conflicting flags."""
     flags = parse_given(OutputOptions, given)
     if flags.get("quiet") and flags.get("verbose"):
         raise UsageError("--quiet and --verbose contradict each other", "give one of them")
@@ -78,12 +78,12 @@ def parse_output(given: Mapping[str, Any]) -> OutputOptions:
 
 
 def typed_command(argv: Sequence[str]) -> list[str]:
-    """The command that a person typed to get here: the launcher's, where one started this process."""
+    """The command that the user typed: the launcher's command line if a launcher started this process."""
     try:
         parent = psutil.Process(os.getppid()).cmdline()
     except psutil.Error:
         parent = []
-    if TORCHRUN_MODULE in parent[:3]:  # which --gpus started
+    if TORCHRUN_MODULE in parent[:3]:  # started by --gpus
         ranks = next(word.partition("=")[2] for word in parent if word.startswith("--nproc_per_node="))
         return ["ddpbench", *argv, "--gpus", ranks]
     for place, word in enumerate(parent[:3]):
@@ -94,7 +94,7 @@ def typed_command(argv: Sequence[str]) -> list[str]:
 
 
 def _resolve_precisions(asked: Sequence[str]) -> list[str]:
-    """What the precisions are called here; raises UsageError where there is no such one, or two of the words mean the same."""
+    """The canonical names of precisions. Raises UsageError for an unknown name, and for two names of one precision."""
     meant = [find_precision(name).name for name in asked]
     if len(set(meant)) < len(meant):
         twice = " and ".join(f"'{word}'" for word, name in zip(asked, meant, strict=True) if meant.count(name) > 1)
@@ -103,9 +103,9 @@ def _resolve_precisions(asked: Sequence[str]) -> list[str]:
 
 
 def _amp_precision(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
-    """The mixed precision that ``--amp`` means on the device asked for; raises UsageError where ``--precision`` says otherwise.
+    """The precision that ``--amp`` means on the requested device. Raises UsageError if ``--precision`` differs.
 
-    ``--gpus`` asks for GPUs where ``--device`` does not say otherwise.
+    ``starts_gpus`` (``--gpus``) implies CUDA unless ``--device`` is given.
     """
     asked = axes.get("device", ["auto"])[0]
     precision = "amp-fp16" if asked == "cuda" or (asked == "auto" and (starts_gpus or _cuda_available())) else "amp-bf16"
@@ -115,7 +115,7 @@ def _amp_precision(axes: Mapping[str, Sequence[Any]], starts_gpus: bool) -> str:
 
 
 def _cuda_available() -> bool:
-    import torch  # seconds of import, which only a run on an automatic device needs
+    import torch  # takes seconds, and only --device auto needs it
 
     return torch.cuda.is_available()
 
@@ -124,7 +124,7 @@ SHARD_PATTERN = re.compile(r"([0-9]+)/([0-9]+)")
 
 
 def select_shard(request: Request, text: str) -> Request:
-    """The request with the K-th of its arms and every N-th behind it. Raises UsageError where ``text`` is no K/N, or has no arm."""
+    """``request`` with arm K and every N-th after it, for ``text`` "K/N". Raises UsageError if invalid, or if no arm is left."""
     told = SHARD_PATTERN.fullmatch(text)
     number, of = map(int, told.groups()) if told else (0, 0)
     if not 1 <= number <= of:
@@ -137,5 +137,5 @@ def select_shard(request: Request, text: str) -> Request:
 
 
 def _sweep_id(request: Request) -> str:
-    """Follows from what the whole sweep measures."""
+    """Checksum of what the full sweep measures."""
     return f"{zlib.crc32(encode_json([measurement_config(arm) for arm in request.arms])):08x}"

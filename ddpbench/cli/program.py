@@ -1,4 +1,4 @@
-"""The program: its commands in one table, and the first word, which is one of them, or a workload to ``run``."""
+"""The ``ddpbench`` program: the list of commands, and dispatch by the first argument, a command or a workload to run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTEXT_SETTINGS = {
     },
 }
 WORDS_FOR_FLAGS = ("help", "version")
-"""First words that stand for ``--help`` and ``--version``; 'help run' is 'run --help'."""
+"""First arguments that mean ``--help`` and ``--version``; 'help run' is 'run --help'."""
 
 EXAMPLES = """\
 Examples:
@@ -45,7 +45,7 @@ Examples:
 
 
 class CommandGroup(click.RichGroup):
-    """The commands in the order of the table below, what people come for first, and examples under them."""
+    """Group that lists commands in the order given below, most used first, followed by examples."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -71,9 +71,9 @@ def program() -> None:
 
 
 def run_command(argv: list[str]) -> int:
-    """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
+    """Run one command and return its exit code. A usage error ends the process with one line and a hint."""
     if not sys.flags.safe_path and "" not in sys.path:
-        sys.path.append("")  # as 'python -m' looks there: loaders and workloads of one's own lie where one works
+        sys.path.append("")  # as 'python -m' does: user-defined loaders and workloads are in the working directory
     try:
         command, *_ = full = _add_default_command(argv)
         return int(program.main(full, prog_name="ddpbench", standalone_mode=False, obj=argv) or ExitCode.OK)
@@ -84,7 +84,10 @@ def run_command(argv: list[str]) -> int:
 
 
 def _add_default_command(argv: list[str]) -> list[str]:
-    """The words with a command or the program's own flag in front. Raises UsageError where the first word is nothing known."""
+    """``argv`` starting with a command or a program flag; ``run`` is added before a workload.
+
+    Raises UsageError if the first argument is unknown.
+    """
     if not argv:
         return ["--help"]
     first, *rest = argv
@@ -102,7 +105,7 @@ def _add_default_command(argv: list[str]) -> list[str]:
 
 
 def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
-    """What click found wrong behind the word ``first``, in the words of every other error."""
+    """click's error about the command ``first``, in the format of ddpbench's errors."""
     command = program.commands.get(first, program)
     path = "ddpbench" if command is program else f"ddpbench {first}"
     if isinstance(problem, click.NoSuchOption):
@@ -114,7 +117,7 @@ def _to_usage_error(problem: click.UsageError, first: str) -> UsageError:
 
 
 def _unknown_flag(flag: str, command: click.Command, path: str) -> UsageError:
-    """A flag that ``command`` does not have: another's, or nobody's."""
+    """The error for a flag that ``command`` does not have: one of ``run`` only, or an unknown one."""
     if command is not program and flag in _spellings(run):
         return UsageError(f"'{path}' takes no {flag}", f"'{path} --help' shows every flag that it takes")
     return UsageError(f"unknown flag '{flag}'", did_you_mean(flag, _spellings(command)) or f"'{path} --help' shows every flag")

@@ -1,4 +1,4 @@
-"""The commands that read: reports and pictures of records, what there is to choose from, the machine."""
+"""Commands that do not train: ``report``, ``plot``, ``list`` and ``env``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ddpbench.record.flags import Flag
 from ddpbench.record.request import OUTPUT, OutputOptions
 
 PLOTS_FOLDER = "plots"
-"""The folder of pictures, beside the records that they show."""
+"""Default folder of plots, next to the records."""
 
 
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags of a report that a run does not have, or that mean something else there."""
+    """Flags of ``report`` that ``run`` does not have or that have another meaning there."""
 
     format: Annotated[Literal["terminal", "json", "csv", "markdown"], Flag(OUTPUT, "printed as")] = "terminal"
     output_dir: Annotated[str, Flag(OUTPUT, "folder whose latest record is printed", "-o", metavar="DIR")] = OutputOptions().output_dir
 
 
 class PlotOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where pictures go."""
+    """Flags of ``plot``."""
 
     output_dir: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     elif asked.format == "csv":
         console.out(export.jobs_to_csv(*jobs))
     elif asked.format == "markdown":
-        console.out("\n\n".join(map(to_markdown, jobs)))  # or the head of a job would go on in the last line of the one before
+        console.out("\n\n".join(map(to_markdown, jobs)))  # without the blank line, a job's heading would continue the previous paragraph
     else:
         for path, job in found:
             view_of(job).render(job, console, path, verbose=verbose, quiet=False)

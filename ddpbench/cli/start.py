@@ -1,4 +1,4 @@
-"""The first line of a command: from there on a signal ends it with one line, also while the program and torch are imported."""
+"""Entry point of the program. Installs signal handlers first, so that signals end imports cleanly, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpbench.machine.signals import SignalReceived, handle_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carries out one command; returns its exit code. An error that is the user's ends the process with one line and a hint."""
+    """Run one command and return its exit code. A usage error or a signal ends the process with one line."""
     with handle_signals(exit_on_early_signal):
         from ddpbench.cli.program import run_command
 

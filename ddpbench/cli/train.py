@@ -1,4 +1,4 @@
-"""The commands that train: one run, a diagnosis, a ladder, a sweep, a published experiment, the crossing of two devices."""
+"""Commands that train: ``run``, ``diagnose``, ``scale``, ``sweep``, ``reproduce`` and ``crossover``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpbench.record.names import lookup
 from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request, ScaleOptions
 
 AMP_FLAG = click.RichOption(["--amp"], is_flag=True, panel=TRAINING, help="mixed precision: amp-fp16 on CUDA, amp-bf16 on a CPU")
-"""The one flag of a run that is no field: it stands for a precision."""
+"""The only flag of a run without a Config field: it selects a precision."""
 
 QUICK_FLAG = click.RichOption(
     ["--quick"], is_flag=True, panel=MEASURING, help="shrink batches, models and steps, to see that everything works"
@@ -32,7 +32,7 @@ PART_FLAG = click.RichOption(
 
 
 def training_flags(*excluded: str) -> Iterator[FlagOption | click.RichOption]:
-    """The flags of a training, less some; ``--amp`` follows the precision that it names."""
+    """The flags of Config except ``excluded``, with ``--amp`` after ``--precision``."""
     for option in flags_except(Config, *excluded):
         yield option
         if option.field.name == "precision":
@@ -42,7 +42,7 @@ def training_flags(*excluded: str) -> Iterator[FlagOption | click.RichOption]:
 @add_flags(training_flags(), flag_options(OutputOptions))
 @click.command(options_metavar="[FLAGS]")
 @click.argument("workload")
-@version_flag(hidden=True)  # where 'run' is left out, it may stand behind a workload
+@version_flag(hidden=True)  # without 'run', it may follow a workload
 @help_flag
 @click.pass_context
 def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
@@ -141,7 +141,7 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
     return carry_out(request)
 
 
-@add_flags(  # where it runs, on which data, for how long; the rest is its protocol
+@add_flags(  # device, data and time limits; the protocol fixes the rest
     flags_named(Config, "seed", "data_dir", "download", "device"),
     [QUICK_FLAG],
     flags_named(Config, "time_limit", "hang_timeout"),
@@ -195,14 +195,14 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
 
 
 def launch_ranks(request: Request) -> int:
-    """Carries the request out in processes that are started for it, which is done without torch: its import takes seconds."""
+    """Run ``request`` in child processes. This process does not import torch, which takes seconds."""
     from ddpbench.bench.launch import run_launches
 
     return run_launches(request)
 
 
 def _print_published(argv: list[str]) -> int:
-    """The published experiments; raises UsageError where flags stand without one to hold for."""
+    """Print the published experiments. Raises UsageError if flags are given without an experiment."""
     if flags := [word for word in argv if word.startswith("-")]:
         raise UsageError(f"{flags[0]} without the NAME of an experiment", "'ddpbench reproduce' shows which there are")
     from ddpbench.published.reproduction_page import render_published

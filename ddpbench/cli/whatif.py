@@ -1,4 +1,4 @@
-"""The command that answers from a record what nobody has run."""
+"""The ``whatif`` command, which predicts other settings from the record of a diagnosis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
 
 
 def _parse_scenario(given: dict[str, Any]) -> Scenario:
-    """What the words ask for; raises UsageError where that is nothing, an unknown name, or out of range."""
+    """The Scenario of the flags. Raises UsageError if it is empty, or has an unknown name or a value out of range."""
     change = Scenario(**parse_given(Scenario, given))
     if change == Scenario():
         raise UsageError("nothing is asked: no setting is changed", "such as 'ddpbench whatif RECORD --workers 16'")

@@ -1,1 +1,4 @@
-"""Floor 3: where batches come from. Names and refusals are torch-free; loaders are opened lazily."""
+"""Floor 3: where batches come from.
+
+Names and checks are torch-free; loaders are imported lazily.
+"""

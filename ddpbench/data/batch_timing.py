@@ -1,4 +1,4 @@
-"""Timings of batches, in the workers and at the hand-off: the source of LoaderStats."""
+"""Batch timings from the workers and at the handoff: the source of LoaderStats."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ddpbench.record.errors import BenchError
 from ddpbench.record.loader_stats import LoaderStats, sum_by_stage
 
 MIN_WAIT_S = 1e-3
-"""A trainer that was longer at the loader stood waiting; taking a batch that is ready out of a queue is a matter of 0.1 ms."""
+"""Longer calls to the loader count as waits; taking a ready batch out of a queue takes about 0.1 ms."""
 
 
 @dataclass(frozen=True)
 class BatchTiming:
-    """One batch: when the trainer asked for it, when it had it, and what its worker tells."""
+    """Request time, receive time and worker timing of one batch."""
 
     requested_s: float
     received_s: float
@@ -29,34 +29,34 @@ class BatchTiming:
 
     @property
     def wait_s(self) -> float:
-        """How long the trainer stood waiting; 0 where it took what was ready."""
+        """Seconds that the trainer waited; 0 if the batch was ready."""
         stood_s = self.received_s - self.requested_s
         return stood_s if stood_s > MIN_WAIT_S else 0.0
 
     @property
     def handoff_s(self) -> float:
-        """The part of the wait in which the batch was made already."""
+        """Seconds of the wait after the worker had finished the batch."""
         return self.received_s - max(self.requested_s, self.worker_timing.end_s)
 
 
 class BatchTimings:
-    """The batches that came since somebody asked about them."""
+    """Timings of the batches received since the last ``pop_stats``."""
 
     def __init__(self) -> None:
         self._timings: list[BatchTiming] = []
 
     def record(self, requested_s: float, images: int, worker_timing: WorkerTiming) -> None:
-        """A batch of so many ``images`` is there now."""
+        """Record a batch of ``images`` images that has just arrived."""
         self._timings.append(BatchTiming(requested_s, perf_counter(), images, worker_timing))
 
     def pop_stats(self) -> LoaderStats | None:
-        """What the workers did for them; None where none came. The next ones are told of by themselves."""
+        """Stats of the batches since the last call, then reset; None if there were no batches."""
         since, self._timings = self._timings, []
         return to_stats(since) if since else None
 
 
 def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
-    """What the workers did for the batches that arrived, in this order."""
+    """LoaderStats of the received batches, in order of arrival."""
     sheets = [arrival.worker_timing for arrival in timings]
     stood_for = [arrival.handoff_s for arrival in timings if arrival.wait_s]
     return LoaderStats(
@@ -74,10 +74,11 @@ def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
 
 
 def head_of_line_fraction(timings: Sequence[BatchTiming]) -> float | None:
-    """The share of all waiting in which the batch whose turn it was was not made yet, and a later one was; None without a wait.
+    """Fraction of the waiting time in which a later batch was ready first.
 
-    None too where nobody tells what was done to a batch: its end is then known only from its turn, and no later one comes before it.
-    Of the last batches nobody knows yet which later ones were made: of a round of many the share is a little too small.
+    None if no step waited, or if the worker timings have no stages: the end of a batch is then known only from its turn, and no later
+    batch ends before it. For the last batches it is not yet known which later ones were ready, so the fraction of a round of many batches
+    is slightly too small.
     """
     waited_s = sum(arrival.wait_s for arrival in timings)
     if not waited_s or not any(arrival.worker_timing.cpu_s for arrival in timings):
@@ -92,30 +93,36 @@ def head_of_line_fraction(timings: Sequence[BatchTiming]) -> float | None:
 
 
 class Stopwatch:
-    """What one worker's batch has cost so far: lap after lap, each charged to a stage.
+    """Times the stages of one worker's batch, lap by lap.
 
-    The dataset and the function that collates share one, and each worker has its own copy of both. CPU seconds are of the thread
-    that makes the batch, the only one in a worker that does. Clocks are only read while it is made, and the sums made at its end:
-    each sample takes a few laps, between which the caches are filled with its pixels.
+    The dataset and the collate function share one; each worker has its own copy of both. CPU seconds are those of the thread that
+    prepares the batch, the only one that does so in a worker. Clocks are only read during the batch and summed at its end: each sample
+    takes a few laps, and its pixels should stay in the caches between them.
     """
 
     def __init__(self) -> None:
         self.skipped_files: list[BenchError] = []
-        self._readings: list[tuple[str, float, float]] = []  # the stage that ends, CPU and wall clock
-        self._runqueue_wait_s: float | None = None  # when the batch began
+        self._readings: list[tuple[str, float, float]] = []  # stage that ended, CPU clock, wall clock
+        self._runqueue_wait_s: float | None = None  # reading at the start of the batch
 
     def start(self) -> None:
-        """A sample begins, or what is done with all of them. The first begins the batch, and any other goes on where it stands."""
+        """Start timing a sample or the collation.
+
+        Starts the batch if none is running, else does nothing.
+        """
         if not self._readings:
             self._runqueue_wait_s = runqueue_wait_s()
             self._readings.append(("", thread_time(), perf_counter()))
 
     def lap(self, stage: str) -> None:
-        """What went by since the last lap, or the start of the batch, was ``stage``."""
+        """Charge the time since the last lap, or since the start of the batch, to ``stage``."""
         self._readings.append((stage, thread_time(), perf_counter()))
 
     def finish_batch(self) -> WorkerTiming:
-        """The batch's, which ended with the last lap; the next batch begins with the next start."""
+        """Timing of the batch, which ended with the last lap.
+
+        The next ``start`` begins the next batch.
+        """
         cpu_s: dict[str, float] = {}
         wall_s: dict[str, float] = {}
         for (_, cpu_before, wall_before), (stage, cpu, wall) in pairwise(self._readings):
@@ -123,7 +130,7 @@ class Stopwatch:
             wall_s[stage] = wall_s.get(stage, 0.0) + wall - wall_before
         began, ended = self._readings[0][2], self._readings[-1][2]
         before, now = self._runqueue_wait_s, runqueue_wait_s()
-        queued = None if before is None or now is None else min(now - before, ended - began)  # it may wait once more after the last lap
+        queued = None if before is None or now is None else min(now - before, ended - began)  # the thread may wait again after the last lap
         sheet = WorkerTiming(began, ended, cpu_s, wall_s, tuple(self.skipped_files), queued)
         self._readings, self.skipped_files = [], []
         return sheet

@@ -10,17 +10,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 CROP_SCALE = (0.08, 1.0)
-"""Least and greatest share of the image's area, drawn evenly between."""
+"""Minimum and maximum fraction of the image's area, drawn uniformly."""
 
 CROP_RATIO = (3 / 4, 4 / 3)
-"""Least and greatest width over height, whose logarithm is drawn evenly between."""
+"""Minimum and maximum aspect ratio (width over height), drawn uniformly in log space."""
 
 MAX_CROP_ATTEMPTS = 10
-"""Draws that may lie outside the image before the middle is taken."""
+"""Draws that may lie outside the image before the centre is used."""
 
 
 class CropBox(NamedTuple):
-    """A part of an image, in pixels."""
+    """A rectangle in an image, in pixels."""
 
     top: int
     left: int
@@ -29,7 +29,10 @@ class CropBox(NamedTuple):
 
 
 def random_resized_crop(width: int, height: int) -> CropBox:
-    """As torchvision's RandomResizedCrop draws it, with one call of torch for several: a sample is a matter of 1,400 microseconds."""
+    """A random crop, drawn like torchvision's RandomResizedCrop.
+
+    One torch call draws all attempts, because a whole sample takes only about 1,400 microseconds.
+    """
     for area, ratio, down, across in torch.rand(MAX_CROP_ATTEMPTS, 4).tolist():
         wanted = width * height * (CROP_SCALE[0] + area * (CROP_SCALE[1] - CROP_SCALE[0]))
         shape = CROP_RATIO[0] * (CROP_RATIO[1] / CROP_RATIO[0]) ** ratio
@@ -41,28 +44,34 @@ def random_resized_crop(width: int, height: int) -> CropBox:
 
 
 def resize_size(side: int) -> int:
-    """To which the shorter edge is resized where ``side`` of it is seen: 256 for every 224."""
+    """Shorter edge after resizing, for a centre crop of ``side``: 256 per 224."""
     return round(side * 256 / 224)
 
 
 def center_crop(width: int, height: int, side: int) -> CropBox:
-    """What is seen where the shorter edge is resized, and the middle is cut out of that."""
+    """The box of a centre crop of ``side`` after the shorter edge is resized, in original pixels."""
     shorter = resize_size(side)
     (top, high), (left, wide) = (_center(edge, int(shorter * edge / min(width, height)), side) for edge in (height, width))
     return CropBox(top, left, high, wide)
 
 
 def _center(edge: int, resized: int, side: int) -> tuple[int, int]:
-    """Where ``side`` in the middle of a ``resized`` edge begins in the edge as it was, and how long it is there."""
+    """Start and length, in original pixels, of a centre crop along one edge.
+
+    The crop takes ``side`` pixels of the edge after it is resized to ``resized`` pixels.
+    """
     return round(round((resized - side) / 2) * edge / resized), max(1, round(side * edge / resized))
 
 
 PADDING = 4
-"""Black pixels around an image."""
+"""Black pixels on every side of an image."""
 
 
 class CropAndFlip:
-    """Every image's random view, of the 162 that a frame of four pixels and a mirror allow, in one gather for the batch."""
+    """Random crop and flip of a batch of images, in one gather.
+
+    Padding by four pixels and mirroring allow 162 views per image.
+    """
 
     def __init__(self, images: Tensor, generator: torch.Generator) -> None:
         """``images`` are uint8 (N, S, S, C), on the generator's device."""
@@ -71,13 +80,13 @@ class CropAndFlip:
         self._side, self._generator = images.shape[1], generator
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """The images of those ``indices`` (B,), each seen in a way of its own: uint8 (B, S, S, C)."""
+        """A random view of each image of ``indices`` (B,): uint8 (B, S, S, C)."""
         drawn = torch.randint(len(self._crop_indices), indices.shape, generator=self._generator, device=indices.device)
         return self._padded[indices[:, None], self._crop_indices[drawn]].view(len(indices), self._side, self._side, -1)
 
 
 def crop_indices(side: int) -> Tensor:
-    """(V, side * side): for every view, where its pixels lie in a framed image, row by row."""
+    """Pixel indices of every view in a padded image, row by row: (V, side * side)."""
     framed = side + 2 * PADDING
     places = torch.arange(framed * framed).view(framed, framed)
     offsets = range(2 * PADDING + 1)

@@ -1,4 +1,4 @@
-"""Copies batches from the host to the device without making the host wait."""
+"""Copies batches from the host to the device without blocking the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ddpbench.record.loader_stats import LoaderStats
 
 
 def make_device_copy(device: torch.device, device_transform: DeviceTransform) -> Callable[[Tensor, Tensor], Batch]:
-    """A function from host images and labels to device images and labels. On the CPU nothing is copied beyond ``device_transform``."""
+    """A function from host images and labels to device images and labels.
+
+    On the CPU it only applies ``device_transform``.
+    """
     if device.type == "cuda":
         return SideStreamCopy(device, device_transform)
     return lambda images, labels: (device_transform(images), labels)
@@ -23,23 +26,23 @@ def make_device_copy(device: torch.device, device_transform: DeviceTransform) ->
 
 @dataclass
 class _Slot:
-    """Room for one batch on the device."""
+    """Device memory for one batch."""
 
     images: Tensor
     labels: Tensor
-    free: torch.cuda.Event  # the compute stream is done with it
+    free: torch.cuda.Event  # the compute stream has finished with it
 
     def holds(self, images: Tensor, labels: Tensor) -> bool:
-        """Whether a batch of these is as large: into a larger slot torch would copy a single image many times over."""
+        """Whether the shapes match: ``copy_`` into a larger slot would broadcast a single image."""
         return (self.images.shape, self.labels.shape) == (images.shape, labels.shape)
 
 
 class SideStreamCopy:
-    """Copies batches from pinned memory on a side stream, into two slots in turn, so that a copy overlaps the step before it.
+    """Copies batches from pinned memory on a side stream.
 
-    A batch of another size, as the last of a held-out set is, gets a new slot in the place of the one whose turn it is. The side
-    stream waits until the compute stream has left the slot that it overwrites; the compute stream waits for the copy.
-    A batch may be used by all that is issued on the current stream until the next call.
+    Two slots alternate, so that a copy overlaps the previous step. A batch of another size, such as the last one of a held-out set, gets
+    a new slot in place of the next one. The side stream waits until the compute stream has finished with the slot that it overwrites; the
+    compute stream waits for the copy. A batch is valid for all work issued on the current stream until the next call.
     """
 
     def __init__(self, device: torch.device, device_transform: DeviceTransform) -> None:
@@ -51,7 +54,7 @@ class SideStreamCopy:
     def __call__(self, images: Tensor, labels: Tensor) -> Batch:
         compute = torch.cuda.current_stream(self._device)
         if self._last:
-            self._last.free.record(compute)  # all that reads the last batch has been issued
+            self._last.free.record(compute)  # all work that reads the last batch has been issued
         slot = self._next if self._next and self._next.holds(images, labels) else self._new_slot(images, labels)
         self._side.wait_event(slot.free)
         with torch.cuda.stream(self._side):
@@ -63,17 +66,17 @@ class SideStreamCopy:
 
     def _new_slot(self, images: Tensor, labels: Tensor) -> _Slot:
         slot = _Slot(torch.empty_like(images, device=self._device), torch.empty_like(labels, device=self._device), torch.cuda.Event())
-        slot.free.record(torch.cuda.current_stream(self._device))  # the memory may be another tensor's until here
+        slot.free.record(torch.cuda.current_stream(self._device))  # until this point another tensor may use the memory
         return slot
 
 
 class DeviceLoader:
-    """The loader that ``host`` becomes on ``device``."""
+    """Copies the batches of a HostLoader to the device and times their arrival."""
 
     def __init__(self, host: HostLoader, device: torch.device) -> None:
         self.data, self.max_prefetched = host.data, host.max_prefetched
         self.host = host
-        self.batch_bytes = 0  # what the last batch took on the wire
+        self.batch_bytes = 0  # bytes copied for the last batch
         self._copy_to_device = make_device_copy(device, host.device_transform)
         self._timings = BatchTimings()
 

@@ -1,4 +1,4 @@
-"""Reads and decodes image files, with PIL or straight from JPEG bytes to a tensor."""
+"""Reads and decodes image files, with PIL or directly from JPEG bytes to a tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpbench.record.errors import BenchError
 
 
 def read_image_bytes(file: str) -> bytes:
-    """The bytes of ``file``. Raises BenchError where there are none."""
+    """The bytes of ``file``. Raises BenchError if it is empty or unreadable."""
     try:
         with open(file, "rb", buffering=0) as opened:
             content = opened.read()
@@ -27,7 +27,10 @@ def read_image_bytes(file: str) -> bytes:
 
 
 def open_image(content: bytes, file: str) -> Image.Image:
-    """The image that ``content`` is of, of which only the beginning is read yet. Raises BenchError where it is none."""
+    """The image in ``content``, with only its header read.
+
+    Raises BenchError if it is not an image.
+    """
     try:
         return Image.open(io.BytesIO(content))
     except Exception as problem:  # PIL's decoders raise nearly anything on damaged files
@@ -35,7 +38,7 @@ def open_image(content: bytes, file: str) -> Image.Image:
 
 
 def to_rgb(image: Image.Image, file: str) -> Image.Image:
-    """The image whole, as RGB. Raises BenchError where it is damaged."""
+    """The fully decoded image, as RGB. Raises BenchError if it is damaged."""
     try:
         return image.convert("RGB")
     except Exception as problem:
@@ -43,7 +46,7 @@ def to_rgb(image: Image.Image, file: str) -> Image.Image:
 
 
 def decode(content: bytes, file: str) -> Image.Image:
-    """The image that ``content`` is of, as RGB. Raises BenchError where it is damaged, or no image."""
+    """The image in ``content``, as RGB. Raises BenchError if it is damaged or not an image."""
     return to_rgb(open_image(content, file), file)
 
 
@@ -52,36 +55,37 @@ def _image_error(file: str, why: str) -> BenchError:
 
 
 Decoder = Callable[[bytes], Tensor]
-"""From a JPEG to RGB, uint8 (3, H, W) with the channels last in memory. Raises RuntimeError where it is damaged."""
+"""From JPEG bytes to RGB, uint8 (3, H, W), channels last in memory. Raises RuntimeError if the JPEG is damaged."""
 
 SEGMENT_MARKER, FRAME_MARKERS = 0xFF, {0xC0, 0xC1, 0xC2}
-"""What every segment begins with, and the kinds that begin a frame: baseline, extended, progressive."""
+"""First byte of every segment, and second byte of a frame header: baseline, extended, progressive."""
 
 
 @cache
 def find_decoder() -> Decoder | None:
-    """torchcodec's, or else torchvision's, whichever is found to work first; None where PIL is left."""
+    """torchcodec's decoder, else torchvision's, whichever works first; None if only PIL works."""
     tried = io.BytesIO()
     Image.new("RGB", (8, 8)).save(tried, "JPEG")
     for open_decoder in (_torchcodec_decoder, _torchvision_decoder):
         try:
             found = open_decoder()
             found(tried.getvalue())
-        except Exception:  # not installed, older than its images, built without libjpeg, or without the FFmpeg that it looks for
+        except Exception:  # not installed, too old, built without libjpeg, or FFmpeg is missing
             continue
         return found
     return None
 
 
 def is_jpeg(content: bytes) -> bool:
-    """By how it begins, whatever the file is called."""
+    """Whether the content starts like a JPEG; the file name does not matter."""
     return content[:3] == b"\xff\xd8\xff"
 
 
 def jpeg_size(content: bytes) -> tuple[int, int] | None:
-    """Width and height of a JPEG, from the segment that begins its frame (ITU T.81, B.2.2); None of anything else.
+    """Width and height of a JPEG from its frame header.
 
-    To open it as a picture takes ten times as long.
+    None if it is not a JPEG. Reads the segment that begins the frame (ITU T.81, B.2.2). Opening the file with PIL takes ten times as
+    long.
     """
     place = 2
     while is_jpeg(content) and place + 9 <= len(content) and content[place] == SEGMENT_MARKER:
@@ -89,7 +93,7 @@ def jpeg_size(content: bytes) -> tuple[int, int] | None:
         if kind in FRAME_MARKERS:
             height, width = (int.from_bytes(content[at : at + 2], "big") for at in (place + 5, place + 7))
             return (width, height) if width and height else None
-        place += 1 if kind == SEGMENT_MARKER else 2 + length  # it may be repeated, to fill up
+        place += 1 if kind == SEGMENT_MARKER else 2 + length  # the marker byte may be repeated as padding
     return None
 
 
@@ -101,11 +105,11 @@ def _torchcodec_decoder() -> Decoder:
 
 
 def _torchvision_decoder() -> Decoder:
-    from torchvision.io import ImageReadMode  # which loads the operator
+    from torchvision.io import ImageReadMode  # importing it registers the operator
 
-    decode: Any = torch.ops.image.decode_jpeg  # the function around it warns at every image, since 0.29, to ask for torchcodec
+    decode: Any = torch.ops.image.decode_jpeg  # since 0.29 its wrapper warns at every image to use torchcodec
     return lambda content: decode(_as_tensor(content), ImageReadMode.RGB.value, False)
 
 
 def _as_tensor(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)  # torch warns of memory that it could not write to
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)  # torch warns about read-only memory

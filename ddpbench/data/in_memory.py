@@ -1,4 +1,4 @@
-"""A dataset in memory, and errors for files that cannot be read."""
+"""A dataset in memory, and errors for unreadable files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 @dataclass(frozen=True)
 class InMemoryDataset:
-    """Images, uint8 (N, S, S, C), or points, float32 (N, F), and the class of each, int64 (N,)."""
+    """Samples and labels in memory.
+
+    Samples are images, uint8 (N, S, S, C), or points, float32 (N, F); labels are classes, int64 (N,).
+    """
 
     samples: npt.NDArray[Any]
     labels: npt.NDArray[np.int64]
@@ -28,18 +31,18 @@ class InMemoryDataset:
     generated: bool = False
 
     def describe(self, loader: str) -> DatasetInfo:
-        """Which data a loader of that name reads here."""
+        """DatasetInfo for the loader named ``loader``."""
         return DatasetInfo(loader=loader, description=self.description, file_kind="", images=len(self.labels), generated=self.generated)
 
 
 def raise_unreadable(problem: OSError) -> NoReturn:
-    """Raises UsageError with the file's or folder's name."""
+    """Raise UsageError with the name of the file or folder."""
     raise UsageError(f"cannot read '{problem.filename}': {problem.strerror}") from problem
 
 
 @contextmanager
 def os_error_as_usage_error() -> Iterator[None]:
-    """Around looking into folders and reading files of somebody's. Raises UsageError with the name of one that cannot be."""
+    """Context that turns an OSError on user files into a UsageError with the file name."""
     try:
         yield
     except OSError as problem:

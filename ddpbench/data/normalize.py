@@ -1,4 +1,4 @@
-"""How pixels of a data set are centred and scaled, and how they lie in memory."""
+"""Normalisation of pixels per dataset, and memory layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpbench.data.loader import DeviceTransform
 
 @dataclass(frozen=True)
 class Normalization:
-    """Mean and standard deviation of each channel, of pixels between 0 and 1."""
+    """Mean and standard deviation of each channel, for pixels between 0 and 1."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -26,21 +26,21 @@ NORMALIZATION: Mapping[str, Normalization] = {
     "cifar10": Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "mnist": Normalization((0.1307,), (0.3081,)),
 }
-"""By data set, as their usual recipes have them. Vectors come as they are trained on."""
+"""By dataset, with the values of the usual recipes. Vector datasets have none: they are used unchanged."""
 
 
 def to_memory_format(samples: Tensor, channels_last: bool) -> Tensor:
-    """Images (B, C, S, S) with the channels last in memory, or with the columns last, and vectors as they are.
+    """Images (B, C, S, S) in channels-last or contiguous layout; vectors unchanged.
 
-    The same tensor where it is so already.
+    Returns the same tensor if it already has that layout.
     """
     return samples.contiguous(memory_format=torch.channels_last if channels_last and samples.dim() == 4 else torch.contiguous_format)
 
 
 def make_normalize(dataset: str, image_size: int | None, channels_last: bool, device: torch.device) -> DeviceTransform:
-    """A function from samples as they are stored to those that are trained on, both on ``device``.
+    """A function from stored samples to training samples, both on ``device``.
 
-    Images, uint8 (B, S, S, C), become normalised float32 (B, C, ``image_size``, ``image_size``); vectors stay as they are.
+    Images, uint8 (B, S, S, C), become normalised float32 (B, C, ``image_size``, ``image_size``); vectors are unchanged.
     """
     if dataset not in NORMALIZATION:
         return lambda points: points
@@ -48,12 +48,12 @@ def make_normalize(dataset: str, image_size: int | None, channels_last: bool, de
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (known.mean, known.std))
     scale, shift = ((1 / (255 * std)).float().to(device), (-mean / std).float().to(device))
 
-    @lru_cache(maxsize=1)  # the width is always the same
+    @lru_cache(maxsize=1)  # the width never changes
     def row(width: int) -> tuple[Tensor, Tensor]:
         return scale.repeat(width), shift.repeat(width)
 
     def finish(images: Tensor) -> Tensor:
-        scales, shifts = row(images.shape[2])  # a processor takes a third of the time for long rows that it takes for three channels
+        scales, shifts = row(images.shape[2])  # a CPU is three times as fast on long rows as on three channels
         normalised = _scale_and_shift(images.flatten(2), scales, shifts).view(images.shape).permute(0, 3, 1, 2)
         if image_size != normalised.shape[-1]:
             normalised = interpolate(normalised, image_size, mode="bilinear", antialias=True)
@@ -63,7 +63,10 @@ def make_normalize(dataset: str, image_size: int | None, channels_last: bool, de
 
 
 def _scale_and_shift(pixels: Tensor, scales: Tensor, shifts: Tensor) -> Tensor:
-    """Scaled and shifted, in float32: by one kernel on a GPU; a processor would copy all pixels in that dtype for it, and need not."""
+    """Scale and shift to float32.
+
+    A single kernel on a GPU; on a CPU that operator would first copy all pixels to float32, so it runs in place instead.
+    """
     if pixels.is_cuda:
         return torch.addcmul(shifts, pixels, scales)
     return pixels.float().mul_(scales).add_(shifts)

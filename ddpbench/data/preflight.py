@@ -1,4 +1,4 @@
-"""Whether a loader can feed its ranks; checked before they meet. Torch-free."""
+"""Checks that a loader can feed its ranks, before the rendezvous. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ddpbench.record.loaders import LOADERS, LoaderSpec
 from ddpbench.record.registry import DATASETS
 
 HELD_OUT_BYTES_PER_VALUE = 4
-"""What a pixel's value takes where workers hand over held-out images: float32, whatever the loader."""
+"""Bytes per pixel value of held-out images from workers: float32, with every loader."""
 
 
 def check_loader(config: ResolvedConfig, dataset: str, classes: int, world_size: int) -> None:
-    """Raises UsageError where the loader of ``config`` could not feed ``world_size`` ranks.
+    """Raise UsageError if the loader of ``config`` cannot feed ``world_size`` ranks.
 
-    Imports no torch unless there is something to download. Images of a tree are counted only until there are enough for one
-    batch of every rank; sets that fit in memory are read whole.
+    Imports torch only for a download. Images of a tree are counted only until there are enough for one batch on every rank; datasets that
+    fit in memory are read completely.
     """
     spec = find_loader(config.loader)
     _check_loader_spec(spec, dataset, config)
@@ -43,7 +43,7 @@ def check_loader(config: ResolvedConfig, dataset: str, classes: int, world_size:
 
 
 def _check_user_loader(config: ResolvedConfig) -> None:
-    """What somebody's own loader reads is its own affair, but not where."""
+    """Check the flags and the folder of a user-defined loader; its data are not checked."""
     if config.download:
         raise UsageError(f"--download fetches for the loaders of ddpbench, and not for '{config.loader}'", "leave it out")
     if config.data_dir and not Path(config.data_dir).exists():
@@ -67,7 +67,7 @@ def _decodes_held_out(spec: LoaderSpec, config: ResolvedConfig, dataset: str) ->
     """Whether workers read held-out images."""
     if dataset != "imagenet" or not (config.validate and spec.reads_dataset):
         return False
-    return image_folder.has_held_out(config.data_dir) if config.data_dir else not spec.user_defined  # the made set has some
+    return image_folder.has_held_out(config.data_dir) if config.data_dir else not spec.user_defined  # the generated dataset has some
 
 
 def _check_loader_spec(spec: LoaderSpec, dataset: str, config: ResolvedConfig) -> None:
@@ -96,14 +96,17 @@ def _install_hint(spec: LoaderSpec) -> str:
 
 
 def _versions(packages: Iterable[str]) -> Iterator[str]:
-    """Of those that are installed."""
+    """Versions of those ``packages`` that are installed."""
     for package in packages:
         with suppress(metadata.PackageNotFoundError):
             yield metadata.version(package)
 
 
 def dataset_fingerprint(config: ResolvedConfig, dataset: str) -> str:
-    """What every rank must find alike of the images that it reads by their numbers; empty where there is nothing of the kind."""
+    """Fingerprint of an image tree, which must be equal on all ranks.
+
+    Empty if no tree is read by index.
+    """
     spec = find_loader(config.loader)
     reads_tree = dataset == "imagenet" and spec.reads_dataset and not spec.user_defined
     return image_folder.index_fingerprint(config.data_dir) if reads_tree and config.data_dir else ""
@@ -113,7 +116,7 @@ def _count(directory: str | None, dataset: str, classes: int, enough: int) -> in
     if dataset != "imagenet":
         return files.check_dataset(dataset, directory, classes)
     if directory is None:
-        return enough  # a set is made that has them
+        return enough  # the generated dataset has that many
     return image_folder.count_images(directory, classes, enough)
 
 
@@ -128,11 +131,12 @@ MIB = 2**20
 
 
 def check_shm(config: ResolvedConfig, train_bytes_per_value: int, held_out_bytes_per_value: int, channels: int) -> None:
-    """Raises UsageError where the batches on their way of all ranks of this node do not fit.
+    """Raise UsageError if the prefetched batches exceed shared memory.
 
-    ``train_bytes_per_value`` and ``held_out_bytes_per_value`` are the bytes per pixel value in the batches of either kind, 0 if no workers
-    hand them over. While held-out images are read, those that wait to be trained on are still there. A worker that meets the end of the
-    memory is killed in the midst of a run, and a small one is what containers have by default.
+    The batches of all ranks of this node are counted. ``train_bytes_per_value`` and ``held_out_bytes_per_value`` are the bytes per pixel
+    value of training and held-out batches, 0 if workers do not hand them over. Both add up: prefetched training batches stay in memory
+    while held-out images are read. A worker that runs out of shared memory is killed during the run, and containers have little of it by
+    default.
     """
     values = config.batch_size * channels * (config.image_size or 0) ** 2
     ranks, at_once = from_env().local_world_size, config.workers * config.prefetch + 1

@@ -1,4 +1,4 @@
-"""The loader that a name means, somebody's own among them. Nothing here needs torch."""
+"""Finds a loader by name, including user-defined ones. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import LOADERS, LoaderSpec, user_loader_spec
 
 LOADER_KWARGS = ("config", "dataset", "classes", "rank", "world_size", "device")
-"""What somebody's own function may ask for, by the names of its parameters."""
+"""Parameter names that a user-defined loader function may have."""
 
 
 def find_loader(name: str) -> LoaderSpec:
-    """The loader called ``name``, or the one that ``package.module:name`` points at: a LoaderSpec, or a function that makes one's own.
+    """The loader called ``name``, or the one at ``package.module:name``.
 
-    Raises UsageError where there is none, and for a function that asks for what it cannot be given.
+    That object is a LoaderSpec, or a function that returns batches. Raises UsageError if it does not exist, or if the function has
+    required parameters other than LOADER_KWARGS.
     """
     if ":" not in name:
         return names.lookup("loader", name, LOADERS)
@@ -32,10 +33,10 @@ def find_loader(name: str) -> LoaderSpec:
 
 
 def accepted_kwargs(function: Callable[..., Any], required_only: bool = False) -> list[str]:
-    """The names of a function's parameters, or of those alone that it cannot do without."""
+    """Parameter names of a function; with ``required_only``, only those without a default."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # of some that are built in
+    except ValueError:  # some built-ins have no signature
         return []
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [parameter for parameter in parameters if parameter.kind not in variable]

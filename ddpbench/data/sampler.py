@@ -1,4 +1,4 @@
-"""Which samples a rank reads, in which order."""
+"""Which samples a rank reads, and in which order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 class DistributedBatchSampler:
-    """Endless batches of sample numbers for one rank, one epoch after another, shuffled or not, as torch's DistributedSampler has them.
+    """Endless batches of sample indices for one rank.
 
-    A batch may hold the end of one epoch and the start of the next. Within an epoch the ranks share out all samples; up to
-    ``world_size - 1`` of them come twice, so that every rank has as many as the others.
+    They have the order of torch's DistributedSampler. Epochs follow each other, shuffled or not; a batch may span two epochs. Within an
+    epoch the ranks share all samples; up to ``world_size - 1`` samples occur twice, so that all ranks have equally many.
     """
 
     def __init__(self, num_samples: int, batch_size: int, rank: int, world_size: int, seed: int, shuffle: bool) -> None:
@@ -26,24 +26,24 @@ class DistributedBatchSampler:
             yield list(islice(numbers, self.batch_size))
 
     def indices(self) -> Iterator[int]:
-        """The sample numbers of one epoch after another, endlessly."""
+        """Sample indices of one epoch after another, endlessly."""
         return chain.from_iterable(epoch.tolist() for epoch in self.epoch_indices())
 
     def epoch_indices(self) -> Iterator[Tensor]:
-        """The sample numbers of every epoch, int64 (E,).
+        """Sample indices of each epoch, int64 (E,), endlessly.
 
-        No Python list is made of them, which would take longer than training on some.
+        They stay a tensor: converting them to a Python list can take longer than the training.
         """
         own = self._shard_positions()
         for number in count():
             yield self._permutation(number)[own] if self._shuffle else own
 
     def all_indices(self) -> Sequence[int]:
-        """The numbers of all samples that this rank is given sooner or later: where they are shuffled, every one there is."""
+        """Indices of all samples that this rank ever reads; the whole dataset if shuffled."""
         return range(self._num_samples) if self._shuffle else self._shard_positions().tolist()
 
     def _shard_positions(self) -> Tensor:
-        """Where this rank's share stands in the order of an epoch."""
+        """Positions of this rank's shard in the order of an epoch."""
         shares = -(-self._num_samples // self._world_size)
         return torch.arange(self._rank, shares * self._world_size, self._world_size) % self._num_samples
 

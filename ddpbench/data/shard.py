@@ -1,4 +1,4 @@
-"""Who is given batches: one rank, its share of a data set, and the device where it trains."""
+"""A rank's shard of a dataset and the device that trains on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpbench.record.registry import DATASETS
 
 @dataclass(frozen=True)
 class Shard:
-    """The share of ``dataset``, of so many ``classes``, that one rank trains on, on its ``device``."""
+    """The shard of ``dataset``, with ``classes`` classes, that one rank trains on, on its ``device``."""
 
     dataset: str
     classes: int
@@ -22,14 +22,14 @@ class Shard:
 
     @classmethod
     def from_world(cls, dataset: str, classes: int, world: World) -> Shard:
-        """This rank's."""
+        """This rank's shard."""
         return cls(dataset, classes, world.rank, world.size, world.device.torch_device)
 
     @property
     def as_slice(self) -> slice:
-        """Where its samples stand in a set of which every one is seen once."""
+        """Slice of this rank's samples in a dataset that is read once."""
         return slice(self.rank, None, self.world_size)
 
     def sample_shape(self, image_size: int | None) -> tuple[int, ...]:
-        """The shape of one sample: (channels, S, S), S being ``image_size`` in pixels, or (features,)."""
+        """Shape of one sample: (channels, S, S), S being ``image_size`` in pixels, or (features,)."""
         return DATASETS[self.dataset].input_shape(image_size, self.classes)

@@ -1,4 +1,4 @@
-"""Held-out data: every rank sees its share once, as it is."""
+"""Held-out data: each rank reads its shard once, without augmentation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ddpbench.record.config import ResolvedConfig
 
 
 def held_out_batches(config: ResolvedConfig, shard: Shard) -> Iterator[Batch] | None:
-    """Batches of the rank's share of the held-out set, on its device, normalised as in training, never augmented.
+    """Batches of this rank's shard of the held-out set, on its device.
 
-    The ranks' shares add up to the set, each sample once; they differ by one sample at most, and the last batch is what is
-    left. The disc has nothing held out, and gives its training points. None where there is no such set: synthetic batches,
-    matrices, or a folder without it, or batches of somebody's own without a folder that is laid out as ours are.
+    They are normalised as in training, never augmented. The shards partition the set: each sample occurs once, shard sizes differ by at
+    most one sample, and the last batch may be smaller. The disc has no held-out set and uses its training points. None if there is no
+    held-out set: for synthetic batches, matrices, a folder without one, or a user-defined loader without a folder in our layout.
     """
     loader = find_loader(config.loader)
     if shard.dataset == "gemm" or not loader.reads_dataset or (loader.user_defined and not config.data_dir):

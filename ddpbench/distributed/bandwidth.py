@@ -1,4 +1,4 @@
-"""Benchmarks the links: all-reduce bus bandwidth and copies from host to device."""
+"""Link benchmarks: all-reduce bus bandwidth and host-to-device copies."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MB = 10**6
 SIZES_BYTES = {"cuda": (MB, 25 * MB, 100 * MB, 1000 * MB), "cpu": (MB, 25 * MB)}
 
 MIN_ALL_REDUCES, MIN_ALL_REDUCE_S = 3, 0.4
-"""How often each size is reduced at least, and for how long."""
+"""Minimum number of all-reduces per size, and their minimum total duration."""
 
 MIN_COPIES, MIN_COPY_S = 9, 0.3
-"""How often a batch is copied at least, and for how long. The first copies wake the link up."""
+"""Minimum number of copies, and their minimum total duration. The first copies bring the link up to speed."""
 
 
 class AllReduceBench:
-    """Flat gradients of given sizes on the device, which ``reduce`` sums over the ranks as DDP does: all are sent, then waited for."""
+    """Flat gradient buffers on the device, all-reduced as DDP does: start all asynchronously, then wait for all."""
 
     def __init__(self, sizes_bytes: Sequence[int], world: World, dtype: torch.dtype = torch.float32) -> None:
         self._world = world
         self._flat = [torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=world.device.torch_device) for size in sizes_bytes]
 
     def time_all_reduce(self) -> float:
-        """Sums every buffer over the ranks; returns the seconds until this rank has all of them."""
+        """All-reduce every buffer; returns the seconds until this rank has all results."""
         begin = perf_counter()
         for sent in [dist.all_reduce(flat, group=self._world.group, async_op=True) for flat in self._flat]:
             sent.wait()
@@ -41,9 +41,9 @@ class AllReduceBench:
 
 
 def measure_busbw(world: World, limit_s: float) -> dict[int, float]:
-    """Bytes of one all-reduce -> bus bandwidth, the median of several. Larger ones are left out once ``limit_s`` is over.
+    """All-reduce size in bytes -> median bus bandwidth in bytes/s. Skips larger sizes once ``limit_s`` is over.
 
-    Each is timed on the rank that waits longest, so that every rank comes to the same figure.
+    Each time is the maximum over ranks, so that every rank gets the same result.
     """
     reached: dict[int, float] = {}
     end = perf_counter() + limit_s
@@ -60,23 +60,23 @@ def measure_busbw(world: World, limit_s: float) -> dict[int, float]:
 
 
 def measure_h2d_bandwidth(world: World, batch_bytes: int, images: int) -> H2DBandwidth | None:
-    """Bandwidth of a batch's copy to the device, all ranks at once, the least over ranks; None where a rank has no device of its own.
+    """Host-to-device bandwidth of a batch, all ranks copying at once; the minimum over ranks. None on CPU ranks.
 
-    Every rank calls it: ``batch_bytes`` on the wire for ``images`` of them.
+    All ranks must call it. ``batch_bytes`` is the size of a batch of ``images`` images as transferred.
     """
     if not world.device.is_cuda:
         return None
     there = torch.empty(batch_bytes, dtype=torch.uint8, device=world.device.torch_device)
     bandwidths: list[float] = []
     for pinned in (True, False):
-        here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page never written is no memory yet
+        here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page is only allocated once written
         world.barrier()
         bandwidths.append(world.all_min(_measure_bytes_per_s(here, there)))
     return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_image=batch_bytes / images)
 
 
 def _measure_bytes_per_s(here: Tensor, there: Tensor) -> float:
-    """The median of copies one after another, on the device's clock."""
+    """Median bandwidth of consecutive copies, on the device's clock; the first half is warm-up."""
     taken_s: list[float] = []
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     while sum(taken_s) < MIN_COPY_S or len(taken_s) < MIN_COPIES:

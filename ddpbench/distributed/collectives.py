@@ -1,4 +1,4 @@
-"""Runs a function on all ranks, or fails on all of them."""
+"""Run a function on all ranks, and fail on all of them if one fails."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ddpbench.record.errors import ConfigFailed, OutOfMemory
 
 
 def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
-    """What ``fn`` gives, which waits for no other rank.
+    """The result of ``fn``, which must not wait for other ranks.
 
-    Raises DoesNotFit on every rank where it ran out of memory on one of them, with ``context`` and what was in use and asked for there.
+    Raises OutOfMemory on every rank if ``fn`` runs out of memory on one, with ``context`` and the memory in use and requested there.
     """
 
     def shortage(problem: Exception) -> str:
@@ -32,11 +32,12 @@ def all_ranks_or_fail(
     make_error: Callable[[str], ConfigFailed],
     undo: Callable[[Found], object] = lambda found: None,
 ) -> Found:
-    """What ``fn`` gives, which waits for no other rank.
+    """The result of ``fn``, which must not wait for other ranks.
 
-    Where it fails on one, it is undone on the others, and every rank raises what ``make_error`` makes of the reason, or they would wait for
-    ever: of the first one on rank 0, of an empty one elsewhere. ``describe_failure`` words a failure as it stands before ``on rank 0
-    (host)``; one that it has no words for is raised as it is, on this rank alone.
+    If ``fn`` fails on one rank, the others ``undo`` their results and every rank raises ``make_error(reason)``; otherwise they
+    would wait forever. The reason is that of the first failed rank on rank 0, and empty elsewhere. ``describe_failure`` returns
+    the reason, to which ``on rank R (host)`` is appended, or an empty string; then this rank alone raises the exception
+    unchanged.
     """
     done: list[Found] = []
     why = ""
@@ -46,7 +47,7 @@ def all_ranks_or_fail(
         if not (why := describe_failure(problem)):
             raise
         why = f"{why} on rank {world.placement.rank} ({world.placement.host})"
-    if why:  # only now, for the exception held on to what its frames had on the device
+    if why:  # only here: until now the exception kept its frames' tensors alive
         gc.collect()
         world.device.empty_cache()
     if not world.any_rank(bool(why)):

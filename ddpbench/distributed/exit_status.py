@@ -1,4 +1,4 @@
-"""Saying a failure once: on stderr, in torchrun's banner, and to a parent that waits for the exit code."""
+"""Reports a failure once: on stderr, in torchrun's summary, and to a parent that waits for the exit code."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ddpbench.record.files import encode_json
 from ddpbench.record.record import Fault
 
 EXIT_STATUS_VARIABLE = "DDPBENCH_OUTCOME"
-"""Names the file in which a run that ddpbench itself started leaves its Outcome: torchrun turns every failure into 1."""
+"""Names the file to which ranks started by ddpbench write their ExitStatus: torchrun turns every failure into 1."""
 
 SIGNAL_READY_INFIX = ".listening-"
-"""Stands between the name of that file and a rank."""
+"""Infix between the name of that file and the rank, in the names of signal-ready files."""
 
 LAUNCHER_TERMINATE_TIMEOUT_S = 5.0
-"""How long a rank that has nothing to add waits for the launcher to end it."""
+"""How long a rank waits for the launcher to end it if rank 0 reports the same error."""
 
 MAX_RANK0_START_S = 30.0
-"""After this it is alone with its error even where rank 0 is not seen yet, which may start later than the others."""
+"""How long to wait for rank 0, which may start later than others, before a rank reports its error itself."""
 
 
 def exit_with_error(error: BenchError) -> NoReturn:
-    """Ends this process before the ranks have met. What every rank meets alike rank 0 prints.
+    """Exit with an error before the rendezvous. Rank 0 prints errors that every rank has.
 
-    The others wait to be ended for it. One that is not was alone with its error, and tells it.
+    Other ranks wait until the launcher ends them. If it does not, only this rank has the error, so this rank prints it.
     """
     try:
         seat = from_env()
@@ -54,11 +54,11 @@ def exit_with_error(error: BenchError) -> NoReturn:
 
 
 def _claim_and_report(error: BenchError, rank_env: RankEnv) -> bool:
-    """Tells the other ranks, once rank 0 has come through where this one was refused; whether none had told before.
+    """Report ``error`` to the other ranks once rank 0 has registered. Returns whether no rank has reported before.
 
-    A store that is gone went with a launch that another rank ended.
+    Returns False if the store is unreachable: then another rank has ended the launch.
     """
-    from ddpbench.distributed.rank_store import (  # torch, which a refusal that all ranks share never needs
+    from ddpbench.distributed.rank_store import (  # imports torch, not needed for errors that all ranks share
         FailureReport,
         RankStore,
         open_store,
@@ -74,32 +74,32 @@ def _claim_and_report(error: BenchError, rank_env: RankEnv) -> bool:
 
 
 def interrupted_error(received: signal.Signals, progress_text: str) -> Interrupted:
-    """The error of a run that ``received`` ended: 130 for a Ctrl-C, 143 for any other signal."""
+    """The error of a run ended by signal ``received``: exit code 130 for Ctrl-C, 143 for any other."""
     code = ExitCode.INTERRUPTED if received == signal.SIGINT else ExitCode.TERMINATED
     return Interrupted(f"interrupted by {received.name}{progress_text}", code)
 
 
 def exit_on_early_signal(received: signal.Signals) -> NoReturn:
-    """Ends this process where a signal comes before a run listens, and rank 0 says so, unless a parent of ours does.
+    """Exit on a signal that arrives before the run handles signals. Rank 0 prints it, unless a ddpbench parent does.
 
-    At once: an exception in the midst of torch's import may be swallowed there, and leave it half done.
+    Exits immediately: an exception during torch's import may be swallowed there and leave the import half done.
     """
     error = interrupted_error(received, "")
-    with suppress(BenchError):  # an srun that started several without a rank speaks for itself
+    with suppress(BenchError):  # for srun tasks without a rank, print nothing
         if EXIT_STATUS_VARIABLE not in os.environ and from_env().is_rank0:
             print_error(error)
     os._exit(error.exit_code)
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
-    """How a run ended, for the process that started it."""
+    """Exit code and record of a run, for the process that started it."""
 
     exit_code: int
-    record_path: str = ""  # path of the record, where there is one
+    record_path: str = ""  # empty without a record
 
 
 def write_exit_status(rank_env: RankEnv, error: BenchError | None, exit_code: int, record_path: Path | None = None) -> None:
-    """Leaves the text where torchrun looks for it, and the outcome where a parent of ours does."""
+    """Write the error message to torchrun's error file, and the ExitStatus to the file named by EXIT_STATUS_VARIABLE."""
     if error is not None and rank_env.error_file:
         _try_write(rank_env.error_file, json.dumps({"message": error.text, "timestamp": str(int(time.time()))}))
     if path := os.environ.get(EXIT_STATUS_VARIABLE):
@@ -107,7 +107,7 @@ def write_exit_status(rank_env: RankEnv, error: BenchError | None, exit_code: in
 
 
 def read_exit_status(file: Path) -> ExitStatus | None:
-    """What a rank has left there; None where none has."""
+    """The ExitStatus that a rank wrote to ``file``; None if there is none."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=ExitStatus)
     except (OSError, msgspec.MsgspecError):
@@ -115,13 +115,13 @@ def read_exit_status(file: Path) -> ExitStatus | None:
 
 
 def mark_signal_ready(rank_env: RankEnv) -> None:
-    """Tells a parent of ours that from here on this rank ends well by a signal; before, one meets it halfway through an import."""
+    """Signal to a ddpbench parent that this rank now handles signals; before, a signal may arrive during an import."""
     if path := os.environ.get(EXIT_STATUS_VARIABLE):
         _try_write(f"{path}{SIGNAL_READY_INFIX}{rank_env.rank}", "")
 
 
 def all_signal_ready(ranks: int, exit_status_file: Path) -> bool:
-    """Whether so many ranks have told that they listen; ``exit_status_file`` is where they leave how they end."""
+    """Whether ``ranks`` ranks handle signals. ``exit_status_file`` is the file to which they write their ExitStatus."""
     return len(list(exit_status_file.parent.glob(f"{exit_status_file.name}{SIGNAL_READY_INFIX}*"))) == ranks
 
 
@@ -130,4 +130,4 @@ def _try_write(path: str, text: str) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        pass  # the line on stderr has been printed; these files are a courtesy
+        pass  # best effort: the error is already on stderr

@@ -1,4 +1,4 @@
-"""How gradients travel between ranks: NVLink, PCIe, InfiniBand or sockets."""
+"""Detects how ranks are connected: NVLink, PCIe, InfiniBand or sockets."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ddpbench.record.environment import RankPlacement, Transport
 
 
 class Interconnect(msgspec.Struct, frozen=True):
-    """What connects the ranks, as one of them sees it, or all together."""
+    """Connections between ranks, as seen by one rank or by all."""
 
     transports: list[Transport]
-    infiniband_devices: list[str]  # devices
+    infiniband_devices: list[str]
 
 
 def gloo_transports(placements: Sequence[RankPlacement]) -> list[Transport]:
-    """Gloo's: sockets between any two ranks."""
+    """Transports of gloo, which uses TCP between all ranks."""
     hosts = {place.host for place in placements}
     inside = [Transport(via="TCP", inter_node=False)] if len(placements) > len(hosts) else []
     return [*inside, *([Transport(via="TCP", inter_node=True)] if len(hosts) > 1 else [])]
 
 
 def nccl_transports(log: str, placements: Sequence[RankPlacement]) -> list[Transport]:
-    """Those that NCCL tells of in the log of one rank."""
+    """Transports in one rank's NCCL log."""
     spoken = nic_type(log)
     return sort_transports(
         {
@@ -45,9 +45,9 @@ def nccl_transports(log: str, placements: Sequence[RankPlacement]) -> list[Trans
 
 
 def gather_interconnect(world: World, log: str) -> Interconnect:
-    """What all ranks see, on rank 0; nothing on the others. ``log`` is NCCL's on this rank.
+    """The Interconnect of all ranks, on rank 0; empty on the others. ``log`` is this rank's NCCL log.
 
-    InfiniBand is there where every node has it, and called by its name on the first.
+    InfiniBand devices are listed only if every node has some, with the names on the first node.
     """
     own = Interconnect(nccl_transports(log, world.placements), active_infiniband_devices())
     seen = world.gather(own)
@@ -58,7 +58,7 @@ def gather_interconnect(world: World, log: str) -> Interconnect:
 
 
 def sort_transports(transports: set[Transport]) -> list[Transport]:
-    """Those inside a host first."""
+    """Sort transports, those within a host first."""
     return sorted(transports, key=lambda way: (way.inter_node, way.via, way.link_type))
 
 
@@ -68,13 +68,13 @@ def _transport(channel: NcclChannel, placements: Sequence[RankPlacement], nic: s
 
 
 def _link_type(channel: NcclChannel, one: RankPlacement, other: RankPlacement, nic: str) -> str:
-    """What a connection goes over, where somebody tells."""
+    """Link type of a connection; empty if unknown."""
     if channel.via.startswith("NET/IB"):
         return nic
     if not channel.via.startswith("P2P"):
         return ""
     if one.host != other.host:
-        return "NVLink"  # between nodes it is the only one
+        return "NVLink"  # P2P between nodes always uses NVLink
     first, second = (Gpu.find(place.device_id)[0] for place in (one, other))
     nvlink = first.has_nvlink_to(second) if first and second else None
     return "" if nvlink is None else "NVLink" if nvlink else "PCIe"
@@ -83,23 +83,23 @@ def _link_type(channel: NcclChannel, one: RankPlacement, other: RankPlacement, n
 LEVEL, FILE, SUBSYSTEMS = "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"
 
 CONNECTION_LOG_LEVELS = ("INFO", "TRACE")
-"""Levels at which NCCL tells of connections."""
+"""Levels at which NCCL logs connections."""
 
 CHANNEL_PATTERN = re.compile(
     r"NCCL INFO Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\](?: \[(?:send|receive)\])? via ((?:P2P|SHM|NET)/.*?)(?: comm 0x.*)?$",
     re.MULTILINE,
 )
-"""A connection: from which rank to which, each with its device, and how. AMD's library adds the communicator."""
+"""A connection: source rank, target rank, each with its device, and transport. AMD's RCCL appends the communicator."""
 
 NIC_INDEX_PATTERN = re.compile(r"/\d+(?:\(\d+\)|\[\w+\])?(?=[/(]|$)")
-"""The number of a network card, and the rank that serves it where that is another: ``NET/IB/3(1)/GDRDMA``."""
+"""NIC index, followed by the proxy rank if that is another rank: ``NET/IB/3(1)/GDRDMA``."""
 
 NIC_PATTERN = re.compile(r"NCCL INFO NET/IB\w* : Using (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class NcclChannel:
-    """A connection from one rank to another, as NCCL names its kind: ``P2P/CUMEM``, ``NET/IB/GDRDMA``."""
+    """A connection between two ranks. ``via`` is NCCL's transport name: ``P2P/CUMEM``, ``NET/IB/GDRDMA``."""
 
     source_rank: int
     target_rank: int
@@ -107,7 +107,7 @@ class NcclChannel:
 
 
 def parse_channels(log: str) -> set[NcclChannel]:
-    """The connections that ``log`` tells of."""
+    """The connections in NCCL log ``log``."""
     return {
         NcclChannel(int(source), int(target), NIC_INDEX_PATTERN.sub("", via.rstrip()))
         for source, target, via in CHANNEL_PATTERN.findall(log)
@@ -115,7 +115,7 @@ def parse_channels(log: str) -> set[NcclChannel]:
 
 
 def nic_type(log: str) -> str:
-    """What the cards speak that NCCL reaches through verbs: ``InfiniBand`` or ``RoCE``; empty where it is both, or none is told."""
+    """Link layer of the NICs that NCCL uses through verbs: ``InfiniBand`` or ``RoCE``; empty if mixed or unknown."""
     using = " ".join(NIC_PATTERN.findall(log))
     spoken = {"InfiniBand": "/IB" in using, "RoCE": "/RoCE" in using}
     names = [name for name, there in spoken.items() if there]
@@ -124,10 +124,11 @@ def nic_type(log: str) -> str:
 
 @contextmanager
 def capture_nccl_log(variables: MutableMapping[str, str] = os.environ) -> Iterator[Callable[[], str]]:
-    """Gives what reads NCCL's log so far, which is asked for while this is open: the first communicator has to be made in it.
+    """Turn on NCCL's log inside the context; yields a function that returns the log so far.
 
-    The log lies in memory and goes with this process; NCCL adds to it when it connects, and never in a collective. Who has asked
-    for a log gets it as asked, and it is read where it goes to a file; else it is empty.
+    The first communicator must be created inside the context, since NCCL reads its variables then. The log is kept in memory;
+    NCCL writes to it when it connects, never during a collective. If the user has set NCCL_DEBUG variables, they stay
+    unchanged: the log is then read from the user's log file, and is empty without one.
     """
     if any(name.startswith(LEVEL) for name in variables):
         path = _user_log_file(variables)
@@ -144,7 +145,7 @@ def capture_nccl_log(variables: MutableMapping[str, str] = os.environ) -> Iterat
 
 
 def _user_log_file(variables: Mapping[str, str]) -> Path | None:
-    """The file of a log that a person asked for and that tells of connections."""
+    """The user's NCCL log file, if its level includes connections; else None."""
     name = variables.get(FILE)
     if not name or variables.get(LEVEL, "").upper() not in CONNECTION_LOG_LEVELS:
         return None
@@ -155,7 +156,7 @@ def _user_log_file(variables: Mapping[str, str]) -> Path | None:
 def _read_log(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
-    except OSError:  # nothing was logged yet, or elsewhere
+    except OSError:  # nothing was logged yet, or not to this file
         return ""
 
 
@@ -164,7 +165,7 @@ ACTIVE_STATE = "4: ACTIVE"
 
 
 def active_infiniband_devices(root: Path = SYSFS_INFINIBAND) -> list[str]:
-    """The InfiniBand devices of this host that have a port in use. Cards that speak Ethernet lie there too, and are none."""
+    """Names of this host's InfiniBand devices with an active port. Ethernet NICs in the same folder are skipped."""
     ports = [
         port
         for port in root.glob("*/ports/*")

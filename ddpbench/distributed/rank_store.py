@@ -1,4 +1,4 @@
-"""A notice board in the launcher's store, which outlives rank 0: where ranks leave their place, their mark and their last word."""
+"""Rank info, heartbeats and failure reports in the launcher's TCPStore, which outlives rank 0."""
 
 from __future__ import annotations
 
@@ -18,40 +18,43 @@ from ddpbench.record.files import encode_json
 from ddpbench.record.record import Fault
 
 HEARTBEAT_TIMEOUT_S = 1.5
-"""A rank on another host whose mark does not beat for this long is gone: six ticks of its watchdog."""
+"""A rank on another host without a heartbeat for this long is dead: six ticks of its watchdog."""
 
 
 CONNECT_RETRY_S = 0.1
-"""Between two tries to reach a store that may not be there yet."""
+"""Pause between attempts to reach a store that may not exist yet."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""A host that takes no connection for so long is gone."""
+"""A host that accepts no connection for this long is gone."""
 
 
 class RankInfo(msgspec.Struct, frozen=True):
-    """What a rank tells of itself before the ranks meet."""
+    """What a rank publishes about itself at the rendezvous."""
 
     placement: RankPlacement
     software: Software
     data_fingerprint: str = ""
-    """The files that it found, which have to be those of all."""
+    """Fingerprint of the dataset's files, which must be equal on all ranks."""
 
     machine_id: str = ""
-    """What it stands on, where several may have one name."""
+    """Identifies the machine, since host names may not be unique."""
 
     requested: dict[str, str] = {}
-    """What it was asked to train, flag by flag, which has to be what all were asked."""
+    """Requested value per flag, which must be equal on all ranks."""
 
 
 class FailureReport(msgspec.Struct, frozen=True):
-    """How the run ended and why, left by the rank that knows."""
+    """Status and fault of a failed run, published by the rank that knows them."""
 
     status: Status
     fault: Fault
 
 
 class RankStore:
-    """Short texts by key, seen by all ranks. Its connection is its own: a process group waiting in its store does not block it."""
+    """Short texts by key, shared by all ranks.
+
+    It has a separate connection, so that a process group that waits in its own store does not block it.
+    """
 
     def __init__(self, store: dist.Store, rank_env: RankEnv) -> None:
         self._store = store
@@ -65,13 +68,13 @@ class RankStore:
         """The text under ``key``, or ``None``; never waits."""
         return self._store.get(key).decode() if self._store.check([key]) else None
 
-    # who is there
+    # rendezvous
 
     def register(self, info: RankInfo) -> None:
         self.set(f"place/{self._rank_env.rank}", encode_json(info).decode())
 
     def wait_for_key(self, key: str, timeout_s: float) -> None:
-        """Returns when ``key`` is pinned, or ``timeout_s`` is over; raises RefusedElsewhere as soon as a rank has told why it ends."""
+        """Wait until ``key`` is set or ``timeout_s`` is over. Raises ReportedByPeer as soon as a rank has reported a failure."""
         end = time.monotonic() + timeout_s
         while self.try_get(key) is None and time.monotonic() < end:
             if blame := self.get_failure_report():
@@ -79,9 +82,10 @@ class RankStore:
             time.sleep(0.05)
 
     def wait_for_ranks(self, timeout_s: float) -> list[RankInfo]:
-        """The notices of all ranks in rank order; raises UsageError with how many came when ``timeout_s`` is over.
+        """The RankInfo of all ranks, in rank order.
 
-        Raises RefusedElsewhere as soon as another rank has told why it does not come.
+        Raises UsageError, which names missing ranks, after ``timeout_s``; ReportedByPeer as soon as another rank has reported a
+        failure.
         """
         keys = [f"place/{rank}" for rank in range(self._rank_env.world_size)]
         end = time.monotonic() + timeout_s
@@ -91,7 +95,7 @@ class RankStore:
                 raise ReportedByPeer(blame.fault.message, blame.fault.hint)
             if time.monotonic() > end:
                 ranks = ", ".join(key.rpartition("/")[2] for key in missing[:8])
-                kind = RendezvousError if keys[0] in missing else UsageError  # without rank 0, whoever is here speaks
+                kind = RendezvousError if keys[0] in missing else UsageError  # without rank 0, every waiting rank reports
                 raise kind(
                     f"{len(keys) - len(missing)} of {len(keys)} ranks came to {self._rank_env.master_addr}:{self._rank_env.master_port} "
                     f"within {timeout_s:.0f} s; missing: rank {ranks}",
@@ -100,31 +104,31 @@ class RankStore:
             time.sleep(0.05)
         return [msgspec.json.decode(self._store.get(key), type=RankInfo) for key in keys]
 
-    # where they are
+    # heartbeats
 
     def heartbeat(self, position: Position) -> None:
-        """Publishes this rank's mark; a new beat each time, so that a rank that is alive but waits is told from one that is gone."""
+        """Publish this rank's position with a new count, which distinguishes a waiting rank from a dead one."""
         self._heartbeat_count += 1
         self.set(f"mark/{self._rank_env.rank}", position.encode(self._heartbeat_count))
 
     def check_connection(self) -> None:
-        """Raises OSError where nobody listens at the store's address any more: the store itself would be waited for without end."""
+        """Raise OSError if the store's host no longer accepts connections; a call to the store itself would block forever."""
         if self._rank_env.launched:
             _wait_until_reachable(self._rank_env, CONNECT_TIMEOUT_S)
 
     def heartbeats(self) -> dict[int, tuple[int, Position]]:
-        """rank -> (beat, mark), for every rank that ever beat."""
+        """rank -> (heartbeat count, position), for every rank that has sent a heartbeat."""
         texts = {rank: self.try_get(f"mark/{rank}") for rank in range(self._rank_env.world_size)}
         return {rank: Position.decode(text) for rank, text in texts.items() if text is not None}
 
-    # how they leave
+    # exit and failure
 
     def deregister(self) -> None:
-        """This rank ends on purpose: whoever looks for a dead one need not count it."""
+        """Mark this rank as ended on purpose, so that ``dead_ranks`` does not report it."""
         self.set(f"left/{self._rank_env.rank}", "1")
 
     def dead_ranks(self, placements: list[RankPlacement]) -> list[int]:
-        """Ranks that ended without a word: a dead process on this host, a mark that stopped beating on another."""
+        """Ranks that ended without ``deregister``: a dead process on this host, or a stopped heartbeat on another host."""
         own_host = placements[self._rank_env.rank].host
         local = [place.rank for place in placements if place.host == own_host and not is_process_alive(place.pid)]
         before = {place.rank: self.try_get(f"mark/{place.rank}") for place in placements if place.host != own_host}
@@ -134,11 +138,11 @@ class RankStore:
         return [rank for rank in (*local, *remote) if self.try_get(f"left/{rank}") is None]
 
     def claim_reporter(self) -> bool:
-        """Whether this rank is the first to speak for the launch: one message a launch."""
+        """Whether this rank is the first to claim the error message of the launch: one message per launch."""
         return bool(self._store.add("spoken", 1) == 1)
 
     def report_failure(self, report: FailureReport) -> None:
-        """Leaves what happened for whoever writes the record; the first word stands."""
+        """Publish ``report`` for the rank that writes the record; the first report is kept."""
         if self.try_get("blame") is None:
             self.set("blame", encode_json(report).decode())
 
@@ -148,7 +152,7 @@ class RankStore:
 
 
 def is_process_alive(pid: int) -> bool:
-    """Whether a process of this host still runs; a zombie does not."""
+    """Whether a process of this host still runs; a zombie counts as dead."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -157,9 +161,9 @@ def is_process_alive(pid: int) -> bool:
 
 
 def open_store(rank_env: RankEnv, timeout_s: float, serve: bool = False) -> dist.Store:
-    """A new connection to the store at the launcher's address; with ``serve``, rank 0 hosts it where the launcher does not.
+    """A new connection to the store at the launcher's address. With ``serve``, rank 0 hosts it if the launcher does not.
 
-    Raises Unreachable where nobody answers within ``timeout_s``.
+    Raises RendezvousError if the store is not reachable within ``timeout_s``.
     """
     if not rank_env.launched:
         return dist.HashStore()
@@ -179,7 +183,10 @@ def open_store(rank_env: RankEnv, timeout_s: float, serve: bool = False) -> dist
 
 
 def _wait_until_reachable(rank_env: RankEnv, timeout_s: float) -> None:
-    """Returns when somebody listens there, which torch's own waiting would fill stderr for. Raises OSError after ``timeout_s``."""
+    """Wait until the store accepts connections, without the stderr output of torch's own retries.
+
+    Raises OSError after ``timeout_s``.
+    """
     end = time.monotonic() + timeout_s
     while True:
         try:

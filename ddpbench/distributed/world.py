@@ -1,4 +1,4 @@
-"""The ranks together: meeting, refusing unequal ones, gathering off the clock."""
+"""The ranks of a launch: rendezvous, checks that they match, and collectives on the host."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ Own = TypeVar("Own")
 
 @dataclass(frozen=True)
 class World:
-    """All ranks of a launch that have met, or the first of them. Everything here goes over the host's network, never over the GPU's."""
+    """All ranks of a launch after the rendezvous, or the first of them.
+
+    Its collectives run on CPU tensors with gloo, never over the GPUs' network.
+    """
 
     rank_env: RankEnv
     device: Device
     store: RankStore
     rank_infos: list[RankInfo]
     backend: str  # none, gloo, nccl
-    collective_timeout_s: float  # how long torch lets one collective take
-    group: dist.ProcessGroup | None = None  # of the first ranks alone; None for all
+    collective_timeout_s: float  # torch's timeout of one collective
+    group: dist.ProcessGroup | None = None  # of a subset of ranks; None for all
 
     @property
     def rank(self) -> int:
@@ -43,12 +46,12 @@ class World:
 
     @property
     def participates(self) -> bool:
-        """Whether this rank is one of them."""
+        """Whether this rank belongs to this World."""
         return self.rank < self.size
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there is a process group: every launcher makes one, also for a world of one."""
+        """Whether there is a process group: always under a launcher, even for a world size of 1."""
         return self.backend != "none"
 
     @property
@@ -57,11 +60,11 @@ class World:
 
     @property
     def placement(self) -> RankPlacement:
-        """Where this rank stands."""
+        """Where this rank runs."""
         return self.rank_infos[self.rank].placement
 
     def for_device(self, device_type: str) -> World:
-        """The same ranks on their processors, where they have met with GPUs and ``device_type`` is ``cpu``; else this one."""
+        """This World on the CPU if ``device_type`` is ``cpu`` and the ranks have GPUs; else this World unchanged."""
         if device_type == self.device.torch_device.type:
             return self
         device = open_device(device_type, self.rank_env, share_gpu=False)
@@ -70,11 +73,11 @@ class World:
         return replace(self, device=device, rank_infos=notices)
 
     def subset(self, num_ranks: int) -> World:
-        """The first ``num_ranks`` ranks. They need a process group of their own before they can talk."""
+        """The World of the first ``num_ranks`` ranks. Its collectives need ``new_group`` first."""
         return replace(self, rank_infos=self.rank_infos[:num_ranks])
 
     def new_group(self) -> World:
-        """The same with a process group of its own. Every rank of the launch calls this, whether it takes part or not."""
+        """This World with a new process group. All ranks of the launch must call it, participating or not."""
         ranks, limit = list(range(self.size)), timedelta(seconds=self.collective_timeout_s)
         group = dist.new_group(ranks, timeout=limit, backend=self._backend_spec)
         return replace(self, group=group if isinstance(group, dist.ProcessGroup) else None)
@@ -84,7 +87,7 @@ class World:
         return f"cpu:gloo,cuda:{self.backend}" if self.device.is_cuda else "gloo"
 
     def init_process_group(self) -> None:
-        """Makes the process group. Nodes that met may still be unable to talk here, over another interface: to be watched over."""
+        """Create the process group. May hang if it uses another network interface than the rendezvous: run under a watchdog."""
         if not self.is_distributed:
             return
         dist.init_process_group(
@@ -97,13 +100,13 @@ class World:
         )
 
     def barrier(self) -> None:
-        """Returns when every rank's device is done and every rank is here."""
+        """Wait until every rank has synchronised its device and reached this call."""
         self.device.synchronize()
         if self.is_distributed:
             dist.all_reduce(torch.zeros(1), group=self.group)
 
     def all_max(self, value: float) -> float:
-        """The greatest ``value`` over the ranks, on every rank."""
+        """The maximum of ``value`` over the ranks, on every rank."""
         if not self.is_distributed:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
@@ -111,11 +114,11 @@ class World:
         return float(tensor)
 
     def all_min(self, value: float) -> float:
-        """The smallest ``value`` over the ranks, on every rank."""
+        """The minimum of ``value`` over the ranks, on every rank."""
         return -self.all_max(-value)
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether ``flag`` is true on one of the ranks, on every rank."""
+        """Whether ``flag`` is true on any rank, on every rank."""
         return bool(self.all_max(float(flag)))
 
     def all_sum(self, value: float) -> float:
@@ -127,7 +130,7 @@ class World:
         return float(tensor)
 
     def gather(self, value: Own) -> list[Own]:
-        """Every rank's ``value``, in rank order, on rank 0; an empty list on the others. It must be of a kind that pickle can carry."""
+        """Every rank's ``value``, in rank order, on rank 0; an empty list on the others. ``value`` must be picklable."""
         if not self.is_distributed:
             return [value]
         told = [value] * self.size if self.rank == 0 else None
@@ -135,7 +138,7 @@ class World:
         return told or []
 
     def close(self) -> None:
-        """Says goodbye on the board and takes the process group down."""
+        """Deregister this rank and destroy the process group."""
         self.store.deregister()
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -144,10 +147,11 @@ class World:
 def rendezvous(
     rank_env: RankEnv, device: Device, info: RankInfo, share_gpu: bool, rendezvous_timeout_s: float, collective_timeout_s: float
 ) -> World:
-    """Brings the ranks together on the board; ``World.join`` makes their process group.
+    """The World of all ranks, after they have registered in the store. ``World.init_process_group`` creates their process group.
 
-    Waits ``rendezvous_timeout_s`` for all of them, refuses mixed ones, and lets a collective of torch's take ``collective_timeout_s``,
-    which must be longer than the hang timeout: NCCL's own watchdog aborts the process and cannot be caught. Raises UsageError.
+    ``rendezvous_timeout_s`` limits the wait for all ranks. ``collective_timeout_s`` is torch's timeout of one collective; it must
+    be longer than the hang timeout, because NCCL's own watchdog aborts the process, which cannot be caught. Raises UsageError
+    if ranks are missing or do not match.
     """
     board = RankStore(open_store(rank_env, rendezvous_timeout_s, serve=True), rank_env)
     board.register(info)
@@ -160,7 +164,10 @@ def rendezvous(
 
 
 def disambiguate_hosts(infos: list[RankInfo]) -> list[RankInfo]:
-    """``vm#0`` and ``vm#1`` where nodes that are not one machine have one name, as rented ones often do; all that is told goes by it."""
+    """Rename hosts to ``vm#0``, ``vm#1`` ... if different machines share a host name, as rented ones often do.
+
+    Reports use these names.
+    """
     machines, nodes = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
     for notice in infos:
         machines[notice.placement.host].add(notice.machine_id)
@@ -180,9 +187,9 @@ SAME_COMMAND_HINT = "the same command on every node"
 
 
 def check_ranks_match(infos: list[RankInfo], share_gpu: bool) -> None:
-    """Raises UsageError with a two-row table where ranks differ in what they were asked, software, GPU model or data.
+    """Raise UsageError, with a two-row table, if ranks differ in requested flags, software, GPU model or data.
 
-    And where two are on one GPU.
+    Also raises UsageError if two ranks are on one GPU and ``share_gpu`` is false.
     """
     first = infos[0]
     for other in infos[1:]:

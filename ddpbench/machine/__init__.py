@@ -1,1 +1,1 @@
-"""Floor 1: the machine a rank stands on."""
+"""Floor 1: the machine on which a rank runs."""

@@ -1,4 +1,4 @@
-"""Control groups, of version 1, version 2 or both at once: what they grant to this process, and what they took from it."""
+"""Limits and throttling of this process by cgroups, version 1, version 2 or both."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CGROUP_ROOT, SELF_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def cpu_quotas(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Iterator[float]:
-    """Every quota in cores that holds for this process: of its own group and of all above."""
+    """CPU quotas of this process in cores: of its cgroup and all ancestors."""
     for level in _ancestor_groups("cpu", root, self_cgroup):
         if quota := _cpu_quota(level):
             yield quota
 
 
 def memory_limits(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> Iterator[int]:
-    """Every limit in bytes that holds for this process and for the page cache that it fills."""
+    """Memory limits in bytes of this process, page cache included: of its cgroup and all ancestors."""
     for level in _ancestor_groups("memory", root, self_cgroup):
         limit = read_text(level / "memory.max") or read_text(level / "memory.limit_in_bytes")
         if limit.isdecimal():  # not "max"
@@ -27,15 +27,15 @@ def memory_limits(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> 
 
 
 def throttled_s(root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP) -> float | None:
-    """Seconds, summed over cores, for which a quota stopped threads of this process's group so far; None without a quota.
+    """Seconds, summed over cores, for which a quota has throttled this process's cgroup; None without a quota.
 
-    Of several quotas the one that stopped them longest: the stops of one may lie within those of another.
+    With several quotas, the maximum: their throttled times may overlap.
     """
     return max((_throttled_s(level) for level in _ancestor_groups("cpu", root, self_cgroup) if _cpu_quota(level)), default=None)
 
 
 def _ancestor_groups(controller: str, root: Path, self_cgroup: Path) -> Iterator[Path]:
-    """The folders of this process's groups from its own up to the root: version 2's, and those of version 1's ``controller``."""
+    """Folders of this process's cgroup and its ancestors: version 2's, and those of version 1's ``controller``."""
     for line in read_text(self_cgroup).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -49,7 +49,7 @@ def _ancestor_groups(controller: str, root: Path, self_cgroup: Path) -> Iterator
 
 
 def _cpu_quota(level: Path) -> float:
-    """Cores, by version 2's ``cpu.max`` or version 1's ``cpu.cfs_quota_us``; 0 for none."""
+    """Quota in cores, from version 2's ``cpu.max`` or version 1's ``cpu.cfs_quota_us``; 0 for none."""
     if not (text := read_text(level / "cpu.max")):
         text = f"{read_text(level / 'cpu.cfs_quota_us')} {read_text(level / 'cpu.cfs_period_us')}"
     with suppress(ValueError, ZeroDivisionError):  # "max 100000", or no files at all
@@ -59,6 +59,6 @@ def _cpu_quota(level: Path) -> float:
 
 
 def _throttled_s(level: Path) -> float:
-    """From ``cpu.stat``: version 2 counts microseconds, version 1 nanoseconds."""
+    """Throttled seconds from ``cpu.stat``: version 2 counts microseconds, version 1 nanoseconds."""
     counts = dict(line.split(maxsplit=1) for line in read_text(level / "cpu.stat").splitlines())
     return float(counts.get("throttled_usec", 0)) / 1e6 or float(counts.get("throttled_time", 0)) / 1e9

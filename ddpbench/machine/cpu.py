@@ -16,20 +16,20 @@ from ddpbench.record.loader_stats import CpuUsage
 PROC_STAT, PROC_PRESSURE_CPU, PROC_SCHEDSTAT = Path("/proc/stat"), Path("/proc/pressure/cpu"), Path("/proc/thread-self/schedstat")
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 IDLE, IOWAIT, STEAL = 3, 4, 7
-"""Columns of ``/proc/stat``. The two behind STEAL, of guests, are counted in others already."""
+"""Columns of ``/proc/stat``. The two columns after STEAL (guest time) are already included in others."""
 
 
 class CpuMonitor:
-    """Looks at the cores when a round begins and when it ends. On a host of many cores a look takes some milliseconds."""
+    """Measures CPU usage from ``start`` to ``finish``. Each call takes some milliseconds on a host with many cores."""
 
     def start(self) -> None:
-        """The round begins, on the cores that this process may run on now."""
+        """Start measuring the cores that this process may run on now."""
         self._cores = os.sched_getaffinity(0)
         self._busy_s, self._throttled_s, self._waited_s = cores_busy_s(self._cores), cgroup.throttled_s(), _cpu_pressure_wait_s()
         self._began = perf_counter()
 
     def finish(self) -> CpuUsage | None:
-        """What the cores did since ``start``; None where the kernel does not tell of each of them."""
+        """CPU usage since ``start``; None if the kernel does not report every core."""
         wall_s = perf_counter() - self._began
         busy = _delta(self._busy_s, cores_busy_s(self._cores))
         if busy is None:
@@ -45,9 +45,9 @@ class CpuMonitor:
 
 
 def cores_busy_s(cores: Collection[int], stat: Path = PROC_STAT) -> float | None:
-    """Seconds for which ``cores`` were busy since the host started, those that a hypervisor took for others among them.
+    """Core-seconds for which ``cores`` were busy since the host started, including time stolen by the hypervisor.
 
-    None where the kernel does not tell of each of them, as in containers that hide the host's cores, or that count nothing.
+    None if the kernel does not report every core, as in containers that hide the host's cores or report zeros.
     """
     lines = re.findall(r"^cpu(\d+) (.+)$", read_text(stat), re.MULTILINE)
     ticks = {int(core): [int(count) for count in counts.split()] for core, counts in lines}
@@ -58,13 +58,13 @@ def cores_busy_s(cores: Collection[int], stat: Path = PROC_STAT) -> float | None
 
 
 def runqueue_wait_s(schedstat: Path = PROC_SCHEDSTAT) -> float | None:
-    """Seconds for which the calling thread could have run so far, and had no core; None where the kernel does not count them."""
+    """Seconds for which the calling thread has been runnable but had no core; None if the kernel does not count them."""
     counts = read_text(schedstat).split()
     return int(counts[1]) / 1e9 if len(counts) == 3 else None
 
 
 def _cpu_pressure_wait_s() -> float | None:
-    """Seconds for which some thread of the machine has waited for a core; None where the kernel does not count them."""
+    """Seconds for which some thread of the machine has waited for a core; None if the kernel does not count them."""
     total = re.search(r"^some .*total=(\d+)", read_text(PROC_PRESSURE_CPU), re.MULTILINE)
     return int(total[1]) / 1e6 if total else None
 
@@ -77,11 +77,11 @@ INITIAL_AFFINITY = sorted(os.sched_getaffinity(0))
 
 
 def set_affinity(num_cores: int | None, local_rank: int) -> None:
-    """Moves every thread of this process to ``num_cores`` of those it was given, other ranks' apart; with None back to all of them.
+    """Pin every thread of this process to its own ``num_cores`` of the initial cores, disjoint from other local ranks.
 
-    Processes that start from now on, loader workers above all, keep to them too.
+    None restores all initial cores. Processes started later, such as loader workers, inherit the affinity.
     """
     own = INITIAL_AFFINITY if num_cores is None else INITIAL_AFFINITY[local_rank * num_cores : (local_rank + 1) * num_cores]
     for thread in os.listdir("/proc/self/task"):
-        with suppress(ProcessLookupError):  # it ended meanwhile
+        with suppress(ProcessLookupError):  # the thread has ended
             os.sched_setaffinity(int(thread), own)

@@ -1,4 +1,4 @@
-"""The one door to the device a rank trains on: CUDA or the CPU."""
+"""The device on which a rank trains: CUDA or the CPU."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from ddpbench.record.text import pluralize
 from ddpbench.record.trace import Memory
 
 BYTES_PER_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-"""In which torch tells what it could not allocate on a GPU; on a CPU it counts bytes."""
+"""Units in torch's out-of-memory messages on a GPU. On a CPU the messages are in bytes."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """One device. ``id`` is a GPU's UUID, empty for a CPU; ``gpu`` its NVML handle, or None and then ``why_no_health`` the reason."""
+    """One device. ``uuid`` is a GPU's UUID, empty for a CPU.
+
+    ``gpu`` is its NVML handle; if None on CUDA, ``health_unavailable_reason`` says why.
+    """
 
     torch_device: torch.device
     name: str
@@ -29,46 +32,46 @@ class Device:
     total_bytes: int
     gpu: Gpu | None = None
     health_unavailable_reason: str = ""
-    num_visible_gpus: int = 1  # GPUs that this rank sees, of which it takes one
+    num_visible_gpus: int = 1  # GPUs visible to this rank, which uses one of them
 
     @property
     def is_cuda(self) -> bool:
         return self.torch_device.type == "cuda"
 
     def synchronize(self) -> None:
-        """Returns when everything issued to the device is done."""
+        """Wait until all work issued to the device is done."""
         if self.is_cuda:
             torch.cuda.synchronize(self.torch_device)
 
     def reset_peak_memory_stats(self) -> None:
-        """Peak memory counts from here."""
+        """Restart the peak memory statistics."""
         if self.is_cuda:
             torch.cuda.reset_peak_memory_stats(self.torch_device)
 
     def empty_cache(self) -> None:
-        """Gives cached memory back, so that it is not charged to whoever comes next."""
+        """Release cached memory, so that the next arm is not charged for it."""
         self.free_cublas_workspaces()
         if self.is_cuda:
             torch.cuda.empty_cache()
 
     def free_cublas_workspaces(self) -> int | None:
-        """Frees the matrix libraries' workspaces in torch's allocator, which come back when used, and returns their bytes.
+        """Free the cuBLAS workspaces in torch's allocator and return their size in bytes; None on a CPU.
 
-        CUDA graphs do not survive it. None on a CPU.
+        They are allocated again on the next use. CUDA graphs captured before become invalid.
         """
         if not self.is_cuda:
             return None
         before = torch.cuda.memory_allocated(self.torch_device)
-        torch._C._cuda_clearCublasWorkspaces()  # there is no public way
+        torch._C._cuda_clearCublasWorkspaces()  # there is no public API
         return before - torch.cuda.memory_allocated(self.torch_device)
 
     def allocator_retries(self) -> int:
         return int(torch.cuda.memory_stats(self.torch_device).get("num_alloc_retries", 0)) if self.is_cuda else 0
 
     def describe_oom(self, problem: BaseException) -> str:
-        """What was in use and what was asked for, where ``problem`` is an allocation that failed; empty for any other problem.
+        """Memory in use and requested, as text, if ``problem`` is a failed allocation; else an empty string.
 
-        On a CPU it is this rank's own memory that was in use, of all that the host has.
+        On a CPU, memory in use is this rank's peak resident memory, out of the host's memory.
         """
         text = str(problem)
         if not (isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text):
@@ -79,7 +82,7 @@ class Device:
         return f"peak {'-' if peak is None else _format_gib(peak)} of {_format_gib(self.total_bytes)} GiB{more}"
 
     def memory_stats(self, worker_pids: list[int], retries_before: int, workspace_bytes: int | None) -> Memory:
-        """Peaks since ``reset_peaks`` and what the host holds now."""
+        """Peak device memory since ``reset_peak_memory_stats``, and current host memory."""
         workers = [resident for pid in worker_pids if (resident := rss_bytes(pid)) is not None]
         host_rss_bytes, workers_rss_bytes = rss_bytes(os.getpid()), sum(workers) if workers else None
         if not self.is_cuda:
@@ -98,13 +101,13 @@ class Device:
 
 
 def _format_gib(size: float) -> str:
-    """Bytes in GiB: ``0.02``, ``12.3``, ``558``; what is less than 0.01 as that."""
+    """Bytes in GiB: ``0.02``, ``12.3``, ``558``; at least 0.01."""
     gib = size / 2**30
     return f"{max(gib, 0.01):.2f}" if gib < 1 else f"{gib:.1f}" if gib < 100 else f"{gib:,.0f}"
 
 
 def open_device(requested: str, rank_env: RankEnv, share_gpu: bool) -> Device:
-    """The device of this rank; raises UsageError where it asks for a GPU that is not there or belongs to another rank."""
+    """The device of this rank. Raises UsageError if a requested GPU is missing or belongs to another rank."""
     gpus = torch.cuda.device_count() if requested != "cpu" and torch.cuda.is_available() else 0
     if requested == "cuda" and not gpus:
         raise UsageError("no CUDA device is visible to torch", "'ddpbench env' tells what is missing; --device cpu trains on the processor")

@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Exclusive lock on a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import TextIO
 
 @contextmanager
 def exclusive_lock(folder: Path) -> Iterator[None]:
-    """Within, no other process is, on any node that shares ``folder``, which is made. Raises OSError where it cannot be written."""
+    """Hold the lock on ``folder``, against processes on all nodes that share it. Creates ``folder``.
+
+    Raises OSError if it cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / ".ddpbench-lock"
     with _locked(file):
@@ -33,4 +36,4 @@ def _locked(file: Path) -> TextIO:
         except BaseException:
             lock.close()
             raise
-        lock.close()  # who held it took the file away: the next lock is another file
+        lock.close()  # the previous holder deleted the file: lock the new one

@@ -1,4 +1,4 @@
-"""The fingerprint of a machine: versions, devices, variables, and what is missing."""
+"""Fingerprint of a machine: versions, devices, environment variables, and what is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def installed_version(*packages: str) -> str | None:
 
 
 def collect_software(cuda: bool) -> Software:
-    """The versions that this rank runs; imports torch."""
+    """The software versions of this rank. Imports torch."""
     import torch
 
     nccl = ".".join(str(part) for part in torch.cuda.nccl.version()) if cuda else None
@@ -53,7 +53,7 @@ def collect_environment(
     health_unavailable_reason: str,
     transport: list[Transport],
 ) -> Environment:
-    """The environment of a job whose ranks stand at ``placements``, as this rank sees it."""
+    """The environment of a job whose ranks run at ``placements``, as this rank sees it."""
     return Environment(
         software=software,
         world_size=len(placements),
@@ -71,7 +71,7 @@ def collect_environment(
 
 
 def describe_environment() -> list[tuple[str, str, str]]:
-    """(what, value, how to get it where it is missing) for ``ddpbench env``; torch is not imported."""
+    """Rows (name, value, how to install it if missing) of ``ddpbench env``. Does not import torch."""
     gpus = gpu_names()
     rows = [
         ("ddpbench", __version__, ""),
@@ -142,9 +142,9 @@ SLURM_CPU_BIND SLURM_MEM_BIND SLURM_HINT
 """
 
 SPEED_VARIABLES = frozenset(_NAMES.split())
-"""Documented names alone, none of which holds a secret. A prefix would let in any variable that begins alike, such as a token."""
+"""Documented names only, none of which holds a secret. A prefix match could let in a variable such as a token."""
 
 
 def speed_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables that change how fast training runs, sorted by name."""
+    """The environment variables that affect training speed, sorted by name."""
     return {name: variables[name] for name in sorted(SPEED_VARIABLES & variables.keys())}

@@ -1,6 +1,6 @@
-"""NVML: which driver and GPUs a host has, and what a GPU says of its clocks, power, heat, memory and visitors.
+"""NVML: driver and GPUs of a host, and each GPU's clocks, power, temperature, memory and processes.
 
-Where it does not answer, health is unavailable.
+If NVML does not work, health is unavailable.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ THROTTLE_REASONS = {
 
 
 class Gpu:
-    """One GPU by its UUID. Every reading is ``None`` where the driver refuses it."""
+    """NVML handle of one GPU. A reading is ``None`` if the driver does not support it."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
     @classmethod
     def find(cls, uuid: str) -> tuple[Gpu | None, str]:
-        """The GPU and, where there is none to be asked, why."""
+        """(GPU, empty string), or (None, reason) if NVML cannot find it."""
         try:
             pynvml.nvmlInit()
             return cls(pynvml.nvmlDeviceGetHandleByUUID(uuid)), ""
@@ -53,27 +53,27 @@ class Gpu:
         return _query(lambda: float(pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)))
 
     def energy_j(self) -> float | None:
-        """Energy since the driver was loaded."""
+        """Energy in joules since the driver was loaded."""
         return _query(lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3)
 
     def throttle_reasons(self) -> list[str]:
-        """What slows it; nothing where the driver does not tell."""
+        """Current throttle reasons; empty if none or unknown."""
         bits = _query(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))) or 0
         return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
 
     def pci_address(self) -> str | None:
-        """Where it sits on the bus, as the kernel's folders name it: ``0000:19:00.0``."""
+        """PCI address as in the kernel's sysfs: ``0000:19:00.0``."""
         place = _query(lambda: pynvml.nvmlDeviceGetPciInfo(self._handle))
         return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0" if place else None
 
     def has_nvlink_to(self, other: Gpu) -> bool | None:
-        """Whether the memory of another GPU of this host is reached over NVLink, switches in between or not."""
+        """Whether another GPU of this host is reached over NVLink, directly or through NVSwitch; None if unknown."""
         asked = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
         status = _query(lambda: int(pynvml.nvmlDeviceGetP2PStatus(self._handle, other._handle, asked)))
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
     def compute_processes(self) -> list[tuple[int, int | None]] | None:
-        """(pid, bytes) of every compute process; pids are those of NVML's name space, not always this container's."""
+        """(pid, bytes) of every compute process. Pids are in NVML's namespace, which may differ from this container's."""
         found = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return None if found is None else [(int(process.pid), process.usedGpuMemory) for process in found]
 
@@ -81,7 +81,7 @@ class Gpu:
         return _query(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
 
     def process_memory_bytes(self) -> int | None:
-        """Device memory of this process; where pids cannot be matched but it is alone, of the only process there."""
+        """Device memory of this process in bytes. If its pid is not found, that of the only process on the GPU, else None."""
         processes = self.compute_processes() or []
         mine: list[int | None] = [used for pid, used in processes if pid == os.getpid()] or (
             [processes[0][1]] if len(processes) == 1 else []
@@ -90,7 +90,7 @@ class Gpu:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version; None where there is none."""
+    """The NVIDIA driver's version; None without a driver."""
     try:
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
@@ -99,7 +99,7 @@ def driver_version() -> str | None:
 
 
 def gpu_names() -> list[str]:
-    """The GPUs of this host; none where NVML does not answer."""
+    """Names of this host's GPUs; empty if NVML does not work."""
     try:
         pynvml.nvmlInit()
         return [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(pynvml.nvmlDeviceGetCount())]
@@ -115,11 +115,11 @@ def _query(query: Callable[[], Reading]) -> Reading | None:
 
 
 class GpuTelemetry:
-    """Samples one GPU from a thread while a round runs. ctypes lets go of the interpreter during a call."""
+    """Samples one GPU from a thread while a round runs. ctypes releases the GIL during each call."""
 
     def __init__(self, gpu: Gpu | None, ranks_on_gpu: int) -> None:
         self._gpu = gpu
-        self._ranks_on_gpu = ranks_on_gpu  # how many ranks of this job are on the GPU
+        self._ranks_on_gpu = ranks_on_gpu
         self._stop = threading.Event()
         self._samples: list[tuple[float | None, float | None, float | None, list[str]]] = []
         self._thread: threading.Thread | None = None
@@ -138,7 +138,7 @@ class GpuTelemetry:
             self._samples.append((self._gpu.sm_mhz(), self._gpu.watts(), self._gpu.celsius(), self._gpu.throttle_reasons()))
 
     def finish(self) -> Health | None:
-        """What was seen since ``start``; ``None`` without a GPU that answers."""
+        """Health since ``start``; ``None`` without NVML."""
         if self._gpu is None or self._thread is None:
             return None
         energy_j, processes = self._gpu.energy_j(), self._gpu.compute_processes()

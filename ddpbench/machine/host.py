@@ -1,4 +1,4 @@
-"""The host: the cores this job may use, its memory, its processor."""
+"""The host: usable cores, memory, processor and operating system."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ddpbench.record.errors import UsageError
 def usable_cores(
     variables: Mapping[str, str] = os.environ, cgroup_root: Path = cgroup.CGROUP_ROOT, self_cgroup: Path = cgroup.SELF_CGROUP
 ) -> float:
-    """Cores this job may use at once on its node: the least of affinity, every cgroup quota up the tree, and SLURM's share.
+    """Cores that the job may use on its node: the minimum of affinity, all cgroup quotas, and SLURM's allocation.
 
-    Raises UsageError where SLURM's share is no number of cores.
+    Raises UsageError if SLURM's allocation is not a number of cores.
     """
     limits = [float(len(os.sched_getaffinity(0))), *cgroup.cpu_quotas(cgroup_root, self_cgroup)]
     return min(limits if (granted := slurm_cores(variables)) is None else [*limits, float(granted)])
 
 
 def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
-    """SLURM's share of this node in cores; None outside of its jobs. Raises UsageError where it is no number of cores."""
+    """Cores allocated by SLURM on this node; None outside SLURM jobs. Raises UsageError if it is not a number of cores."""
     granted = variables.get("SLURM_CPUS_ON_NODE")
     if not granted:
         return None
@@ -39,9 +39,9 @@ def slurm_cores(variables: Mapping[str, str] = os.environ) -> int | None:
 
 
 def machine_id() -> str:
-    """Tells this machine or container from others, of which some may have its name: by its boot, network cards and namespaces.
+    """Identifier of this machine or container, from boot id, MAC addresses and namespaces. Host names may not be unique.
 
-    Virtual machines that began as copies of one have the boot of that one, but not its cards.
+    Virtual machines cloned from one snapshot share its boot id, but not its MAC addresses.
     """
     boot = read_text(Path("/proc/sys/kernel/random/boot_id")).strip()
     cards = sorted(read_text(card.parent / "address").strip() for card in Path("/sys/class/net").glob("*/device"))
@@ -50,7 +50,7 @@ def machine_id() -> str:
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux gives it, or the architecture."""
+    """The processor's name from ``/proc/cpuinfo``, or the architecture."""
     for line in read_text(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -67,7 +67,7 @@ def os_name() -> str:
 
 
 def rss_bytes(pid: int) -> int | None:
-    """Resident memory of a process, or ``None`` when it is gone."""
+    """Resident memory of a process in bytes; ``None`` if it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
@@ -75,13 +75,13 @@ def rss_bytes(pid: int) -> int | None:
 
 
 def peak_rss_bytes() -> int | None:
-    """The most memory that this process has held at once, as Linux counts it; ``None`` where it does not tell."""
+    """Peak resident memory of this process in bytes; ``None`` if unknown."""
     peak = re.search(r"^VmHWM:\s*(\d+) kB", read_text(Path("/proc/self/status")), re.MULTILINE)
     return int(peak[1]) * 1024 if peak else None
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time, user and system, that these processes have used so far; one that is gone counts nothing."""
+    """CPU seconds, user and system, used so far by these processes. Processes that have ended count as 0."""
     spent = 0.0
     for pid in pids:
         with suppress(psutil.Error):
@@ -95,12 +95,12 @@ def host_memory_bytes() -> int:
 
 
 def usable_memory_bytes() -> int:
-    """Memory that this job and the page cache it fills may take: the host's, or the least limit of its cgroups."""
+    """Bytes that the job and its page cache may use: the host's memory, or the lowest cgroup limit."""
     return min([host_memory_bytes(), *cgroup.memory_limits()])
 
 
 def shared_memory_free_bytes(folder: str = SHM_DIR) -> int | None:
-    """What is free there; None without such a place."""
+    """Free bytes in ``folder``; None if it does not exist."""
     try:
         place = os.statvfs(folder)
     except OSError:

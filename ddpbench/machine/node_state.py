@@ -19,14 +19,14 @@ from ddpbench.record.diagnosis import NodeState, RankNumaNodes
 from ddpbench.record.environment import RankPlacement
 
 SAMPLE_S = 0.5
-"""CPU time is counted in hundredths of a second: over this long, to a fiftieth of a core."""
+"""CPU time is counted in hundredths of a second: over this duration, the resolution is 1/50 of a core."""
 
 
 def collect_node_state(placements: Sequence[RankPlacement], sample_s: float = SAMPLE_S) -> NodeState:
-    """The node of ``placements``, all of the job's that run on it, as one of them finds it in ``sample_s`` seconds.
+    """The state of the node of ``placements``, which must be all of the job's ranks on it. Takes ``sample_s`` seconds.
 
-    A rank that it does not see, as in a container beside its own, is left out; who else is there cannot be told then.
-    Raises UsageError where SLURM's share is no number of cores.
+    Ranks whose processes are not visible, as in another container, are left out; ``other_busy_cores`` is then None.
+    Raises UsageError if SLURM's allocation is not a number of cores.
     """
     cores = {place.rank: seen for place in placements if (seen := _affinity_of(place.pid))}
     together = set().union(*cores.values()) or os.sched_getaffinity(0)
@@ -45,7 +45,7 @@ def collect_node_state(placements: Sequence[RankPlacement], sample_s: float = SA
 
 
 def _affinity_of(pid: int) -> set[int]:
-    """Those that a process may run on; empty where it cannot be seen."""
+    """Cores that a process may run on; empty if it is not visible."""
     try:
         return os.sched_getaffinity(pid)
     except OSError:
@@ -58,7 +58,7 @@ def _rank_numa_nodes(place: RankPlacement, cores: Collection[int]) -> RankNumaNo
 
 
 def _other_busy_cores(pids: Sequence[int], cores: Collection[int], sample_s: float) -> float | None:
-    """How many of ``cores`` were busy with anything but the job; None where the kernel does not tell."""
+    """How many of ``cores`` were busy with processes outside the job; None if unknown."""
     own = _process_trees(pids)
     began, busy, own_s = time.perf_counter(), cores_busy_s(cores), cpu_seconds(own)
     time.sleep(sample_s)
@@ -68,7 +68,7 @@ def _other_busy_cores(pids: Sequence[int], cores: Collection[int], sample_s: flo
 
 
 def _process_trees(pids: Sequence[int]) -> set[int]:
-    """These processes and all that they started."""
+    """These processes and all their descendants."""
     families = set(pids)
     for pid in pids:
         with suppress(psutil.Error):
@@ -80,13 +80,13 @@ SYSFS_ROOT = Path("/sys")
 
 
 def numa_nodes_of_cores(cores: Collection[int], sysfs_root: Path = SYSFS_ROOT) -> list[int]:
-    """The NUMA nodes that ``cores`` lie on, in order; empty where the kernel does not tell."""
+    """Sorted NUMA nodes of ``cores``; empty if unknown."""
     nodes = {int(folder.name[len("node") :]): folder for folder in sysfs_root.glob("devices/system/node/node[0-9]*")}
     return sorted(node for node, folder in nodes.items() if _parse_cpulist(read_text(folder / "cpulist")) & set(cores))
 
 
 def numa_nodes_of_gpu(uuid: str, sysfs_root: Path = SYSFS_ROOT) -> list[int]:
-    """The one NUMA node that a GPU's bus hangs on; empty where that is not told, as in many virtual machines."""
+    """A list with the NUMA node of a GPU's PCI bus; empty if unknown, as in many virtual machines."""
     gpu, _ = Gpu.find(uuid)
     address = gpu.pci_address() if gpu else None
     node = read_text(sysfs_root / "bus/pci/devices" / address / "numa_node") if address else ""
@@ -94,6 +94,6 @@ def numa_nodes_of_gpu(uuid: str, sysfs_root: Path = SYSFS_ROOT) -> list[int]:
 
 
 def _parse_cpulist(cpulist: str) -> set[int]:
-    """The cores of a list as the kernel writes it: ``0-3,8``."""
+    """The cores of a kernel cpulist such as ``0-3,8``."""
     spans = [span.split("-") for span in cpulist.split(",") if span]
     return {core for span in spans for core in range(int(span[0]), int(span[-1]) + 1)}

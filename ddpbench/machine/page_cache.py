@@ -1,4 +1,4 @@
-"""The page cache: how much of a file it holds, and evicting a file; its file system."""
+"""Page-cache residency and eviction of a file, and its file system."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def cached_bytes(path: str) -> int:
-    """Bytes of the file that lie in the page cache, by ``mincore``. Raises OSError.
+    """Bytes of the file in the page cache, from ``mincore``. Raises OSError.
 
-    To a process that neither owns the file nor may write it, Linux says that all of it does.
+    If the process neither owns the file nor may write it, Linux reports all of it as cached.
     """
     with _opened(path) as file:
         return _cached_bytes(file)
 
 
 def evict(path: str) -> None:
-    """Asks the kernel to drop the file's pages, once they are written to the storage. Raises OSError.
+    """Ask the kernel to drop the file's pages, after writing dirty ones to storage. Raises OSError.
 
-    It keeps what another process has mapped, and all of a file that lies in memory alone.
+    The kernel keeps pages that another process has mapped, and files of in-memory file systems.
     """
     with _opened(path) as file:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        with suppress(OSError):  # some file systems know neither call
-            if _cached_bytes(file):  # a page that waits to be written cannot be dropped
+        with suppress(OSError):  # some file systems support neither call
+            if _cached_bytes(file):  # dirty pages cannot be dropped
                 os.fdatasync(file)
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -67,11 +67,11 @@ def _cached_bytes(file: int) -> int:
 
 
 def file_system(path: str) -> str:
-    """The type of the file system that ``path`` lies on, links followed: ``ext4``, ``nfs4``, ``tmpfs``, ``fuse.sshfs``; ``-`` if untold."""
+    """Type of the file system of ``path``, symlinks resolved: ``ext4``, ``nfs4``, ``tmpfs``, ``fuse.sshfs``; ``-`` if unknown."""
     there = os.path.realpath(path)
     kind, longest = "-", 0
     for mount in psutil.disk_partitions(all=True):
         point = mount.mountpoint
-        if len(point) >= longest and Path(there).is_relative_to(point):  # of two mounts on one point the later hides the other
+        if len(point) >= longest and Path(there).is_relative_to(point):  # a later mount on the same point hides an earlier one
             kind, longest = mount.fstype, len(point)
     return kind

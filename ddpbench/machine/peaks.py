@@ -1,4 +1,4 @@
-"""What this very device reaches on a large matrix product: the measure for model FLOPs utilisation."""
+"""Measured peak TFLOP/s of large matrix products on this device: the reference for model FLOPs utilisation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddpbench.machine.device import Device
 MATMUL_SIDE = 8192
 MATMULS_PER_RUN = 8
 MIN_DURATION_S = 0.8
-"""Clocks and power settle within some tenths of a second: a shorter burst reads up to 5% too fast or too slow."""
+"""Clocks and power settle within some tenths of a second: a shorter measurement is up to 5% off."""
 
 
 def measure_matmul_tflops(device: Device, dtype: str) -> float:
-    """TFLOP/s of ``SIDE`` x ``SIDE`` products on random data, the median of runs; ``tf32`` is float32 through TF32.
+    """Median TFLOP/s of ``MATMUL_SIDE`` x ``MATMUL_SIDE`` products; dtype ``tf32`` is float32 with TF32.
 
-    Random data, because a product of zeros draws less power and runs faster than any training does.
+    The data are random, because a product of zeros draws less power and runs faster than any training.
     """
     set_tf32(dtype == "tf32")
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)

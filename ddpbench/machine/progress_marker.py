@@ -1,4 +1,4 @@
-"""Where this rank is, kept in plain attributes by the loop and read by the watchdog's thread.
+"""The position of this rank in the run, written by the training loop and read by the watchdog thread.
 
 A mark costs the loop two attribute writes. Every rank passes the same marks in the same order, so the rank with the
 lowest count is the one that the others wait for.
@@ -16,15 +16,15 @@ from types import FrameType
 from ddpbench.record.trace import PHASES
 
 NEXT_PHASE = (*PHASES[1:], PHASES[0])
-"""What begins when a phase has passed: the step after the last phase begins with the first."""
+"""The phase that follows each phase; after the last comes the first phase of the next step."""
 
 PAUSED = "waiting for its turn"
-"""What a rank does that has no part in what the others do. Its marks stand still meanwhile."""
+"""Phase of a rank that does not participate in the current arm. Its mark count does not change meanwhile."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """One rank's place in the run: marks passed, training steps done, and the name of what it is in."""
+    """Position of one rank in the run: marks passed, training steps done, and current phase."""
 
     marks_passed: int
     step: int
@@ -35,7 +35,7 @@ class Position:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the rank waits on purpose: nobody waits for it."""
+        """Whether the rank is paused on purpose, so that no other rank waits for it."""
         return self.phase == PAUSED
 
     @classmethod
@@ -46,14 +46,14 @@ class Position:
 
 @dataclass(frozen=True)
 class ActiveArm:
-    """The arm that is on the device."""
+    """The arm that is currently on the device."""
 
-    arm_index: int | None  # its place among the records of the job, where it has one
+    arm_index: int | None  # index of its record in the job; None without a record
     batch_size: int
 
 
 class ProgressMarker:
-    """The place of this rank. ``patience_s`` is how long one place may last before the run counts as hung."""
+    """Position of this rank. A run hangs if the position does not change for ``timeout_s`` seconds."""
 
     def __init__(self, timeout_s: float) -> None:
         self.marks_passed = 0
@@ -63,23 +63,23 @@ class ProgressMarker:
         self.timeout_s = timeout_s
 
     def end_phase(self, phase_index: int) -> None:
-        """A phase of a step ended; the last one ends the step."""
+        """Mark the end of a phase; the last phase ends the step."""
         self.marks_passed += 1
         self.phase = NEXT_PHASE[phase_index]
         if phase_index == len(PHASES) - 1:
             self.step += 1
 
     def enter(self, phase: str) -> None:
-        """Something outside the loop begins: building the model, gathering."""
+        """Mark the start of a phase outside the training loop, such as building the model or gathering."""
         self.marks_passed += 1
         self.phase = phase
 
     def pause(self) -> None:
-        """This rank has nothing to do until others are done, however long that takes."""
+        """Mark this rank as paused until other ranks are done. A pause has no timeout."""
         self.phase = PAUSED
 
     def resync(self, marks_passed: int) -> None:
-        """All ranks go on together from ``marks_passed`` marks, however many each has passed: they can be compared again."""
+        """Set the mark count to ``marks_passed``, the same on all ranks, so that their positions are comparable again."""
         self.marks_passed, self.phase = marks_passed, "going on"
 
     @property
@@ -88,12 +88,12 @@ class ProgressMarker:
 
 
 def main_thread_frame() -> FrameType | None:
-    """Where the main thread is in its Python code; None where it runs none."""
+    """The main thread's current Python frame; None if it runs no Python code."""
     return sys._current_frames().get(threading.main_thread().ident or 0)
 
 
 def main_thread_stack(frames: int = 4) -> str:
-    """The innermost frames of the main thread, the innermost first, on one line."""
+    """The main thread's innermost ``frames`` stack frames, innermost first, on one line."""
     frame = main_thread_frame()
     if frame is None:
         return "no Python frame"
@@ -102,9 +102,10 @@ def main_thread_stack(frames: int = 4) -> str:
 
 
 class Watchdog:
-    """A thread beside the loop: it calls ``tick(mark)`` every ``TICK_S``, and ``on_stall(seconds)`` once the mark stood still too long.
+    """Thread that calls ``tick(position)`` every ``TICK_S`` seconds, and detects a position that no longer changes.
 
-    A rank that waits for its turn may stand still; ``on_long_rest()`` is called whenever it has for so long.
+    After ``marker.timeout_s`` without change it calls ``on_stall(seconds)`` once and ends. If the rank is paused, it calls
+    ``on_long_pause()`` instead, once per timeout.
     """
 
     TICK_S = 0.25

@@ -1,4 +1,4 @@
-"""Which rank this process is: the only reader of the variables that launchers set."""
+"""Rank, world size and rendezvous address of this process: the only reader of launcher variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAUNCH_HINT = "start through torchrun, or with --gpus N"
 
 @dataclass(frozen=True)
 class RankEnv:
-    """One process's place among the ranks, before any of them has met."""
+    """Rank and rendezvous address of one process, as set by its launcher."""
 
     rank: int = 0
     world_size: int = 1
@@ -22,28 +22,29 @@ class RankEnv:
     local_world_size: int = 1
     node_rank: int = 0
     launcher: str = "python"  # python, torchrun, accelerate, slurm
-    master_addr: str = ""  # where the ranks meet; empty without a launcher
+    master_addr: str = ""  # address of the store; empty without a launcher
     master_port: int = 0
-    uses_agent_store: bool = False  # the launcher itself serves the store at address:port
+    uses_agent_store: bool = False  # the launcher itself serves the store at master_addr:master_port
     restart_count: str = "0"
-    error_file: str = ""  # where torchrun reads the text of a failure
+    error_file: str = ""  # file from which torchrun reads the error message
     host: str = ""
 
     @property
     def launched(self) -> bool:
-        """Whether a launcher started this rank, so that a process group is wanted even for a world of one."""
+        """Whether a launcher started this rank. If so, there is a process group even for a world size of 1."""
         return bool(self.master_addr)
 
     @property
     def is_rank0(self) -> bool:
-        """Whether this is the process that prints what all ranks would print."""
+        """Whether this is rank 0, which prints on behalf of all ranks."""
         return self.rank == 0
 
 
 def from_env(variables: Mapping[str, str] = os.environ) -> RankEnv:
-    """The seat that ``variables`` describe.
+    """The RankEnv that ``variables`` describe.
 
-    Raises UsageError for broken variables, and where a launcher let several processes go, or one for several, without a rank.
+    Raises UsageError for invalid variables, and if a launcher started several processes, or one instead of several, without
+    a rank.
     """
     host = variables.get("SLURMD_NODENAME") or socket.gethostname()
     if "RANK" not in variables or "WORLD_SIZE" not in variables:
@@ -80,7 +81,7 @@ def _int_variable(variables: Mapping[str, str], name: str, default: str | None =
 
 
 def _refuse_unranked_tasks(variables: Mapping[str, str]) -> None:
-    """Raises UsageError for one of several processes that know nothing of each other, and for one that was to be several."""
+    """Raise UsageError for one of several independent processes, and for one process where several were requested."""
     tasks = _int_variable(variables, "SLURM_STEP_NUM_TASKS", "1")
     if tasks > 1:
         raise UsageError(
@@ -95,8 +96,8 @@ def _refuse_unranked_tasks(variables: Mapping[str, str]) -> None:
 
 
 def _sets_master_addr(variables: Mapping[str, str]) -> bool:
-    """Whether the launcher itself said where ranks meet: it does so for several, and its own variables do not say it."""
-    import psutil  # which no command needs that starts no ranks
+    """Whether the launcher set MASTER_ADDR itself, as it does for several processes, instead of inheriting it."""
+    import psutil  # not needed by commands that start no ranks
 
     try:
         before = psutil.Process(os.getppid()).environ()

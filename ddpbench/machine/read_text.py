@@ -1,4 +1,4 @@
-"""What the kernel tells in small text files."""
+"""Reads small text files of the kernel, such as those in /proc and /sys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_text(path: Path) -> str:
-    """The stripped text of ``path``; empty where it is not there, or not told to this process."""
+    """The stripped text of ``path``; empty if it is missing or not readable."""
     try:
         return path.read_text().strip()
     except OSError:

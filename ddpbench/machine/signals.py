@@ -1,7 +1,7 @@
-"""Hearing a signal: between two steps of Python, and while the main thread is stuck inside a collective.
+"""Signal handling, also while the main thread is blocked inside a collective.
 
-Python runs signal handlers between bytecodes, which a rank that waits in C never reaches. The wake-up file descriptor is
-written by the C handler itself, and a thread reads it.
+Python runs signal handlers between bytecodes, which a rank blocked in C code never reaches. But the C handler itself writes
+to the wake-up file descriptor, which a thread reads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""Ctrl-C, a launcher's or SLURM's end, and the warning that SLURM sends ahead of a time limit."""
+"""Ctrl-C, termination by a launcher or SLURM, and the warning that SLURM sends before a time limit."""
 
 
 class SignalReceived(BaseException):
-    """A signal came while something is half made: whoever makes it takes it away on the way out."""
+    """Raised by a signal in the middle of a change to files, so that cleanup code runs."""
 
     def __init__(self, received: signal.Signals) -> None:
         super().__init__(received)
@@ -33,7 +33,7 @@ def raise_signal_received(received: signal.Signals) -> NoReturn:
 
 @contextmanager
 def handle_signals(callback: Callable[[signal.Signals], object]) -> Iterator[None]:
-    """Within, ``callback`` hears every watched signal, between two steps of the main thread."""
+    """Call ``callback`` in the main thread for each of HANDLED_SIGNALS; restore the previous handlers at the end."""
     before = {watched: signal.signal(watched, lambda number, _: callback(signal.Signals(number))) for watched in HANDLED_SIGNALS}
     try:
         yield
@@ -46,13 +46,13 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def set_parent_death_signal(signum: signal.Signals) -> None:
-    """Asks Linux to send ``signum`` to this process when its parent is gone, even by SIGKILL (prctl(2)); elsewhere nobody is asked."""
+    """Make Linux send ``signum`` to this process when its parent dies, even by SIGKILL (prctl(2)). No-op on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signum)
 
 
 def start_signal_thread(on_signal: Callable[[signal.Signals], None]) -> None:
-    """Calls ``on_signal`` from a thread for every watched signal. Child processes get the defaults back."""
+    """Call ``on_signal`` from a thread for each of HANDLED_SIGNALS. Forked children get the default handlers back."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     for watched in HANDLED_SIGNALS:
@@ -62,14 +62,14 @@ def start_signal_thread(on_signal: Callable[[signal.Signals], None]) -> None:
 
     def read() -> None:
         while data := os.read(reader, 1):
-            if data[0] in HANDLED_SIGNALS:  # others have handlers too: a loader hears of its children
+            if data[0] in HANDLED_SIGNALS:  # other signals write here too, such as a loader's SIGCHLD
                 on_signal(signal.Signals(data[0]))
 
     threading.Thread(target=read, name="ddpbench-signals", daemon=True).start()
 
 
 def _restore_defaults_in_child() -> None:
-    """A forked child must not write into its parent's pipe, and ends by a signal as any process does."""
+    """Restore default handlers: a forked child must not write to its parent's pipe, and signals must end it."""
     signal.set_wakeup_fd(-1)
     for watched in HANDLED_SIGNALS:
         signal.signal(watched, signal.SIG_DFL)

@@ -1,8 +1,8 @@
-"""Where a step's time goes: one stamp at the end of every phase, on the device's clock and on the host's.
+"""Timing of the phases of a step: one timestamp at the end of each phase, on the device's and the host's clock.
 
-CUDA events are recorded on the stream and read after the round, so nothing here waits inside the loop. An event on an
-idle stream takes the time at which the host issued it, on a busy one the time at which the work before it ended: the
-span from the question for data to the batch in hand is therefore the time the *device* stood without data.
+CUDA events are recorded on the stream and read after the round, so nothing here blocks the training loop. An event on an
+idle stream gets the time at which the host issued it; on a busy stream, the time at which the preceding work ended. The
+data phase, from the request to the received batch, is therefore the time in which the *device* had no data.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ COMPUTE_PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
 @dataclass(frozen=True)
 class StepTimings:
-    """What a clock tells of every step since ``begin``, in milliseconds.
+    """Times of every step since ``begin``, in milliseconds.
 
-    ``phases_ms`` are contiguous: they sum to the time between the first and the last stamp. ``host_data_ms`` is the host's own wait
-    for the loader. ``lead_ms`` is how long after the host had issued a step the device finished it: near 0 means that the device
-    waits for the host. ``issuing_ms`` is how long the device was in its computing phases while the host still issued them.
-    Both are empty on a CPU rank, which does its own work.
+    ``phases_ms`` are contiguous: they sum to the time between the first and the last timestamp. ``host_data_ms`` is the wait for
+    the loader on the host's clock. ``host_lead_ms`` is the host run-ahead: the time from when the host had issued a step until
+    the device finished it; near 0, the device waits for the host. ``host_issue_ms`` is the part of the compute phases in which
+    the host was still issuing them. The last two are empty on a CPU rank, where host and device are one.
     """
 
-    phases_ms: dict[str, list[float]]  # phase -> one duration a step
+    phases_ms: dict[str, list[float]]  # phase -> duration per step
     host_data_ms: list[float]
     host_lead_ms: list[float] = field(default_factory=list)
     host_issue_ms: list[float] = field(default_factory=list)
 
 
 class StepTimer(Protocol):
-    """Stamps phases. ``begin`` before the first step, ``mark(phase)`` at the end of every phase, ``read`` after the last."""
+    """Phase timer. Call ``begin`` before the first step, ``mark(phase)`` at the end of each phase, ``read`` after the last."""
 
     def begin(self, steps: int) -> None: ...
 
@@ -49,11 +49,11 @@ class StepTimer(Protocol):
     def read(self) -> StepTimings: ...
 
     def host_data_ms(self) -> list[float]:
-        """That part of a reading alone, also where not every phase of a step was marked, as in the very first."""
+        """Only ``host_data_ms`` of ``read``, also for steps whose phases were not all marked, such as the very first."""
 
 
 class HostStepTimer:
-    """The host's clock, in nanoseconds; on a CPU rank it is the device's clock too."""
+    """Timer on the host's clock, which is also the device's clock on a CPU rank."""
 
     def __init__(self, marker: ProgressMarker) -> None:
         self._marker = marker
@@ -61,13 +61,13 @@ class HostStepTimer:
         self._slot = 0
 
     def begin(self, steps: int) -> None:
-        """Makes room for ``steps`` steps and stamps the start of the first."""
+        """Allocate timestamps for ``steps`` steps and take the first."""
         self._timestamps = [0] * (steps * len(PHASES) + 1)
         self._slot = 1
         self._timestamps[0] = perf_counter_ns()
 
     def mark(self, phase: int) -> None:
-        """The phase ends now. Phases come in order, each once a step; the last one ends the step."""
+        """Mark the end of a phase. Phases come in order, each once per step; the last one ends the step."""
         self._timestamps[self._slot + phase] = perf_counter_ns()
         self._marker.end_phase(phase)
         if phase == OPTIMIZER:
@@ -81,12 +81,12 @@ class HostStepTimer:
         return self.read().host_data_ms
 
     def timestamps_ms(self) -> list[float]:
-        """When each phase ended, since ``begin``, which is the first."""
+        """Milliseconds since ``begin`` at the end of each phase; the first element is ``begin`` itself."""
         return [(stamp - self._timestamps[0]) / 1e6 for stamp in self._timestamps]
 
 
 class CudaStepTimer:
-    """CUDA events on the compute stream, with the host's stamps beside them."""
+    """Timer with CUDA events on the compute stream, and host timestamps."""
 
     def __init__(self, marker: ProgressMarker, device: torch.device) -> None:
         self._host = HostStepTimer(marker)
@@ -109,7 +109,7 @@ class CudaStepTimer:
         self._host.mark(phase)
 
     def read(self) -> StepTimings:
-        """Once the device is done with all that was issued."""
+        """The timings; the device must have finished all issued work."""
         used = self._events[: self._steps * len(PHASES) + 1]
         phases_ms = _by_phase([earlier.elapsed_time(later) for earlier, later in pairwise(used)])
         issued_ms = self._host.timestamps_ms()
@@ -131,17 +131,18 @@ def _host_issue_ms(phases_ms: Mapping[str, list[float]], issued_ms: Sequence[flo
 
 
 def host_issue_ms(device_end_ms: Sequence[float], issued_ms: Sequence[float]) -> list[float]:
-    """Of each step, how long forward, backward and optimizer were under way before the host had issued all of them.
+    """Time per step in which the device was in forward, backward or optimizer and the host was still issuing that phase, in ms.
 
-    ``device_end_ms`` is when the device ended each phase, ``issued_ms`` when the host had issued it, in ms since both began, which comes
-    first. The device can have waited for its host no longer than that, and waited not at all for one that is a whole phase ahead.
+    ``device_end_ms`` is when the device ended each phase, ``issued_ms`` when the host had issued it, in ms since the common
+    start, which is the first element of both. The result is an upper bound on the device's wait for the host: 0 if the host is
+    a whole phase ahead.
     """
     spans = [max(0.0, min(ended, known) - began) for (began, ended), known in zip(pairwise(device_end_ms), issued_ms[1:], strict=True)]
     return [round(sum(spans[first + phase] for phase in COMPUTE_PHASES), 4) for first in range(0, len(spans), len(PHASES))]
 
 
 def make_step_timer(marker: ProgressMarker, device: torch.device) -> StepTimer:
-    """The clock of this device."""
+    """The StepTimer for ``device``."""
     return CudaStepTimer(marker, device) if device.type == "cuda" else HostStepTimer(marker)
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks reads of a dataset's files, from the page cache and from storage."""
+"""Read benchmark of a dataset's files, from the page cache and from storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK_BYTES = 2**17
 
 @dataclass(frozen=True)
 class FileReadStats:
-    """What was read, and what of it the kernel had to fetch for this process; ``fetched`` is 0 where it does not tell."""
+    """Bytes read, and bytes that the kernel fetched from storage for them; ``fetched_bytes`` is 0 if unknown."""
 
     num_bytes: int = 0
     elapsed_s: float = 0.0
@@ -32,7 +32,7 @@ class FileReadStats:
 
 
 def read_files(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> FileReadStats:
-    """Reads ``files``, each thread the next one left, and stops at ``deadline`` by ``perf_counter``. Skips what cannot be read."""
+    """Read ``files`` with ``threads`` threads until ``deadline`` (``perf_counter``). Skips unreadable files."""
     fetched, began = _fetched_bytes(), perf_counter()
     left = iter(files)
     total = sum(pool.map(_read_until, repeat(left, threads), repeat(deadline)))
@@ -40,7 +40,7 @@ def read_files(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, dea
 
 
 def _read_until(files: Iterator[str], deadline: float) -> int:
-    """Bytes read of those files that this thread takes."""
+    """Read the next file until none is left or ``deadline`` is over; returns the bytes read by this thread."""
     block, total = bytearray(BLOCK_BYTES), 0
     for path in files:
         with suppress(OSError), open(path, "rb", buffering=0) as file:
@@ -52,7 +52,7 @@ def _read_until(files: Iterator[str], deadline: float) -> int:
 
 
 def _fetched_bytes() -> int:
-    """Bytes that the kernel has so far fetched from storage because a thread of this process wanted them."""
+    """Bytes that the kernel has fetched from storage for this process so far; 0 if unknown."""
     try:
         return int(psutil.Process().io_counters().read_bytes)
     except (psutil.Error, RuntimeError):
@@ -61,22 +61,23 @@ def _fetched_bytes() -> int:
 
 MAX_SAMPLE_FILES, FIRST_CHUNK_FILES = 4096, 32
 MAX_THREADS, WARM_THREADS = 64, 4
-"""Storage answers faster when asked for much at once; what lies in memory, more threads do not read faster from Python."""
+"""Storage is faster with many concurrent reads. Reads from memory do not get faster with more Python threads."""
 
 COLD_TIME_FRACTION = 0.7
-"""Of the time that is left, what a portion's cold reads may take: the warm ones come after them."""
+"""Fraction of the remaining time that the cold reads of a chunk may take, to leave time for the warm reads after them."""
 
 NEARLY_ALL = 0.9
 
 IN_MEMORY_FILE_SYSTEMS, OWN_CACHE_FILE_SYSTEMS = {"tmpfs", "ramfs"}, {"zfs"}
-"""File systems that can drop nothing, and those whose cache is not the kernel's, which tells nothing of it."""
+"""File systems that cannot evict files, and those with their own cache, which the kernel does not report."""
 
 
 def benchmark_storage(path: str, files: Sequence[str], threads: int, budget_s: float) -> Storage:
-    """The storage of the data set at ``path`` by a sample of its ``files``, the same in every run.
+    """Benchmark the storage of the dataset at ``path`` on a sample of its ``files``, the same in every run.
 
-    ``threads`` read at once when cold: as many as the node has loader workers. Portion by portion until ``budget_s`` is over,
-    the sample is dropped from the page cache, read, and read again; what was not there before is dropped once more.
+    ``threads`` is the number of concurrent cold reads: one per loader worker of the node. Until ``budget_s`` is over, the
+    sample is evicted from the page cache, read cold and read warm, chunk by chunk. Files that were not cached before are
+    evicted again.
     """
     end = perf_counter() + budget_s
     sample = random.Random(0).sample(files, min(MAX_SAMPLE_FILES, len(files)))
@@ -107,12 +108,12 @@ def benchmark_storage(path: str, files: Sequence[str], threads: int, budget_s: f
 
 @dataclass(frozen=True)
 class _StorageSample:
-    """What was seen of some files."""
+    """Measurements of one or more chunks of files."""
 
     num_files: int = 0
     total_bytes: int = 0
-    cached_before_bytes: int = 0  # bytes in the page cache as they were found
-    cached_after_bytes: int = 0  # and when they were to be dropped
+    cached_before_bytes: int = 0  # bytes in the page cache before eviction
+    cached_after_bytes: int = 0  # and after it
     cold: FileReadStats = field(default_factory=FileReadStats)
     warm: FileReadStats = field(default_factory=FileReadStats)
 
@@ -125,12 +126,12 @@ class _StorageSample:
 
     @property
     def mincore_is_reliable(self) -> bool:
-        """Whether the kernel tells what lies in the page cache: it says "all" where it does not want to."""
+        """Whether ``mincore`` reports residency: without permission it reports every page as cached."""
         return min(self.cached_before_bytes, self.cached_after_bytes) < self.total_bytes
 
     @property
     def verified(self) -> bool:
-        """Whether the cold reads were seen to come from the storage."""
+        """Whether the kernel's I/O counters confirm that the cold reads came from storage."""
         return self.cold.fetched_bytes >= NEARLY_ALL * self.cold.num_bytes
 
     def files_per_s(self, reading: FileReadStats) -> float | None:
@@ -138,7 +139,7 @@ class _StorageSample:
 
 
 def _read_chunk(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, deadline: float) -> _StorageSample:
-    """Files that were cut off by ``deadline``, or cannot be read at all, count for nothing in the rates."""
+    """Evict ``files``, read them cold, then warm. Files cut off by ``deadline`` and unreadable files do not affect the rates."""
     sizes = {file: size for file in files if (size := _readable_size(file))}
     before = {file: _cached_bytes(file, size) for file, size in sizes.items()}
     for file in sizes:
@@ -146,7 +147,7 @@ def _read_chunk(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, de
     after = sum(_cached_bytes(file, size) for file, size in sizes.items())
     now = perf_counter()
     cold = read_files([*sizes], pool, threads, now + COLD_TIME_FRACTION * (deadline - now))
-    whole = cold.num_bytes == sum(sizes.values())  # what was not read yet would make the warm reads cold ones
+    whole = cold.num_bytes == sum(sizes.values())  # files that were not read yet would be cold in the warm reads
     warm = read_files([*sizes], pool, min(threads, WARM_THREADS), deadline) if whole else FileReadStats()
     for file, bytes_there in before.items():
         if not bytes_there:
@@ -155,7 +156,7 @@ def _read_chunk(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, de
 
 
 def _cold_unavailable_reason(seen: _StorageSample, kinds: set[str]) -> str:
-    """Empty where the cold reads were such."""
+    """Why there is no cold rate; empty if the reads were cold."""
     if kinds & IN_MEMORY_FILE_SYSTEMS:
         return f"{min(kinds & IN_MEMORY_FILE_SYSTEMS)} keeps its files in memory"
     if kinds & OWN_CACHE_FILE_SYSTEMS:
@@ -173,7 +174,7 @@ def _cold_unavailable_reason(seen: _StorageSample, kinds: set[str]) -> str:
 
 
 def _readable_size(file: str) -> int:
-    """In bytes; 0 where it cannot be read."""
+    """Size of ``file`` in bytes; 0 if it cannot be read."""
     try:
         return os.stat(file).st_size if os.access(file, os.R_OK) else 0
     except OSError:
@@ -183,10 +184,10 @@ def _readable_size(file: str) -> int:
 def _cached_bytes(file: str, size: int) -> int:
     try:
         return cached_bytes(file)
-    except OSError:  # some file systems do not tell; then, as the kernel has it, all
+    except OSError:  # not supported by some file systems: assume all, as the kernel does
         return size
 
 
 def _try_evict(file: str) -> None:
-    with suppress(OSError):  # it is gone meanwhile
+    with suppress(OSError):  # the file is gone
         evict(file)

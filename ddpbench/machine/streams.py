@@ -1,4 +1,4 @@
-"""stderr for errors and notes; stdout for the record alone."""
+"""Errors and notes on stderr; stdout is reserved for the record."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ddpbench.record.text import printable
 
 
 def print_error(error: BenchError) -> None:
-    """One ``ddpbench: error:`` line and one ``hint:`` line on stderr."""
+    """Print a ``ddpbench: error:`` line and a ``hint:`` line to stderr."""
     _write_stderr(error.format_stderr())
 
 
 def print_note(text: str) -> None:
-    """One ``ddpbench: note:`` line on stderr."""
+    """Print a ``ddpbench: note:`` line to stderr."""
     _write_stderr(f"ddpbench: note: {printable(text)}")
 
 
 def _write_stderr(lines: str) -> None:
-    """A closed stderr is no second error."""
+    """Write ``lines`` to stderr; a closed stderr is not an error."""
     with suppress(OSError, ValueError):
         sys.stderr.write(lines + "\n")
         sys.stderr.flush()
 
 
-_original_stdout: TextIO | None = None  # one a process, as stdout is
+_original_stdout: TextIO | None = None  # one per process, as stdout is
 
 
 def redirect_stdout() -> None:
-    """From now on, in worker processes too, only ``for_the_record`` is the stdout that this process was given."""
+    """Redirect stdout to stderr, in worker processes too. Only ``record_stdout`` still returns the original stdout."""
     global _original_stdout
     sys.stdout.flush()
     _original_stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")

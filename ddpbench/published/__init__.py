@@ -1,1 +1,1 @@
-"""Floor 6: the published experiments that ddpbench grew out of, run again and compared; and the crossover of two devices."""
+"""Floor 6: published experiments repeated and compared; CPU against GPU crossovers."""

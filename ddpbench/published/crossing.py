@@ -1,4 +1,4 @@
-"""From how many parameters on one device trains faster than another: the crossing of two curves of time over model size."""
+"""The model size from which one device trains faster than the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpbench.record.text import format_3sig
 
 @dataclass(frozen=True)
 class CrossoverPoint:
-    """One model on both devices: the seconds of every round that both have, in the same order."""
+    """One model on both devices, with the seconds of each shared round in the same order."""
 
     parameters: int
     layers: int
@@ -24,16 +24,16 @@ class CrossoverPoint:
 
     @property
     def ratio(self) -> PairedRatio:
-        """How many times the first device's seconds the second's are."""
+        """Seconds on the second device over seconds on the first."""
         return ratio_of(self.first_s, self.second_s)
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where ``winner``, the faster device at the largest model, becomes the faster one.
+    """Where ``winner``, the faster device at the largest model, becomes faster.
 
-    ``parameters`` is None where it is the faster one at every model. An end of the interval that lies beyond the models is
-    None, and so are both where single rounds give no interval.
+    ``parameters`` is None if it is faster at every model. ``low`` or ``high`` is None if that end of the interval lies beyond the
+    models; both are None if single rounds give no interval.
     """
 
     loser: str  # the devices' names
@@ -45,12 +45,12 @@ class Crossing:
 
     @property
     def interval_ends(self) -> tuple[float, float]:
-        """The ends of the interval, an open one at the last model on its side."""
+        """The interval, with an open end replaced by the smallest or largest model."""
         return self.low or self.points[0].parameters, self.high or self.points[-1].parameters
 
     @property
     def interval_points(self) -> Sequence[CrossoverPoint]:
-        """The models among which the interval lies, which is theirs alone."""
+        """The models around the interval, which depends on them only."""
         low, high = self.interval_ends
         before = [place for place, point in enumerate(self.points) if point.parameters <= low]
         behind = [place for place, point in enumerate(self.points) if point.parameters >= high]
@@ -62,7 +62,10 @@ class Crossing:
 
     @property
     def interval_kind(self) -> str:
-        """What the interval is where it is none of 95%: models that it lies among have too few rounds for one."""
+        """How the interval differs from a 95% one; empty if it does not.
+
+        It does if a model around it has too few rounds for a confidence interval.
+        """
         few = [point for point in self.interval_points if not point.ratio.has_interval]
         if not few:
             return ""
@@ -74,7 +77,7 @@ class Crossing:
         return [point.layers for point in self.points if point.ratio.low <= 1 <= point.ratio.high]
 
     def layers_at(self, parameters: float) -> float:
-        """How deep a model of so many parameters would be, between the two models around it."""
+        """The depth of a model with ``parameters``, interpolated between its two neighbours."""
         for before, after in pairwise(self.points):
             if parameters <= after.parameters:
                 share = max(0.0, log(parameters / before.parameters) / log(after.parameters / before.parameters))
@@ -83,12 +86,11 @@ class Crossing:
 
 
 def find_crossing(first: str, second: str, points: Sequence[CrossoverPoint]) -> Crossing:
-    """From which model on, and up to the largest, one device is faster than the other, with the interval. Needs one point or more.
+    """Find from which size to the largest model one device is faster.
 
-    The log of the ratio of the two times is drawn through the models' logs of parameters piece by piece: a small model's time
-    on a GPU is all launches and a large one's all arithmetic, so that no one straight line, and no one power, holds for both.
-    The interval comes from the rounds: it reaches from where the 95% band of the ratio touches 1 to where it leaves it, with
-    no resampling (inverse regression by the band, as Fieller's).
+    ``points`` needs at least one. The log time ratio is interpolated piecewise over log parameters: on a GPU small models are bound
+    by launches and large ones by arithmetic, so no single line or power law fits both. The interval reaches from where the 95% band
+    of the ratio first touches 1 to where it leaves it (inverse regression by the band, as Fieller's); nothing is resampled.
     """
     ordered = sorted(points, key=lambda point: point.parameters)
     loser, winner = first, second
@@ -125,15 +127,15 @@ def describe_crossing(crossing: Crossing) -> str:
 
 
 def format_device(name: str) -> str:
-    """A device in a sentence: ``CPU with 2 threads``."""
+    """A device label within a sentence: ``CPU with 2 threads``."""
     return name.replace(", ", " with ")
 
 
 def crossing_of(job: Job) -> Crossing | None:
-    """The crossing of the two devices of a job, over the models that both trained; None where there are not two, or no model.
+    """The crossing of a job's two devices over the models that both trained.
 
-    Models are those that are named by their depth. Cells of one device are told by their label ("CPU, 4 threads"), or by the
-    kind of device where they have none.
+    None unless there are two devices and a shared model. Models are those with their depth in the name. The device is the record's
+    label ("CPU, 4 threads") or, without one, the device type.
     """
     records = [record for record in job.records if num_layers(record.config.workload)]
     sides = list(dict.fromkeys(map(device_label, records)))
@@ -153,18 +155,21 @@ def crossing_of(job: Job) -> Crossing | None:
 
 
 def device_label(record: Record) -> str:
-    """The device that a cell trained on, by name."""
+    """The label of the device that a record trained on."""
     return record.label or ("GPU" if record.environment.device_type == "cuda" else "CPU")
 
 
 def num_layers(workload: str) -> int:
-    """The layers in a name such as ``disc-mlp-10``; 0 where it is of another family."""
+    """The layers in a name such as ``disc-mlp-10``; 0 for other families."""
     family, _, digits = workload.rpartition("-")
     return int(digits) if family == "disc-mlp" and digits.isdigit() else 0
 
 
 def _last_crossing(points: Sequence[CrossoverPoint], bound: Callable[[Interval], float]) -> float | None:
-    """The parameters from which ``bound`` of the ratio stays below 1; None where it never does, or does from the start."""
+    """The parameters from which ``bound`` of the ratio stays below 1.
+
+    None if it never does, or does from the smallest model on.
+    """
     heights = [(log(point.parameters), log(bound(point.ratio))) for point in points]
     for (start, above), (end, below) in reversed(list(pairwise(heights))):
         if below >= 0:
@@ -175,7 +180,7 @@ def _last_crossing(points: Sequence[CrossoverPoint], bound: Callable[[Interval],
 
 
 def missing_depths(job: Job, measured_layers: Sequence[int]) -> str:
-    """The depths that were asked for and are not ``measured_layers``."""
+    """List the depths of ``job`` that are not in ``measured_layers``; empty if none."""
     unknown = [
         str(layers)
         for layers in dict.fromkeys(num_layers(record.config.workload) for record in job.records)

@@ -1,4 +1,4 @@
-"""The page and the plot of a crossover: times over model size, and where they cross."""
+"""The page and the plot of a crossover: time over model size."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PUBLISHED_CROSSOVER = "disc-mlp-cpu-vs-gpu"
 
 
 def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints the crossing of the two devices of ``job``, its models, and what went wrong.
+    """Print the crossing of the two devices of ``job``, its models and its errors.
 
-    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the conclusion. ``path`` is where the record lies,
-    ``None`` where it could not be saved.
+    ``verbose`` adds the checks that passed; ``quiet`` prints the crossing only. ``path`` is the record's file, None if it could not
+    be saved.
     """
     page = page_for(console)
     if quiet:
@@ -57,7 +57,7 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
 
 
 def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
-    """The conclusion, the published one, and the table of models."""
+    """The crossing, the published one, and the table of models."""
     found = crossing_of(job)
     yield from _crossing_lines(found, page)
     yield from styled(wrap_text("", published_crossing_text(), page))
@@ -69,13 +69,13 @@ def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
 
 
 def crossover_grids(job: Job) -> list[Grid]:
-    """The table of models; none where none was timed on both devices."""
+    """The table of models; empty if no model was timed on both devices."""
     found = crossing_of(job)
     return [_table(found)] if found else []
 
 
 def crossover_findings(job: Job) -> list[str]:
-    """Where the two devices cross here, and where they were published to cross."""
+    """The crossing here and the published one."""
     return [crossing_text(crossing_of(job)), published_crossing_text()]
 
 
@@ -113,7 +113,10 @@ def _table(crossing: Crossing) -> Grid:
 
 
 def _speedup_cell(ratio: PairedRatio, only_ranges: bool) -> str:
-    """How many times as fast: one over the ratio of the times. A range that stands among intervals is said to be one."""
+    """The speed-up: one over the ratio of the times.
+
+    A range says so if it stands among confidence intervals.
+    """
     center, low, high = format_interval(1 / ratio.center, 1 / ratio.high, 1 / ratio.low, width_digits=1)
     rounds = f"{pluralize(ratio.pairs, 'round')}: " if not (ratio.has_interval or only_ranges) else ""
     return f"{center} ({rounds}{low} to {high})" if low != high else format_significant(1 / ratio.center)
@@ -122,11 +125,14 @@ def _speedup_cell(ratio: PairedRatio, only_ranges: bool) -> str:
 CROSSOVER_FAMILY = "disc-mlp"
 
 MAX_CROSSOVERS = 3
-"""Crossings on one pair of axes."""
+"""The most crossings on one pair of axes."""
 
 
 def draw_crossovers(jobs: Sequence[Job], folder: Path) -> list[Path]:
-    """Draws the crossings of ``jobs``, a few in one picture, into ``folder``; the files written. matplotlib is loaded here."""
+    """Draw the crossings of ``jobs`` into ``folder``; return the files written.
+
+    A picture shows at most MAX_CROSSOVERS. matplotlib is imported here, not with this module.
+    """
     from ddpbench.report.draw import draw_crossover_plots, save_figure
 
     row = load_publication(PUBLISHED_CROSSOVER).experiments[0].rows[0]
@@ -141,7 +147,7 @@ def draw_crossovers(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
 
 def crossover_plots(jobs: Iterable[Job]) -> list[CrossoverPlot]:
-    """One a job that timed models on two devices."""
+    """One plot per job that timed models on two devices."""
     found = [(job.started, race) for job in jobs if (race := _crossover_plot(job))]
     dates = date_suffixes([((race.loser.name, race.winner.name), started) for started, race in found])
     return [race.with_date(date) for (_, race), date in zip(found, dates, strict=True)]

@@ -1,4 +1,4 @@
-"""One cell against another: how many times as long, as much memory; and whether that is the effect that was published."""
+"""Time and memory ratios of two records, and whether they show the published effect."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Record
 
 NEGLIGIBLE_EFFECT = 0.05
-"""A ratio this near to 1 is no effect: sources of one run each cannot tell less."""
+"""A ratio this near to 1 is no effect: sources with one run each cannot resolve less."""
 
 FAR_FACTOR = 1.25
-"""An interval that misses a published factor by more than this many times shows another size of the effect."""
+"""An interval that misses the published factor by more than this many times shows another size of the effect."""
 
 Effect = Literal["less", "none", "more"]
 
 
 @dataclass(frozen=True)
 class PublishedRatio:
-    """One published ratio, and the same one here; ``here`` is None where the job lacks a cell that it needs."""
+    """A published ratio and the same ratio here.
+
+    ``measured`` is None if the job lacks one of the records.
+    """
 
     name: str
     published: float | None
@@ -31,19 +34,19 @@ class PublishedRatio:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the whole interval here shows the published effect: less, none or more. None where that cannot be told."""
+        """Whether the whole interval here shows the published effect; None if unknown."""
         return None if self.published is None or self.measured is None else matches_effect(self.measured, classify_effect(self.published))
 
     @property
     def is_far(self) -> bool:
-        """Whether the published factor lies well beyond the interval here."""
+        """Whether the published factor lies well outside the interval here."""
         if self.published is None or self.measured is None:
             return False
         return self.published * FAR_FACTOR < self.measured.low or self.published > self.measured.high * FAR_FACTOR
 
     @property
     def text(self) -> str:
-        """``0.98 (0.96 to 1.00)``, ``0.98 (2 rounds: 0.97 to 0.99)``, ``0.98 (1 round)``; a third decimal where the two ends are near."""
+        """``0.98 (0.96 to 1.00)``, ``0.98 (2 rounds: 0.97 to 0.99)``, ``0.98 (1 round)``; three decimals for a narrow interval."""
         if self.measured is None:
             return "-"
         if self.measured.pairs == 1:
@@ -62,15 +65,15 @@ def classify_effect(ratio: float) -> Effect:
 
 
 def matches_effect(interval: Interval, expected: Effect) -> bool | None:
-    """Whether all of ``interval`` is of that effect; None where some of it is."""
+    """Whether all of ``interval`` shows ``expected``; None if only part does."""
     seen = {classify_effect(edge) for edge in (interval.low, interval.center, interval.high)}
     if seen >= {"less", "more"}:
-        seen.add("none")  # which lies between them
+        seen.add("none")  # the interval spans it
     return True if seen == {expected} else None if expected in seen else False
 
 
 def all_or_unknown(answers: Iterable[bool | None]) -> bool | None:
-    """Whether all hold: False where one does not, None where one cannot be told, or where there are none."""
+    """Whether all hold: False if one does not; None if one is unknown or there are none."""
     given = list(answers)
     if False in given:
         return False
@@ -78,12 +81,12 @@ def all_or_unknown(answers: Iterable[bool | None]) -> bool | None:
 
 
 def data_wait_fraction(record: Record | None) -> float | None:
-    """The share of a step that waits for the loader."""
+    """The fraction of a step spent waiting for the loader."""
     return summarize(record).data_wait_fraction if record else None
 
 
 def describe_bottleneck(record: Record) -> str:
-    """What holds a cell back, in a few words: ``83% of the step waits for the loader``; empty where that cannot be told."""
+    """The bottleneck in a few words; empty if unknown: ``83% of the step waits for the loader``."""
     share = data_wait_fraction(record)
     if share is not None and share >= BOTTLENECK_FRACTION:
         return f"{share:.0%} of the step waits for the loader"
@@ -92,7 +95,7 @@ def describe_bottleneck(record: Record) -> str:
 
 
 def explain_ratio(ratio: Interval | None, record: Record | None) -> str:
-    """How the limit of a cell goes together with its ratio to another: ``, because 83% of the step waits for the loader``."""
+    """How the bottleneck fits the ratio: ``, because 83% of the step waits for the loader``."""
     why = describe_bottleneck(record) if record else ""
     if not why or ratio is None or record is None:
         return ""

@@ -1,6 +1,6 @@
-"""The published experiments as cells: what each of them trained, and the same made small for a try.
+"""Arms of the published experiments, at full size and shrunk for a quick try.
 
-What a source leaves open is chosen here, and said. None of them used the channels-last layout, which PyTorch got later.
+Settings that a source leaves open are chosen and stated here. No source used channels-last, which PyTorch added later.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ddpbench.bench.sweep import ArmSpec, build_request
-from ddpbench.published import crossover
+from ddpbench.bench.arm_specs import ArmSpec, build_request
+from ddpbench.published import crossover_sides
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
@@ -24,16 +24,16 @@ QUICK_OVERRIDES: dict[str, Any] = {
     "rounds": 2,
     "warmup": 1,
     "validate": False,  # too short for accuracy
-    "static_loss_scale": 1.0,  # too short to find one, and gradients of a few samples overflow
-    "channels_last": True,  # half convolutions on a processor take twice as long in the plain layout
+    "static_loss_scale": 1.0,  # too short to find a scale, and gradients of a few samples overflow
+    "channels_last": True,  # half-precision convolutions on a CPU take twice as long in the default layout
 }
-"""A training that shows that it runs."""
+"""Overrides for a quick run, which only shows that the training works."""
 
 
 def reproduction_request(name: str, quick: bool, overrides: Mapping[str, Any], output: OutputOptions, command: Sequence[str]) -> Request:
-    """What the published experiment ``name`` trains, all of it or made small.
+    """The arms of the published experiment ``name``, shrunk if ``quick``.
 
-    ``overrides`` are fields of Config that hold in every cell: where, on which data, for how long.
+    ``overrides`` are Config fields for every arm: device, data, length.
     """
     if name != DISC_EXPERIMENT:
         return build_request(PROTOCOLS[name](quick), overrides, output, command)
@@ -43,18 +43,21 @@ def reproduction_request(name: str, quick: bool, overrides: Mapping[str, Any], o
 
 
 def disc_arms(quick: bool, devices: Sequence[str]) -> list[ArmSpec]:
-    """The crossover of the processor and the GPU, or of the processor with itself where it is named, or the same made small for a try.
+    """Arms that compare CPU and GPU, or two CPU thread counts if ``devices`` names the CPU.
 
-    Raises UsageError for the GPU alone.
+    ``quick`` shrinks them. Raises UsageError if ``devices`` names the GPU only.
     """
     if devices and devices[0] == "cuda":
         raise UsageError("the disc sets a GPU beside a processor, and --device cuda leaves the GPU alone", "leave --device out")
     depths = range(2, 7) if quick else range(2, 13)
-    return crossover.crossover_arms("disc-mlp", crossover.resolve_sides(devices), depths, *((5, 2) if quick else ()))
+    return crossover_sides.crossover_arms("disc-mlp", crossover_sides.resolve_sides(devices), depths, *((5, 2) if quick else ()))
 
 
 def t4_tensor_cores(quick: bool) -> list[ArmSpec]:
-    """Three square Linear layers, and a small CNN on MNIST. The optimizer of the CNN is open: plain SGD, as the workload has it."""
+    """Three square Linear layers, and a small CNN on MNIST.
+
+    The source leaves the CNN's optimizer open: plain SGD, the workload's default.
+    """
     products = _shared_settings(150, rounds=5, batch_size=512, set_to_none=False, loader=SYNTHETIC, validate=False)
     digits = _shared_settings(epochs=20, rounds=1, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
     gemm, batches = "gemm-mlp", (512, 1024)
@@ -73,7 +76,10 @@ def t4_tensor_cores(quick: bool) -> list[ArmSpec]:
 
 
 def wrn_cifar10_apex_levels(quick: bool) -> list[ArmSpec]:
-    """A Wide-ResNet under the levels O0 to O3; then the claim on two weak cores, for it and for a smaller one, at batch 512."""
+    """A Wide-ResNet at levels O0 to O3; then two slow CPU cores at batch size 512.
+
+    The second part also trains a smaller Wide-ResNet.
+    """
     workload, smaller, batch, large = "wrn28x10-cifar10", "wrn16x2-cifar10", 128, 512
     whole = _shared_settings(epochs=10, rounds=1, schedule="linear", loader="torch")
     starved = _shared_settings(20, rounds=5, loader="torch", cores=2, workers=2, validate=False)
@@ -89,7 +95,10 @@ def wrn_cifar10_apex_levels(quick: bool) -> list[ArmSpec]:
 
 
 def vgg16_cifar10_batch_sweep(quick: bool) -> list[ArmSpec]:
-    """VGG16 in three precisions over five batch sizes, 100 iterations, five times. What it called FP16 is o2 with a static scale."""
+    """VGG16 in three precisions, five batch sizes, 100 iterations, five times.
+
+    The source's FP16 is o2 with a static loss scale.
+    """
     how = _shared_settings(100, rounds=5, loader="torch", workers=0, shuffle=False, augment=False, pin_memory=False)
     how |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
     workload, batches = "vgg16-cifar10", [128, 256, 512, 1024, 2048]
@@ -104,7 +113,10 @@ def vgg16_cifar10_batch_sweep(quick: bool) -> list[ArmSpec]:
 
 
 def imagenet_resnet_slurm_vs_container(quick: bool) -> list[ArmSpec]:
-    """ResNet-18 and ResNet-50 fed by four loader workers. What it called FP16 is o2; its FP32 command carries the scale too."""
+    """ResNet-18 and ResNet-50 with four loader workers.
+
+    The source's FP16 is o2. Its FP32 command sets the loss scale too.
+    """
     how = _shared_settings(360, rounds=1, batch_size=128, static_loss_scale=256.0, loader="torch", workers=4, validate=False)
     if quick:
         how |= QUICK_OVERRIDES | {"batch_size": 4, "image_size": 32, "workers": 1}
@@ -121,9 +133,9 @@ PROTOCOLS: Mapping[str, Callable[[bool], list[ArmSpec]]] = {
     "vgg16-cifar10-batch-sweep": vgg16_cifar10_batch_sweep,
     "imagenet-resnet-slurm-vs-container": imagenet_resnet_slurm_vs_container,
 }
-"""By the id of the publication. The fifth, the disc, is a crossover: its cells follow from the devices."""
+"""Publication id -> its arms. The disc experiment is missing: its arms depend on the devices."""
 
 
 def _shared_settings(steps: int | None = None, **how: Any) -> dict[str, Any]:
-    """What all of them share: every round a training from the start, with the plain memory layout."""
+    """Settings of all protocols: every round trains from scratch, in the default memory layout."""
     return {"steps": steps, "fresh": True, "channels_last": False, **how}

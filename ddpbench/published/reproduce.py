@@ -1,4 +1,4 @@
-"""A published experiment under its own protocol, and its table beside this machine's."""
+"""The ``reproduce`` command: run a published experiment under its own protocol."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import torch
 
+from ddpbench.bench.arm_specs import resumable_journal
 from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
-from ddpbench.bench.sweep import resumable_journal
 from ddpbench.machine.device import Device
 from ddpbench.published.reproduction_page import render_reproduction
 from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
@@ -19,22 +19,25 @@ from ddpbench.workloads.registry import find_workload
 
 
 def run_reproduction(name: str, quick: bool, request: Request) -> NoReturn:
-    """Runs the published experiment ``name``, or what its journal lacks of it, and ends the process with the exit code."""
+    """Run the published experiment ``name`` and exit with the job's exit code.
+
+    Skips what the journal already holds.
+    """
     kept = resumable_journal(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
     run_job(request, ReproduceJobSpec(kept, render_reproduction))
 
 
 class ReproduceJobSpec(ResumableJobSpec):
-    """One cell in the situation in which it was published: with the model of an earlier training alive."""
+    """Job spec that keeps an earlier model alive in one arm, as the published script did."""
 
     def leftover_factory(self, label: str) -> Callable[[Device], object] | None:
         return earlier_model if label == EARLIER_MODEL_ALIVE else None
 
 
 def earlier_model(device: Device) -> list[torch.Tensor]:
-    """The float32 model and its gradients that the published script still held when it measured mixed precision.
+    """The float32 model and gradients that the published script still held.
 
-    Its last loss held on to them, until the first one in mixed precision took the name.
+    Its last float32 loss kept them alive while it measured mixed precision, until that variable got the first mixed-precision loss.
     """
     spec = find_workload("gemm-mlp")
     model = import_object(spec.model)(None, spec.classes).to(device.torch_device)

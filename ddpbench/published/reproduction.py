@@ -1,4 +1,4 @@
-"""A published table beside this machine's: each row, the cell that repeats it, and how many times the published figure it gives."""
+"""Compare each row of a published table with the record that repeats it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from ddpbench.record.record import Job, Record
 
 @dataclass(frozen=True)
 class FigureComparison:
-    """One figure of a row, in the unit of ``measure.values``. ``ratio`` is here over published; None where they may not be compared."""
+    """One figure of a row, in the unit of ``metric.values``.
+
+    ``ratio`` is here over published; None if they may not be compared.
+    """
 
     metric: Metric
     published: MeanStd | None
@@ -37,28 +40,28 @@ class FigureComparison:
 
 @dataclass(frozen=True)
 class RowResult:
-    """A published row, and the cell that repeats it: None where the job holds none."""
+    """A published row and the record that repeats it, None if the job has none."""
 
     experiment: PublishedExperiment
     row: PublishedRow
     record: Record | None
-    figures: Mapping[str, FigureComparison]  # by the name of the measure
+    figures: Mapping[str, FigureComparison]  # by metric name
 
 
 def compare_rows(name: str, job: Job) -> list[RowResult]:
-    """Every row of the published experiment ``name``, in its order, beside the cell of ``job`` that repeats it."""
+    """Compare every row of the published experiment ``name`` with ``job``, in its order."""
     return [
         _compare_row(experiment, row, job) for experiment in load_publication(name).experiments for row in experiment.rows if row.precision
     ]
 
 
 def protocol_deviations(job: Job) -> list[str]:
-    """In what this job is not the published protocol, a sentence each."""
+    """How this job deviates from the published protocol, one sentence each."""
     return [*_deviations(job)] if job.records else []
 
 
 def substituted_workloads(publication: Publication, job: Job) -> dict[str, str]:
-    """The published workloads that a job made smaller, each with the one that stands for it."""
+    """Published workload -> the smaller one that replaces it in ``job``."""
     tabled = [each.workload for each in publication.experiments if any(row.precision for row in each.rows)]
     here = {workload: record.config.workload for workload in tabled for record in matching_records(job, workload)}
     return {workload: other for workload, other in here.items() if other != workload}
@@ -117,5 +120,5 @@ def _figures(row: PublishedRow, memory_here: Metric) -> dict[Metric, float | Pub
 def _mean_std_of(figure: float | PublishedMean | None, metric: Metric) -> MeanStd | None:
     if figure is None:
         return None
-    scale = metric.scale  # sources print the very units of the measures
+    scale = metric.scale  # sources print in the units of the metrics
     return MeanStd(figure.mean * scale, figure.std * scale) if isinstance(figure, PublishedMean) else MeanStd(figure * scale)

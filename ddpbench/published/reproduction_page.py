@@ -1,4 +1,4 @@
-"""A published experiment beside this machine's: its table, the figures here, how many times the published, and its claims in words."""
+"""The page of a reproduction: its tables, the results here, the ratios and the claims."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ CLAIM_LEGEND = (
     "the published factor; same way: the effect, of another size; not here: another effect; open: this cannot be told. Of one round, as "
     "most of what was published, the figure itself stands for the interval"
 )
-"""What the words before the answers say."""
+"""Explains the words before the claims."""
 HERE = "here"
 
 
 @dataclass(frozen=True)
 class _PrecisionColumn:
-    """One column: a precision, as the source calls it, and what sets its cell apart."""
+    """One column: a precision, and what distinguishes its arm."""
 
     precision: str  # as the source spells it
     heading: str
-    label: str  # of the cell here
+    label: str  # of the record here
 
 
 def render_published(console: Console) -> None:
-    """Prints what can be reproduced: each experiment with its title and its workloads."""
+    """Print each published experiment with its title and workloads."""
     page = page_for(console)
     for publication in map(load_publication, published_names()):
         print_lines(console, styled([publication.id], LABEL))
@@ -59,10 +59,10 @@ def render_published(console: Console) -> None:
 
 
 def render_reproduction(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints the published experiment that ``job`` repeats beside it, one Record a cell. Raises UsageError for one that is unknown.
+    """Print the published experiment next to the results of ``job``.
 
-    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the claims. ``path`` is where the record lies,
-    ``None`` where it could not be saved.
+    ``verbose`` adds the checks that passed; ``quiet`` prints the claims only. ``path`` is the record's file, None if it could not be
+    saved. Raises UsageError if the experiment is unknown.
     """
     page, publication = page_for(console), publication_of(job)
     claimed = [[*_claim(result, page)] for result in check_claims(publication.id, job)]
@@ -83,12 +83,15 @@ def render_reproduction(job: Job, console: Console, path: Path | None, *, verbos
 
 
 def publication_of(job: Job) -> Publication:
-    """The published experiment that ``job`` repeats, which its kind names. Raises UsageError for one that is unknown."""
+    """The published experiment that the kind of ``job`` names.
+
+    Raises UsageError if it is unknown.
+    """
     return load_publication(job.kind.removeprefix("reproduce "))
 
 
 def reproduction_findings(job: Job) -> Iterator[str]:
-    """In what the job is not as it was published; then every claim, and whether it holds here."""
+    """How the job deviates from the protocol, then whether each claim holds here."""
     publication = publication_of(job)
     yield from (f"but {departure}" for departure in protocol_deviations(job))
     for result in check_claims(publication.id, job):
@@ -123,7 +126,7 @@ def _protocol(experiment: PublishedExperiment) -> str:
 
 
 def _precision_notes(publication: Publication) -> Iterator[str]:
-    """What a published name means here, where the two differ in what they say."""
+    """Notes on published precision names that mean something else here."""
     every = [row for each in publication.experiments for row in each.rows]
     for scale in dict.fromkeys(row.static_loss_scale for row in every if row.published_label == "FP16"):
         yield f"what was published as FP16 is o2: half network, float32 BatchNorm and master weights, static loss scale {scale:g}"
@@ -138,7 +141,10 @@ def _tables(publication: Publication, job: Job, page: Page) -> Iterator[Iterator
 
 
 def reproduction_grids(publication: Publication, job: Job, width: float = inf) -> Iterator[Grid]:
-    """A table a figure of every published experiment, no wider than ``width`` where that can be; none of a crossover."""
+    """One table per figure of every published experiment; none for a crossover.
+
+    No table is wider than ``width`` if that is possible.
+    """
     results = compare_rows(publication.id, job)
     for experiment in publication.experiments:
         ours = [result for result in results if result.experiment.workload == experiment.workload]
@@ -147,7 +153,7 @@ def reproduction_grids(publication: Publication, job: Job, width: float = inf) -
 
 
 def _table(name: str, results: Sequence[RowResult], job: Job, width: float) -> Grid:
-    """With standard deviations where there is room for them and all columns."""
+    """The table of one metric, with standard deviations if they fit ``width``."""
     measure, lines, settings = results[0].figures[name].metric, _table_rows(results), _precision_columns(results)
     keys = _name_columns(lines)
     title = f"{results[0].experiment.workload}: {measure.heading}"
@@ -162,7 +168,7 @@ def _table(name: str, results: Sequence[RowResult], job: Job, width: float) -> G
 
 @dataclass(frozen=True)
 class _TableRow:
-    """One line of a table: a published place's results, or those whose cells here are shown."""
+    """One line of a table: a published source's results, or the records here."""
 
     source: str
     results: Sequence[RowResult]
@@ -172,7 +178,7 @@ class _TableRow:
 
 
 def _table_rows(results: Sequence[RowResult]) -> list[_TableRow]:
-    """For every batch its published places, then what is here."""
+    """Per batch size, the lines of its published sources, then the line here."""
     lines: list[_TableRow] = []
     for batch in dict.fromkeys(result.row.batch_size for result in results):
         ours = [result for result in results if result.row.batch_size == batch]
@@ -190,14 +196,14 @@ def _name_columns(lines: Sequence[_TableRow]) -> list[GridColumn]:
 
 
 def _batch(line: _TableRow) -> str:
-    """Of what is here, the batch that was trained."""
+    """The batch size; for the line here, the one that was trained."""
     row, record = line.results[0].row, next((result.record for result in line.results if result.record), None)
     batch = record.config.batch_size if line.source == HERE and record else row.batch_size
     return MISSING if batch is None else str(batch)
 
 
 def _precision_columns(results: Sequence[RowResult]) -> list[_PrecisionColumn]:
-    """The published precisions; beside one whose cell has a label, the cell without."""
+    """A column per published precision; if its arm has a label, one without it too."""
     settings = []
     for result in {result.row.precision: result for result in results}.values():
         name = find_precision(result.row.precision).name
@@ -256,7 +262,7 @@ def _claim(result: ClaimResult, page: Page) -> Iterator[Text]:
 
 
 def claim_result_text(result: ClaimResult) -> tuple[str, str, str]:
-    """Whether a claim holds, in a word and the style that it has, and in a sentence."""
+    """Whether a claim holds: in a word, the style of that word, and a sentence."""
     word, style = SAME_DIRECTION if result.far_ratios else CLAIM_WORDS[result.holds]
     factors = ", ".join(f"{each.name} is {each.text} here and {each.published:.2f} published" for each in result.far_ratios)
     return word, style, f"same direction, but {factors}; {result.explanation}" if factors else result.explanation

@@ -1,4 +1,4 @@
-"""The cells of a job by what they were asked to do: which record stands for which row of a published table."""
+"""Finds the record of a job that reproduces a row of a published table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.registry import find_precision
 
 EARLIER_MODEL_ALIVE = "earlier model alive"
-"""The label of a cell that trained beside what the run before it had left on the device."""
+"""The label of an arm that trained while the previous run's model was still on the device."""
 
 
 def matching_records(job: Job, workload: str) -> list[Record]:
-    """The cells that stand for the published ``workload``: it by name, or the largest of its family where the job was shrunk."""
+    """The records of the published ``workload``, by name.
+
+    If the job was shrunk, the largest of its family.
+    """
     exact = [record for record in job.records if record.config.workload == workload]
     if exact:
         return exact
@@ -23,25 +26,28 @@ def matching_records(job: Job, workload: str) -> list[Record]:
 
 
 def records_of_family(records: Iterable[Record], workload: str) -> list[Record]:
-    """Every cell of the same family: any Wide-ResNet for one, any width of VGG16 on CIFAR-10, any depth of disc-mlp."""
+    """All records of the same family.
+
+    Any Wide-ResNet, any width of VGG16 on CIFAR-10, any depth of disc-mlp.
+    """
     return [record for record in records if _family(record.config.workload) == _family(workload)]
 
 
 def is_quick(job: Job) -> bool:
-    """Whether the job shrank the protocol: then its figures stand beside the published ones, but are no ratio of them."""
+    """Whether the job shrank the protocol, so that its figures give no ratio to the published ones."""
     return "--quick" in job.command
 
 
 def batch_sizes(records: Iterable[Record]) -> list[int]:
-    """The batch sizes a rank, in rising order."""
+    """The batch sizes per rank, in rising order."""
     return sorted({record.config.batch_size for record in records})
 
 
 def match_row(row: PublishedRow, experiment: PublishedExperiment, job: Job) -> Record | None:
-    """The cell that repeats ``row``, by precision and batch; the one with the published leftovers where there is such a cell.
+    """The record that repeats ``row``, matched by precision and batch size.
 
-    A row that names no batch has the protocol's, the smallest of the cells. In a job that shrank its batches the rows take
-    them in the same order.
+    Prefers a record with the earlier model alive, as published. A row without a batch size takes the protocol's, the smallest in the
+    job. If the job shrank its batch sizes, they are assigned to the rows in the same order.
     """
     found = [
         record for record in matching_records(job, experiment.workload) if record.config.precision == find_precision(row.precision).name
@@ -52,7 +58,7 @@ def match_row(row: PublishedRow, experiment: PublishedExperiment, job: Job) -> R
 
 
 def find_by_precision(records: Iterable[Record], name: str, batch: int | None = None, label: str = "") -> Record | None:
-    """The first cell of a precision, given by name or alias; of any batch where none is given."""
+    """The first record of a precision, given by name or alias; any batch size if None."""
     wanted = find_precision(name).name
     return next(
         (

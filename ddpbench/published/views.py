@@ -14,7 +14,7 @@ from ddpbench.report.pages.registry import VIEWS, JobView
 
 
 def register() -> None:
-    """Adds the pages, tables and plots of these jobs to those that the report knows."""
+    """Register the pages, tables and plots of these jobs with the report."""
     VIEWS["reproduce"] = JobView(reproduction_page.render_reproduction, _reproduction_tables, _reproduction_findings)
     VIEWS["crossover"] = JobView(crossover_page.render_crossover, crossover_page.crossover_grids, crossover_page.crossover_findings)
     plots.PLOTTERS[:] = [plots.Plotter(lambda job: crossing_of(job) is not None, crossover_plot.draw_crossovers)]

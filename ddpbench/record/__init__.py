@@ -1,1 +1,1 @@
-"""Floor 0: what a run was asked, what it saw, and what is said about it. Types and files only; never torch."""
+"""Floor 0: the request, measurements and findings of a run. Types and files only; never imports torch."""

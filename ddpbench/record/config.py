@@ -1,7 +1,7 @@
-"""Everything one arm is asked to do. One field is one flag; the spelling and the help stand on the field.
+"""The configuration of one arm. Each field is one flag and carries its spelling and help.
 
-The command line is read from these fields (``cli/options.py``), a record is validated against them, and ``to_argv`` gives
-the command back.
+``cli/options.py`` builds the command line from these fields, records are validated against them, and ``to_argv`` converts
+them back to a command.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NonNegative = Meta(ge=0)
 Above0 = Meta(gt=0)
 
 RUN_CONTROL_FIELDS = ("time_limit", "hang_timeout", "profile", "strict", "fail_if_data_wait")
-"""Fields that say how long one waits, and what is kept or told: whoever changes them measures the same thing."""
+"""Fields for time limits, extra output and exit codes. Changing them does not change what is measured."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one arm was asked to do. A field that is ``None`` is automatic until ``experiments.settle`` makes a Settled of it."""
+    """Requested configuration of one arm. ``None`` means automatic: ``bench.resolve.resolve_config`` fills it in."""
 
     workload: Annotated[str, Meta(pattern=r"^[^-\s]")]
 
@@ -168,21 +168,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
 
     def to_argv(self) -> list[str]:
-        """The words that give this Config again: the workload, then every flag that differs from its default."""
+        """Arguments that reproduce this Config: the workload, then every flag that differs from its default."""
         return [self.workload, *to_argv(self, flag_fields(Config))]
 
 
 def measurement_config(config: Config) -> Config:
-    """What of ``config`` decides what is measured."""
+    """``config`` with the fields that do not affect the measurement (RUN_CONTROL_FIELDS) at their defaults."""
     plain = Config(workload=config.workload)
     return msgspec.structs.replace(config, **{name: getattr(plain, name) for name in RUN_CONTROL_FIELDS})
 
 
 class ResolvedConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Config whose automatic fields ``experiments.settle`` has filled in. Its flags are those of Config.
+    """A Config with its automatic fields filled in by ``bench.resolve.resolve_config``. Its flags are those of Config.
 
-    Other fields may stay None: vectors have no side, and a round may have as many steps as fill its time. ``fresh`` and
-    ``validate`` are None in records of releases that had neither.
+    Other fields may stay None: vectors have no image size, and the number of steps may follow from the duration of a round.
+    ``fresh`` and ``validate`` are None in records of releases that had neither.
     """
 
     batch_size: Annotated[int, Positive]

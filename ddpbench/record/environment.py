@@ -1,4 +1,4 @@
-"""The machine and the software a record comes from: one part common to the job, one part a rank."""
+"""The machine and software of a record: one part per job, one part per rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DeviceType = Literal["cuda", "cpu"]
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
-    """Versions that must agree over ranks."""
+    """Software versions, which must match on all ranks."""
 
     ddpbench: str
     python: str
@@ -37,21 +37,21 @@ class RankPlacement(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str = msgspec.field(name="device")  # the GPU's or the CPU's name
     device_id: str  # the GPU's UUID; empty on the CPU
     device_total_bytes: Count | None = None
-    usable_cores: NonZero = 1.0  # affinity, cgroup quota and SLURM, whichever is least; of the node
+    usable_cores: NonZero = 1.0  # of the node: the minimum of affinity, cgroup quota and SLURM allocation
 
 
 class Transport(msgspec.Struct, frozen=True, kw_only=True):
-    """One way that gradients take between ranks."""
+    """One transport of gradients between ranks."""
 
-    via: str  # as NCCL names it, without the number of a card: "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"; gloo's is "TCP"
+    via: str  # NCCL's name without the NIC index: "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"; "TCP" for gloo
     inter_node: bool = msgspec.field(name="across")  # between hosts
     link_type: str = msgspec.field(
         default="", name="over"
-    )  # what P2P goes over, "NVLink" or "PCIe", and NET/IB, "InfiniBand" or "RoCE"; empty where nobody told
+    )  # "NVLink" or "PCIe" for P2P, "InfiniBand" or "RoCE" for NET/IB; empty if unknown
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprint of a job. ``places`` has one entry a rank, in rank order."""
+    """The environment of a job. ``placements`` has one entry per rank, in rank order."""
 
     software: Software
     world_size: AtLeastOne
@@ -62,11 +62,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     placements: list[RankPlacement] = msgspec.field(name="places")
     os: str = ""
     cpu: str = ""
-    variables: dict[str, str] = {}  # those that change speed, by name: machine.variables lists them
-    transport: list[Transport] = []  # empty where it is not known, and for one rank
+    variables: dict[str, str] = {}  # those that affect speed: see machine.fingerprint.SPEED_VARIABLES
+    transport: list[Transport] = []  # empty if unknown, and for one rank
     infiniband_devices: list[str] = msgspec.field(
         default=[], name="infiniband"
-    )  # active devices of the first node, where every node has some
-    health_unavailable_reason: str = msgspec.field(
-        default="", name="health"
-    )  # why health is unavailable, said once; empty when NVML answers
+    )  # active devices of the first node; empty unless every node has some
+    health_unavailable_reason: str = msgspec.field(default="", name="health")  # why GPU health is unavailable; empty if NVML works

@@ -1,4 +1,4 @@
-"""What can go wrong, in one line each: the message, the hint, the status it leaves in a record, the exit code."""
+"""Error types: message, hint, status in the record, and exit code."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Literal
 from ddpbench.record.text import printable
 
 Status = Literal["running", "ok", "failed", "refused", "hung", "interrupted", "invalid"]
-"""How an arm stands. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""
+"""Status of an arm. One left at "running" by a process that is gone is shown as interrupted: "cut off"."""
 
 
 class ExitCode(IntEnum):
-    """Exit codes in plain Python. Under torchrun every failure is 1, so the record's status carries the truth."""
+    """Exit codes of a process. torchrun turns every failure into 1, so rely on the record's status there."""
 
     OK = 0
     FAILED = 1
@@ -26,11 +26,11 @@ class ExitCode(IntEnum):
 
 
 ErrorScope = Literal["everywhere", "here", "told"]
-"""Who knows of an error that comes before the ranks have met: every rank alike, this rank alone, or all, since one has told."""
+"""Which ranks know of an error before the rendezvous: all hit it, only this one does, or a peer has already reported it."""
 
 
 class BenchError(Exception):
-    """A failure with one line for the user and one hint. ``status`` is what the record of the run will say."""
+    """A failure with a one-line message and a hint. ``status`` is the status stored in the record."""
 
     status: Status = "failed"
     exit_code: int = ExitCode.FAILED
@@ -44,45 +44,45 @@ class BenchError(Exception):
 
     @property
     def text(self) -> str:
-        """The message on one line, and each row of its table on another."""
+        """The message, then each row of its table, one per line."""
         return "\n".join([printable(self.message), *(f"  {printable(row)}" for row in self.rows)])
 
     def format_stderr(self) -> str:
-        """The text for stderr: ``ddpbench: error: ...`` and, if there is one, a ``hint:`` line."""
+        """The text for stderr: ``ddpbench: error: ...`` and a ``hint:`` line if there is a hint."""
         return f"ddpbench: error: {self.text}" + (f"\nhint: {printable(self.hint)}" if self.hint else "")
 
 
 class UsageError(BenchError):
-    """Asked for something that cannot be: an unknown name, a flag out of range, a device that is not there."""
+    """An invalid request: an unknown name, a flag out of range, a missing device."""
 
     status: Status = "refused"
     exit_code: int = ExitCode.USAGE
 
 
 class RendezvousError(UsageError):
-    """This rank cannot reach the others, who may know nothing of it."""
+    """This rank cannot reach the others, which may not know it."""
 
     scope: ErrorScope = "here"
 
 
 class ReportedByPeer(UsageError):
-    """Another rank refused, and has said why."""
+    """Another rank failed and has already reported why."""
 
     scope: ErrorScope = "told"
 
 
 class ConfigFailed(BenchError):
-    """One of several arms cannot go on, on any rank; the others do."""
+    """One arm cannot continue on any rank; other arms do."""
 
 
 class OutOfMemory(ConfigFailed):
-    """One step of an arm needs more memory than the device of some rank has. Where there is no other arm, too much was asked for."""
+    """A step of an arm ran out of memory on some rank. A usage error if the job has no other arm."""
 
     exit_code: int = ExitCode.USAGE
 
 
 class DataWaitExceeded(BenchError):
-    """``--fail-if-data-wait`` was asked for, and a run that ended well waited for data longer than that."""
+    """A run completed but waited for data longer than ``--fail-if-data-wait`` allows."""
 
     exit_code: int = ExitCode.GATE
 
@@ -95,7 +95,7 @@ class Hung(BenchError):
 
 
 class Interrupted(BenchError):
-    """A signal ended the run; the rounds that were finished are kept."""
+    """A signal ended the run; finished rounds are kept."""
 
     status: Status = "interrupted"
 

@@ -1,4 +1,4 @@
-"""Writes a file completely or not at all, and encodes its JSON."""
+"""Atomic file writes and JSON encoding."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 
 
 def atomic_write(path: Path, data: bytes, overwrite: bool = True) -> None:
-    """Writes ``data`` as ``path``: a temporary file in the same folder, flush, fsync, rename. Raises OSError; the old file stays.
+    """Write ``data`` to ``path`` through a temporary file in the same folder: flush, fsync, rename.
 
-    Without ``overwrite`` a file that is there raises FileExistsError. What must not be replaced is written into: a device, a
-    pipe, and a file that stdout or stderr goes to.
+    Raises OSError and keeps the old file if that fails. Raises FileExistsError if ``path`` exists and ``overwrite`` is false.
+    A device, a pipe, or a file that stdout or stderr goes to is appended to, since it must not be replaced.
     """
     if overwrite and path.exists() and (not path.is_file() or _is_stdout_or_stderr(path)):
         with path.open("ab") as file:
             file.write(data)
         return
-    path = path.resolve()  # of a link, what it points at
+    path = path.resolve()  # replace the target of a symlink, not the link
     if not overwrite:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     try:
@@ -46,7 +46,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _is_stdout_or_stderr(path: Path) -> bool:
-    """Whether stdout or stderr goes there: who reads them keeps the old file open."""
+    """Whether stdout or stderr goes to ``path``. Their readers keep the old file open."""
     for descriptor in (1, 2):
         with suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
@@ -55,7 +55,7 @@ def _is_stdout_or_stderr(path: Path) -> bool:
 
 
 def encode_json(value: object) -> bytes:
-    """``value`` as JSON. Of names whose bytes are no UTF-8, which Linux allows, those bytes are escaped: ``z\\udcfc.jpg``."""
+    """``value`` as JSON. Bytes of file names that are not UTF-8, which Linux allows, are escaped: ``z\\udcfc.jpg``."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

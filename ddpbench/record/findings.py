@@ -1,4 +1,4 @@
-"""What is said about a run: its figure, the checks on it, and the limit it hit."""
+"""Findings about a run: its throughput, the trust checks and the verdict."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from ddpbench.record.ranges import Amount, AtLeastOne, Count, Fraction, NonZero
 
 Bottleneck = Literal[
     "straggler",  # one rank is slow and the others wait for it
-    "loader-steals-cpu",  # the data loader takes the cores that the training needs
+    "loader-steals-cpu",  # the data loader takes cores that the training needs
     "loader-steals-gpu",  # the data loader takes GPU time from the training
-    "noisy-neighbour",  # other people's processes take the machine
+    "noisy-neighbour",  # processes outside the job load the machine
     "data-bound",  # the devices wait for data
-    "host-to-device-bound",  # copying batches to the device is the limit
+    "host-to-device-bound",  # batch copies to the device are the bottleneck
     "launch-bound",  # the host cannot issue kernels fast enough
-    "sync-bound",  # gradient all-reduce that backward does not hide is the limit
+    "sync-bound",  # exposed gradient all-reduce is the bottleneck
     "compute-bound",  # the device is busy computing: healthy
-    "inconclusive",  # two limits compete, or the rounds are too few
+    "inconclusive",  # two bottlenecks compete, or there are too few rounds
 ]
-"""Every limit a run can hit, in the order they are tested: the first that holds is the verdict."""
+"""Every bottleneck, in the order in which they are tested: the first that applies is the verdict."""
 
 ScalingLoss = Literal[
-    "baseline-in-doubt",  # more than all of one rank's speed is kept, which cannot be: the one rank was slow
-    "scales",  # next to nothing is lost
+    "baseline-in-doubt",  # efficiency exceeds 100%: the 1-rank baseline was too slow
+    "scales",  # almost nothing is lost
     "network-bound",  # the network between the nodes is too slow for the gradients
     "link-bound",  # the links between the devices of one node are too slow for the gradients
-    "contention-bound",  # ranks on one machine take from each other, without a word between them
+    "contention-bound",  # ranks on one machine compete for resources even without communication
     "data-bound",  # the ranks wait for data
-    "straggler",  # ranks wait for a slow one
-    "ddp-bound",  # ranks compute more slowly while they send gradients
-    "batch-bound",  # the share of the batch that a rank has is too small for its device
-    "unexplained",  # most of what is lost has no name
-    "inconclusive",  # two losses compete, or the rounds are too few
+    "straggler",  # ranks wait for a slow rank
+    "ddp-bound",  # ranks compute more slowly while they all-reduce gradients
+    "batch-bound",  # the batch per rank is too small for its device
+    "unexplained",  # most of the loss is unexplained
+    "inconclusive",  # two losses compete, or there are too few rounds
 ]
-"""Every verdict on a ladder."""
+"""Every verdict on a scaling job."""
 
 CAUSES = {
     "too-few-workers": "more loader workers would help, and there are cores for them",
@@ -50,34 +50,32 @@ CAUSES = {
     "head-of-line": "batches are ready, but not the one whose turn it is",
     "one-rank": "one rank's loader is slow, and the others wait for it",
 }
-"""What makes a run data-bound."""
+"""Root causes of a data-bound run."""
 
 CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
-"""Shares of resamples from which a limit is named plainly, and from which it is named with its share. Below it is inconclusive."""
+"""Minimum fraction of resamples to report a bottleneck as certain, and as probable. Below both it is inconclusive."""
 
 Severity = Literal["blocks", "warns", "informs"]
 
 
 class ThroughputEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The figure: median images/s of all ranks over the rounds, with a t-interval on the logs of the round figures."""
+    """Median images/s of all ranks over the rounds, with a t-interval on the logs of the round throughputs."""
 
     images_per_s: NonZero
     low: NonZero
     high: NonZero
     rounds: AtLeastOne
-    round_cv: Amount  # coefficient of variation of the round figures, a fraction
-    launch_low: NonZero  # the interval that also carries the variance between launches: for comparing across launches
+    round_cv: Amount  # coefficient of variation of the round throughputs, a fraction
+    launch_low: NonZero  # interval that includes the variance between launches: for comparing across launches
     launch_high: NonZero
-    launch_sd: Amount  # of the log figure, a fraction
+    launch_sd: Amount  # of the log throughput, a fraction
     launch_source: str  # "assumed", "3 launches", "7 earlier runs"
-    launch_images_per_s: list[NonZero] = msgspec.field(
-        default=[], name="launch_figures"
-    )  # images/s of each launch, where the record is of several
+    launch_images_per_s: list[NonZero] = msgspec.field(default=[], name="launch_figures")  # images/s of each launch, if there are several
     confidence: Fraction = 0.95
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One trust check that had something to say."""
+    """One trust check that found something."""
 
     code: str = msgspec.field(name="name")
     severity: Severity = msgspec.field(name="effect")
@@ -87,22 +85,22 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Which limit the run hit."""
+    """The bottleneck of a run, or the main loss of a scaling job."""
 
     kind: Bottleneck | ScalingLoss
-    says: str  # the limit in words a non-expert understands, with its share
-    why: str  # the numbers
-    next: str = ""  # a command to copy, or one thing to do
-    rank: Count | None = None  # the slow rank, where one rank is the limit
-    cause: str = ""  # a key of CAUSES; empty if a data-bound run's is unknown
-    repeatability: Fraction | None = None  # share of the resamples that name this limit; None if nothing was resampled
-    cause_repeatability: Fraction | None = None  # of those, the share that names this cause
-    runner_up: str = ""  # the limit that the other resamples name most often
-    cause_runner_up: str = ""  # of those of the same limit, the cause
+    says: str  # the bottleneck and its share, for a non-expert
+    why: str  # the evidence in numbers
+    next: str = ""  # a command to copy, or one action
+    rank: Count | None = None  # the slow rank, if one rank is the bottleneck
+    cause: str = ""  # a key of CAUSES; empty if unknown, or if the run is not data-bound
+    repeatability: Fraction | None = None  # fraction of resamples that name this bottleneck; None if nothing was resampled
+    cause_repeatability: Fraction | None = None  # of those, the fraction that names this cause
+    runner_up: str = ""  # the bottleneck that the other resamples name most often
+    cause_runner_up: str = ""  # the second most frequent cause among resamples of the same bottleneck
 
     @property
     def is_probable(self) -> bool:
-        """Whether the limit is named, and too few resamples repeat it to name it plainly."""
+        """Whether a bottleneck is named that too few resamples repeat to report it as certain."""
         return self.kind != "inconclusive" and self.repeatability is not None and self.repeatability < CONFIDENT_FRACTION
 
     @property

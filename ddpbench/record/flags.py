@@ -1,4 +1,4 @@
-"""A field of a Struct that is also a flag: the one place where a flag is spelled, explained and bounded."""
+"""Struct fields that are also command-line flags: spelling, help and bounds are defined once, on the field."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 
 @dataclass(frozen=True)
 class Flag:
-    """How a field is spelled on the command line and explained in ``--help``.
+    """Spelling and help of a field on the command line.
 
-    ``automatic`` is what an unset field (``None``) becomes, in words. ``sweep`` allows a comma list, which makes arms. ``unit`` is
-    typed behind the number: a share of 5 could else be 5% or 500%.
+    ``automatic`` describes what an unset field (``None``) becomes. ``sweep`` allows a comma list, one arm per value. ``unit``
+    must follow the number: without it, a share of 5 could mean 5% or 500%.
     """
 
     group: str
@@ -29,7 +29,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class FlagField:
-    """One flagged field of a Struct as the command line sees it."""
+    """One field of a Struct that carries a Flag."""
 
     name: str
     default: Any
@@ -46,9 +46,9 @@ class FlagField:
         return "--no-" + self.name.replace("_", "-")
 
 
-@cache  # reading annotations takes milliseconds, and every command that a report offers asks for them
+@cache  # reading annotations takes milliseconds, and every command that a report suggests needs them
 def flag_fields(struct: type[msgspec.Struct]) -> tuple[FlagField, ...]:
-    """Every field of ``struct`` that carries a Flag, in the order of the class."""
+    """Every field of ``struct`` that carries a Flag, in the order of their definition."""
     return tuple(_iter_flag_fields(struct))
 
 
@@ -64,13 +64,13 @@ def _iter_flag_fields(struct: type[msgspec.Struct]) -> Iterator[FlagField]:
 
 
 def to_argv(values: msgspec.Struct, fields: Iterable[FlagField]) -> list[str]:
-    """The words for every one of ``fields`` whose value differs from its default."""
+    """Arguments for each of ``fields`` whose value differs from its default."""
     given = ((field, getattr(values, field.name)) for field in fields)
     return [word for field, value in given if value != field.default for word in spelled(field, [value])]
 
 
 def spelled(field: FlagField, values: Sequence[object]) -> list[str]:
-    """The words that set ``field`` to ``values``, an arm each; no words for no value."""
+    """Arguments that set ``field`` to ``values``, one arm per value; empty without values."""
     if field.is_bool:
         return [field.option if value else field.negated_option for value in values]
     texts = (str(value).removesuffix(".0") if isinstance(value, float) else str(value) for value in values)

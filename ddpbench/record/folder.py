@@ -1,4 +1,4 @@
-"""The records in a folder."""
+"""Finds record files in a folder."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Record, load
 
 MAX_PREVIOUS_FILES = 30
-"""Files looked at: their names begin with the time, and the whole of them is read."""
+"""Maximum number of files to read, the newest by name. File names begin with the time."""
 
 
 def completed_records(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files that may be records: no profiler's traces, no names that a run has only reserved, no dangling links."""
+    """The paths that may be records: no profiler traces, no empty files that a run has only reserved, no dangling links."""
     return (path for path in paths if ".trace" not in path.suffixes and _has_content(path))
 
 
 def previous_runs(folder: Path) -> list[Record]:
-    """Every record in the newest job files of ``folder``, oldest first. Skips what cannot be read, whatever is wrong with it."""
+    """Every record in the newest job files of ``folder``, oldest first. Skips unreadable files."""
     records: list[Record] = []
     for path in sorted(completed_records(folder.glob("*.json")))[-MAX_PREVIOUS_FILES:]:
         with suppress(UsageError):

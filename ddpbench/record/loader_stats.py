@@ -1,4 +1,4 @@
-"""What a data loader did: time per stage, hand-offs, and the CPU usage meanwhile."""
+"""Loader statistics: time per stage, handoff times, and CPU usage of the node."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ import msgspec
 from ddpbench.record.ranges import AtLeastOne, Count, Difference, Elapsed, Fraction, Milliseconds, Seconds
 
 STAGES = ("read", "decode", "augment", "sample", "collate")
-"""What a worker does for an image, in order.
+"""Stages of a loader worker, in order.
 
-read     the file, from storage or the page cache into memory
-decode   from the file's bytes to pixels
-augment  crop, flip, resize, to a tensor, normalise: all that is done to one sample
-sample   all of these, where a loader of somebody's own does not tell them apart
-collate  one batch of the samples
+read     read the file from storage or the page cache
+decode   decode its bytes to pixels
+augment  crop, flip, resize, convert to a tensor, normalise: all transforms of one sample
+sample   all of the above, if a user-defined loader does not time them separately
+collate  collate samples into a batch
 """
 
 
 class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank's loader workers did for the batches that the rank took in one round; stages as far as they can be told apart."""
+    """Statistics of one rank's loader workers, for the batches that the rank consumed in one round.
+
+    Stages appear only if the loader times them separately.
+    """
 
     images: Count
     cpu_s: dict[str, Seconds] = {}  # stage -> CPU seconds of the workers
-    wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s where they stood for storage or for a core
+    wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s if they waited for storage or a core
     runqueue_wait_s: Seconds | None = msgspec.field(
         default=None, name="queued_s"
-    )  # of wall_s, what the workers waited for a core that was free; None where the kernel does not tell
-    batch_ms: list[Milliseconds] = []  # wall time of making each batch in its worker; of one of every n above 64 ranks
+    )  # part of wall_s in which workers were runnable but had no core; None if unknown
+    batch_ms: list[Milliseconds] = []  # wall time of each batch in its worker; only one of every n batches above 64 ranks
     handoff_ms: Difference | None = msgspec.field(
         default=None, name="hand_over_ms"
-    )  # mean, of batches that the trainer stood waiting for: the wait after they were made
+    )  # mean wait after a batch was ready, over the batches that the trainer waited for
     head_of_line_fraction: Fraction | None = msgspec.field(
         default=None, name="head_of_line"
-    )  # of the wait for data, while a later batch was ready, and not the one whose turn it was
+    )  # fraction of the wait for data in which a later batch was ready but not the next one
     skipped_files: list[str] = msgspec.field(
         default=[], name="left_out"
-    )  # why, for each file that could not be read (--skip-bad): once a loader, before the round or in it
+    )  # one message per unreadable file (--skip-bad), once per loader, before or during the round
 
     def prepend_skipped_files(self, earlier: LoaderStats | None) -> LoaderStats:
-        """The same, with the files that were left out ``earlier`` and are told nowhere else."""
+        """A copy that also lists the files skipped in ``earlier``, which is not recorded."""
         return self if earlier is None else msgspec.structs.replace(self, skipped_files=[*earlier.skipped_files, *self.skipped_files])
 
     def subsample_batches(self, every: int) -> LoaderStats:
-        """The same of fewer batches: one of every ``every``."""
+        """A copy with the times of one of every ``every`` batches."""
         return msgspec.structs.replace(self, batch_ms=subsample(every, self.batch_ms))
 
 
 class CpuUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The processor cores of one node in one round, as one of its ranks saw them."""
+    """CPU usage of one node during one round, as seen by one of its ranks."""
 
-    num_cores: AtLeastOne = msgspec.field(name="cores")  # those that this rank may run on
-    busy_s: Difference  # seconds that they were busy, with whomever: those that a hypervisor took for other machines among them
+    num_cores: AtLeastOne = msgspec.field(name="cores")  # cores that this rank may run on
+    busy_s: Difference  # core-seconds busy, by any process, including time stolen by the hypervisor
     wall_s: Elapsed
-    throttled_s: Difference | None = None  # seconds for which a CPU quota stopped this job, summed over cores; None without a quota
+    throttled_s: Difference | None = None  # seconds throttled by a CPU quota, summed over cores; None without a quota
     cpu_pressure_fraction: Fraction | None = msgspec.field(
         default=None, name="pressure"
-    )  # share of the time in which some thread of the machine waited for a core (PSI); None where not told
+    )  # fraction of time in which some thread of the machine waited for a core (PSI); None if unknown
 
 
 def sum_by_stage(stage_times: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sum over all of ``stage_times``, for each stage that any of them has."""
+    """The sum over ``stage_times`` of each stage that any of them has."""
     total: Counter[str] = Counter()
     for each in stage_times:
         total.update(each)
@@ -74,14 +77,14 @@ def sum_by_stage(stage_times: Iterable[Mapping[str, float]]) -> dict[str, float]
 Value = TypeVar("Value")
 
 GOLDEN_RATIO_CONJUGATE = (sqrt(5) - 1) / 2
-"""Of all fractions the one whose multiples fall least into step with anything."""
+"""The fraction whose multiples are the least periodic."""
 
 
 def subsample(every: int, values: Sequence[Value]) -> list[Value]:
-    """One of every ``every`` values, each time at another place among them, the same for all lists of one length.
+    """One value from every group of ``every``, at a varying position, which is the same for all lists of one length.
 
-    What comes back every few steps, as the bursts of loader workers do, is then as frequent among them as among all: of every fourth
-    step of a loader with four workers either all are late or none.
+    The varying position avoids aliasing with periodic events such as bursts of loader workers: with four workers, a fixed
+    position would pick only late steps or none.
     """
     groups = (values[begin : begin + every] for begin in range(0, len(values), every))
     return [group[int(len(group) * (number * GOLDEN_RATIO_CONJUGATE % 1))] for number, group in enumerate(groups)]

@@ -1,4 +1,4 @@
-"""The loaders by name, without torch: what each reads and needs, how it makes its batches, and where it is opened."""
+"""Registry of loaders, without torch: what each reads and needs, how it loads batches, and its factory."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from typing import Literal
 from ddpbench.record.registry import DATASETS
 
 SYNTHETIC, REPLAY = "synthetic", "replay"
-"""A batch that is on the device already, what training could reach, and nothing to train on; batches in page-locked host memory."""
+"""Names of two control loaders: a constant batch on the device, for compute-only throughput (nothing to learn); and real
+batches in page-locked host memory, copied every step.
+"""
 
 MAX_THREADS_PER_PIPELINE = 5
-"""Threads of ``dali-cpu`` that make a batch together, at most.
+"""Maximum number of threads of one ``dali-cpu`` pipeline.
 
-DALI runs one operator after the other, and at the end of each all threads wait for the last, which costs the more the more they are;
-the fewer they are, the longer the first batch takes (results/loading/pipelines.py measures both).
+DALI runs operators one after another, and all threads wait for the slowest at the end of each. This costs more with more
+threads; with fewer threads, the first batch takes longer (results/loading/pipelines.py measures both).
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderSpec:
-    """One loader. ``open`` is ``module:function``, called as ``data.open.open_loader`` is.
+    """One loader.
 
-    It returns a ``data.loader.HostLoader``, or where the loader is ``on_device``, and makes its batches there, a Loader.
-    ``reads_files`` where its samples mean something: they are read, or made or drawn to be learnt. ``needs`` is the pip extra
-    that brings ``module``; both are empty where nothing beyond torch is needed. Of the ``packages`` that may bring it, versions
-    before ``oldest`` will not do. Batches are ``made_by`` worker processes, by threads of the trainer's, or by nobody else; so many threads
-    are a ``team``, at most, that makes a batch together: all of them where it is 0. A pixel's value has ``value_bytes`` on its way to
-    the device. One that is somebody's ``own`` brings data of which nothing is known before, and one that works on a ``gpu`` is
-    refused where a run has none.
+    ``factory`` is ``module:function`` with the signature of ``data.loaders.open.open_loader``. It returns a
+    ``data.loader.HostLoader``, or a ``data.loader.Loader`` if ``on_device``, which means that it produces batches on the device.
+    ``reads_dataset`` is true if the samples can be learned: read from files or generated. ``pip_extra`` installs ``module``; both
+    are empty if only torch is needed. One of ``packages`` provides ``module``, at least in version ``min_major_version``.
+    ``worker_type`` says whether worker processes, threads of the trainer, or neither load batches. Up to
+    ``max_threads_per_batch`` threads load one batch together; 0 means all of them. Each pixel value takes ``bytes_per_value``
+    bytes in the copy to the device. The data of a ``user_defined`` loader are unknown in advance. A loader that ``needs_gpu`` is
+    rejected on the CPU.
     """
 
     name: str
@@ -51,7 +54,7 @@ class LoaderSpec:
 
     @property
     def device_resident(self) -> bool:
-        """Whether all samples lie on the device before the first step."""
+        """Whether all samples are on the device before the first step."""
         return self.on_device and not self.worker_type
 
     @property
@@ -60,17 +63,17 @@ class LoaderSpec:
 
     @property
     def shm_bytes_per_value(self) -> int:
-        """What a pixel's value takes in the shared memory through which workers hand over images; 0 without such workers."""
+        """Bytes per pixel value in the shared memory through which worker processes pass images; 0 without them."""
         return self.bytes_per_value if self.worker_type == "processes" else 0
 
     def thread_group_sizes(self, threads: int) -> list[int]:
-        """The sizes of the teams among which so many threads are shared out, as evenly as may be: one of one thread at the least."""
+        """Sizes of the groups into which ``threads`` are split as evenly as possible; at least one group of one thread."""
         threads = max(1, threads)
         number = ceil(threads / self.max_threads_per_batch) if self.max_threads_per_batch else 1
         return [len(range(first, threads, number)) for first in range(number)]
 
     def num_producers(self, workers: int) -> int:
-        """How many make a batch each, all at once: the processes, or the teams of threads; 0 where nobody works ahead."""
+        """Number of batches loaded in parallel: one per process or thread group; 0 without prefetch."""
         if self.device_resident:
             return 0
         return len(self.thread_group_sizes(workers)) if self.uses_threads else workers
@@ -88,7 +91,7 @@ DALI_SPEC = LoaderSpec(
     min_major_version=2,
     worker_type="threads",
 )
-"""What both loaders of NVIDIA DALI are."""
+"""What both NVIDIA DALI loaders have in common."""
 
 LOADERS: Mapping[str, LoaderSpec] = {
     spec.name: spec
@@ -153,12 +156,12 @@ LOADERS: Mapping[str, LoaderSpec] = {
 
 
 def loader_spec(name: str | None) -> LoaderSpec:
-    """What is known of the loader of a record by its name alone: of somebody's own next to nothing."""
+    """The LoaderSpec for the loader name in a record; an unknown name is taken as a user-defined loader."""
     return LOADERS.get(name or "") or user_loader_spec(name or "")
 
 
 def user_loader_spec(name: str) -> LoaderSpec:
-    """A function of somebody's that returns batches."""
+    """The LoaderSpec of a user-defined function that returns batches."""
     return LoaderSpec(
         name=name,
         help="one's own",

@@ -1,4 +1,4 @@
-"""Looking a name up in a registry, with "did you mean" when it is not there."""
+"""Registry lookup by name, with "did you mean" for unknown names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ SYNONYMS = {
     "half": "fp16",
     "bfloat16": "bf16",
 }
-"""What people call a thing whose name here looks unlike it."""
+"""Common names for things that are spelled differently here."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'resnet50'?``, or an empty string if nothing known is close to ``name``; of a list, that one is taken."""
+    """``did you mean 'resnet50'?``, or an empty string if no known name is close to ``name``.
+
+    For a comma list of known names, the text says instead that only one is allowed.
+    """
     names = {_spelled(other): other for other in known}
     listed = [part for part in name.split(",") if part in names.values()]
     if len(listed) > 1:
@@ -35,16 +38,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def lookup(kind: str, name: str, registry: Mapping[str, Entry]) -> Entry:
-    """The entry called ``name``; raises UsageError naming what is close, or where the names are listed."""
+    """The entry called ``name``. Raises UsageError with a close name, or with the command that lists the names."""
     if name in registry:
         return registry[name]
     raise UsageError(f"unknown {kind} '{name}'", did_you_mean(name, registry) or f"'ddpbench list' shows every {kind}")
 
 
 def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[Entry]) -> Entry:
-    """The entry called ``name``, or the one that ``package.module:name`` points at: an ``entry_type``, or a function that returns one.
+    """The entry called ``name``, or the object at ``package.module:name``: an ``entry_type``, or a function that returns one.
 
-    Raises UsageError, with "did you mean", where there is none.
+    Raises UsageError, with "did you mean", if there is none.
     """
     if ":" not in name:
         return lookup(kind, name, registry)
@@ -58,18 +61,18 @@ def find(kind: str, name: str, registry: Mapping[str, Entry], entry_type: type[E
 
 
 def import_object(target: str) -> Any:
-    """The object that ``package.module:name`` points at; raises UsageError when there is none."""
+    """The object at ``package.module:name``. Raises UsageError if it cannot be imported."""
     module, _, attribute = target.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError) as problem:
         raise UsageError(f"cannot load '{target}': {problem}", "give it as package.module:name, importable here") from problem
-    except Exception as problem:  # whatever somebody's module does
+    except Exception as problem:  # a user module may raise anything
         frame = traceback.extract_tb(problem.__traceback__)[-1]
         raised = f"{type(problem).__name__}: {problem}"
         raise UsageError(f"cannot load '{target}': {raised}", f"raised in {frame.filename}:{frame.lineno}") from problem
 
 
 def _spelled(name: str) -> str:
-    """``name`` without what does not matter: case, leading dashes, underscores for dashes."""
+    """``name`` normalised: lower case, no leading dashes, dashes for underscores."""
     return name.casefold().replace("_", "-").lstrip("-")

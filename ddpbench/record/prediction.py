@@ -1,4 +1,4 @@
-"""What a change of a training's settings is predicted to gain, and what it turned out to gain."""
+"""What-if scenarios and their predicted gains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RANKS = 1024
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A training with some of its settings, or of its machine, changed. What is ``None`` stays as it is."""
+    """Changed settings or hardware of a training. ``None`` means unchanged."""
 
     loader: Annotated[str | None, Flag(DATA, "where batches come from", automatic=UNCHANGED, sweep=False)] = None
     hw_decoder_load: Annotated[
@@ -45,14 +45,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def flag_text(self) -> str:
-        """As it would be typed."""
+        """The flags as typed on the command line."""
         return " ".join(to_argv(self, flag_fields(Scenario)))
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``change`` is predicted to gain, in times as many images/s of all ranks, with an interval of ``confidence``.
+    """Predicted gain of ``scenario``: the ratio of images/s of all ranks, with an interval of ``confidence``.
 
-    Where ``needs`` says what had to be measured for it, there is none.
+    ``gain`` is None if ``missing_measurement`` names a measurement that the prediction requires.
     """
 
     scenario: Scenario = msgspec.field(name="change")

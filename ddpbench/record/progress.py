@@ -1,4 +1,4 @@
-"""How a run tells someone that it moves, without knowing who listens."""
+"""Interface through which a run reports its progress."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears of a run's stages. Rank 0 has a listener; every other rank has ``Silent``."""
+    """Receives progress of a run. Every rank but 0 has a NullProgress."""
 
     def stage(self, text: str) -> None:
-        """Something slow begins: building, warming up, measuring a ceiling, another epoch of a long round."""
+        """A slow stage begins: building, warm-up, a peak measurement, another epoch of a long round."""
 
     def round_done(self, done: int, total: int, text: str, seconds_left: float | None) -> None:
-        """A timed round ended; ``text`` is its figure in words, ``seconds_left`` an estimate for the whole job."""
+        """A timed round ended. ``text`` is its throughput as text, ``seconds_left`` an estimate for the whole job."""
 
     def close(self) -> None:
-        """Nothing more comes; give the terminal back."""
+        """Stop reporting and restore the terminal."""
 
 
 class NullProgress:
-    """A listener that says nothing."""
+    """A Progress that reports nothing."""
 
     def stage(self, text: str) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Ranges of the numbers in a record, which msgspec checks when one is loaded. They are wide: no real run leaves them."""
+"""Ranges of numbers in a record, checked by msgspec on load. They are wide enough for every real run."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Annotated
 from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=0, le=2**60)]
-"""Things or bytes."""
+"""A number of items or bytes."""
 
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**60)]
-"""At least one of them."""
+"""A number of items or bytes that is not 0."""
 
 Seconds = Annotated[float, Meta(ge=-1, le=1e9)]
-"""Up to 31 years, and not below 0 but for what two clocks differ by."""
+"""Up to 31 years. Slightly negative values come from the difference between two clocks."""
 
 Elapsed = Annotated[float, Meta(ge=1e-9, le=1e9)]
-"""Seconds that something was divided by, or will be."""
+"""Seconds that serve as a divisor."""
 
 Milliseconds = Annotated[float, Meta(ge=-1, le=1e12)]
 
 Difference = Annotated[float, Meta(ge=-1e12, le=1e12)]
-"""Between two readings of a clock or a counter, of which the later one may be lower: a worker that ended is not counted any more."""
+"""Difference between two readings of a clock or counter. It may be negative: a worker that ended is no longer counted."""
 
 Amount = Annotated[float, Meta(ge=0, le=1e24)]
-"""A rate, or an amount of anything, in a unit of its own."""
+"""A rate or an amount, in any unit."""
 
 NonZero = Annotated[float, Meta(ge=1e-12, le=1e24)]
-"""An amount that is not 0, whose logarithm or inverse is taken."""
+"""A positive amount, safe for logarithm and inverse."""
 
 Fraction = Annotated[float, Meta(ge=-1e-6, le=1 + 1e-6)]
-"""Of 1, but for rounding."""
+"""A fraction from 0 to 1, with a margin for rounding."""
 
 Parts = Annotated[int, Meta(ge=1, le=1_000_000)]
-"""Of a sweep: every one is counted up."""
+"""Number of parts or points of a sweep. Small, since code loops over all of them."""

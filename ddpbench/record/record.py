@@ -1,4 +1,4 @@
-"""The record of one arm, and the job file that holds them: typed, validated on load, written whole and atomically."""
+"""Record of one arm, and the job file of all arms: typed, validated on load, written atomically."""
 
 from __future__ import annotations
 
@@ -22,132 +22,126 @@ from ddpbench.record.trace import Trace
 from ddpbench.record.validate import find_inconsistency
 
 NOT_A_RECORD_HINT = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
-"""The hint for a file that is no record."""
+"""The hint for a file that is not a record."""
 
 SCHEMA = 1
-"""The newest schema this release writes. A reader refuses newer ones and says so."""
+"""Schema version that this release writes. ``load`` rejects newer ones."""
 
 Decoded = TypeVar("Decoded")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an arm did not end well."""
+    """Why an arm failed."""
 
     message: str
     hint: str = ""
     rank: Count | None = None
     step: Count | None = None
     phase: str = ""
-    arm_index: Count | None = msgspec.field(
-        default=None, name="arm"
-    )  # where it is known to be of one arm alone, the place of that in the job
+    arm_index: Count | None = msgspec.field(default=None, name="arm")  # index of the arm in the job, if the fault concerns one arm only
     out_of_memory: bool = False
 
 
 class ObservedPrecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran, as observed in warm-up; the name of the precision is only what was asked."""
+    """Dtypes and settings observed in warm-up; the precision's name only says what was requested."""
 
-    parameter_dtypes: list[str] = msgspec.field(name="parameters")  # dtypes of the parameters
+    parameter_dtypes: list[str] = msgspec.field(name="parameters")
     gradient_dtypes: list[str] = msgspec.field(name="gradients")
     batch_norm_dtypes: list[str] = msgspec.field(name="batch_norm")
-    first_layer_dtype: str = msgspec.field(name="first_layer")  # dtype the first convolution or linear layer computed in
+    first_layer_dtype: str = msgspec.field(name="first_layer")  # compute dtype of the first convolution or linear layer
     last_layer_dtype: str = msgspec.field(name="last_layer")
     tf32_matmul: bool
     tf32_cudnn: bool
     loss_scale: Amount | None = None
     optimizer: str = ""  # class and implementation: "SGD fused"
-    master_weight_dtype: str = msgspec.field(
-        default="", name="master"
-    )  # dtype of the weights that the optimizer updates in the parameters' stead; empty without any
+    master_weight_dtype: str = msgspec.field(default="", name="master")  # dtype of the master weights; empty without any
 
 
 class Warmup(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened before the first timed step; never inside the figure."""
+    """Times before the first timed step; not part of the throughput."""
 
     build_s: Seconds
     first_batch_s: Seconds
-    first_step_s: Seconds  # from asking the loader for the first batch to the end of the first step
+    first_step_s: Seconds  # from the request for the first batch to the end of the first step
     warmup_steps: Count
     warmup_converged: bool = msgspec.field(name="warmup_agreed")  # two windows agreed before the limit
 
 
 class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True):
-    """What this very device reaches, measured; the least over ranks. ``matmul_tflops`` is keyed by dtype."""
+    """Measured peak of the devices; the minimum over ranks. ``matmul_tflops`` maps dtype to TFLOP/s."""
 
     matmul_tflops: dict[str, NonZero] = {}
 
 
 class KernelActivity(msgspec.Struct, frozen=True, kw_only=True):
-    """From a short profiler window after the last round: how long the GPU ran kernels in a step, and how long it idled."""
+    """Step time and kernel time of the GPU, from a short profiler window after the last round; the rest is idle."""
 
     step_ms: Milliseconds
     kernel_ms: Milliseconds
 
 
 FileKind = Literal["jpegs", "images", ""]
-"""What lies in the class folders of a data set, JPEGs or images of any kind; empty where it has no such folders, or none that we know."""
+"""File type in the class folders of a dataset: JPEGs or any images. Empty if it has no class folders, or if unknown."""
 
 
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Which data it was."""
+    """The dataset of an arm, and how its loader reads it."""
 
     loader: str
     description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
-    file_kind: FileKind | None = msgspec.field(default=None, name="files")  # None in a record that only describes them
+    file_kind: FileKind | None = msgspec.field(default=None, name="files")  # None if only ``description`` says it
     images: Count | None = None
     generated: bool = msgspec.field(
         default=False, name="made"
-    )  # a deterministic, learnable set made here: accuracy on it means that training converges, no more
-    reread: bool = msgspec.field(default=False, name="recycled")  # the timed window read the same files more than once
-    respawns_workers: bool = msgspec.field(
-        default=False, name="starts_anew"
-    )  # the workers of the loader end with an epoch, and others begin
-    workers: Count | None = None  # that a function of somebody's own starts a rank; None of loaders that start what they are asked for
-    setup_s: Seconds = msgspec.field(default=0.0, name="set_up_s")  # what a function of somebody's own took to return its batches, once
+    )  # deterministic, learnable, generated images: accuracy only shows that training converges
+    reread: bool = msgspec.field(default=False, name="recycled")  # timed rounds read the same files more than once
+    respawns_workers: bool = msgspec.field(default=False, name="starts_anew")  # the loader restarts its workers every epoch
+    workers: Count | None = None  # workers per rank that a user-defined loader starts; None for loaders that start the requested number
+    setup_s: Seconds = msgspec.field(default=0.0, name="set_up_s")  # time that a user-defined function took to return its iterable, once
 
     def effective_workers(self, requested: int) -> int:
-        """Those that there are where so many were asked for."""
+        """Number of workers that run if ``requested`` were requested."""
         return requested if self.workers is None else self.workers
 
     @property
     def is_jpeg(self) -> bool:
-        """Whether every file of it is a JPEG."""
+        """Whether every file of the dataset is a JPEG."""
         return self._file_kind == "jpegs"
 
     @property
     def is_image_folder(self) -> bool:
-        """Whether it lies in class folders, as ImageNet does, in files of any kind."""
+        """Whether the dataset is a tree of class folders, as ImageNet is, with files of any type."""
         return self._file_kind != ""
 
     @property
     def _file_kind(self) -> FileKind:
         if self.file_kind is not None:
             return self.file_kind
-        described = self.description.rpartition(": ")[2]  # of replayed batches, what they are of
+        described = self.description.rpartition(": ")[2]  # for replay, the dataset behind the batches
         if not described.startswith(("ImageNet folder", "image folder", "made set in the shape of ImageNet")):
             return ""
         return "jpegs" if "JPEG" in described else "images"
 
 
 class CollectiveWait(msgspec.Struct, frozen=True, kw_only=True):
-    """How the waits for other ranks divide, in ms: means over all steps of a round."""
+    """Breakdown of the time spent waiting for other ranks, in ms; means over all steps of a round."""
 
-    peer_data_wait_ms: Milliseconds = msgspec.field(name="late_data_ms")  # for data that came late on another rank; over ranks, too
-    min_rank_ms: Milliseconds = msgspec.field(name="least_ms")  # on the rank that waits least in a step
-    min_rank_sync_ms: Milliseconds = msgspec.field(name="least_sync_ms")  # the same of gradient sync alone
+    peer_data_wait_ms: Milliseconds = msgspec.field(name="late_data_ms")  # for late data on another rank; mean over ranks, too
+    min_rank_ms: Milliseconds = msgspec.field(name="least_ms")  # of the rank that waits least in each step
+    min_rank_sync_ms: Milliseconds = msgspec.field(name="least_sync_ms")  # the same for gradient sync only
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One timed round of all ranks. Throughput is images of all ranks over the slowest rank's wall seconds."""
+    """One timed round of all ranks. Throughput is the images of all ranks over the wall time of the slowest."""
 
     index: Count
-    traces: list[Trace]  # one a rank, in rank order
+    traces: list[Trace]  # one per rank, in rank order
     images: AtLeastOne  # of all ranks
     wall_s: Elapsed  # of the slowest rank
     params_in_sync: bool = msgspec.field(
         default=True, name="digests_agree"
-    )  # every rank ended the round with the same parameters, or none was to
-    collective_wait: CollectiveWait | None = msgspec.field(default=None, name="waits")  # where its traces hold only some of its steps
+    )  # all ranks ended the round with equal parameters, or the engine does not sync them
+    collective_wait: CollectiveWait | None = msgspec.field(default=None, name="waits")  # set if the traces hold only some of the steps
 
     @property
     def images_per_s(self) -> float:
@@ -155,7 +149,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A journal was gone on with elsewhere: from this round on its ranks ran on other GPUs or hosts."""
+    """A resume on other GPUs or hosts, from round ``first_round`` on."""
 
     first_round: Count = msgspec.field(name="round")
     placements: list[RankPlacement] = msgspec.field(name="places")
@@ -166,21 +160,19 @@ class Record(msgspec.Struct, kw_only=True):
 
     config: ResolvedConfig
     environment: Environment
-    requested: Config | None = msgspec.field(default=None, name="asked")  # as it was asked for, automatic fields left open
+    requested: Config | None = msgspec.field(default=None, name="asked")  # as requested, automatic fields unset
     status: Status = "running"
     fault: Fault | None = None
-    sample_unit: str = msgspec.field(default="image", name="item")  # what one sample is called
-    label: str = ""  # what sets this arm apart from one of the same Config: "earlier model alive"
+    sample_unit: str = msgspec.field(default="image", name="item")  # name of one sample
+    label: str = ""  # distinguishes arms with equal Configs: "earlier model alive"
     num_parameters: Count = msgspec.field(default=0, name="parameters")  # trainable parameters of the model
-    flops_per_image: Amount | None = None  # forward and backward, 2 a multiply-add
+    flops_per_image: Amount | None = None  # forward and backward, 2 per multiply-add
     data: DatasetInfo | None = None
     observed_precision: ObservedPrecision | None = msgspec.field(default=None, name="attestation")
     warmup: Warmup | None = msgspec.field(default=None, name="preparation")
     peak_throughput: PeakThroughput | None = msgspec.field(default=None, name="ceilings")
     kernel_activity: KernelActivity | None = msgspec.field(default=None, name="launch_gap")
-    loader_benchmarks: list[LoaderBenchmark] = msgspec.field(
-        default=[], name="alone"
-    )  # its loader with nobody training, one a rank, where loaders are compared
+    loader_benchmarks: list[LoaderBenchmark] = msgspec.field(default=[], name="alone")  # one per rank, if loaders are compared
     rounds: list[Round] = []
     relocations: list[Relocation] = msgspec.field(default=[], name="moves")
     throughput: ThroughputEstimate | None = msgspec.field(default=None, name="headline")
@@ -189,7 +181,7 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it ended because a rank ran out of memory."""
+        """Whether the arm failed because a rank ran out of memory."""
         return self.fault is not None and self.fault.out_of_memory
 
     @property
@@ -202,17 +194,17 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def workers(self) -> int:
-        """Loader workers a rank: those that there are, whatever a function of somebody's own was asked for."""
+        """Loader workers per rank that actually ran: a user-defined loader may ignore the requested number."""
         return self.data.effective_workers(self.config.workers) if self.data else self.config.workers
 
     @property
     def honors_num_workers(self) -> bool:
-        """Whether there are as many as were asked for: else nobody but that function changes their number."""
+        """Whether the loader started the requested number of workers; if not, --workers has no effect on it."""
         return self.workers == self.config.workers
 
     @property
     def traces(self) -> list[Trace]:
-        """Of every rank and round."""
+        """The traces of every rank and round."""
         return [trace for timed in self.rounds for trace in timed.traces]
 
     @property
@@ -224,28 +216,28 @@ class Record(msgspec.Struct, kw_only=True):
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What one command produced: one Record an arm."""
+    """Result of one command: one Record per arm."""
 
     schema: int = SCHEMA
     started: str  # UTC, ISO 8601
     command: list[str]  # exact, as typed
-    kind: str = "run"  # what measured it: "run", "sweep", "crossover", "diagnose", "scale", or "reproduce NAME"
+    kind: str = "run"  # the command: "run", "sweep", "crossover", "diagnose", "scale", or "reproduce NAME"
     swept: list[str] = []  # the Config fields in which the arms differ
     records: list[Record]
     diagnosis: Diagnosis | None = None
     scaling: Scaling | None = None
-    sweep_shard: SweepShard | None = msgspec.field(default=None, name="share")  # of a sweep that several jobs share out
+    sweep_shard: SweepShard | None = msgspec.field(default=None, name="share")  # set if several jobs share the sweep
 
 
 def slug(text: str) -> str:
-    """``text`` in lower case with anything but letters and digits as single hyphens, for file names."""
+    """``text`` for a file name: lower case, with single hyphens for anything but letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def reserve_path(folder: Path, stem: str) -> Path:
-    """Creates ``stem.json`` in ``folder``, or ``stem-2.json`` ..., exclusively, so that two runs never share a name.
+    """Create ``stem.json`` in ``folder``, or ``stem-2.json`` ..., exclusively, so that two runs never share a name.
 
-    Raises UsageError where the folder cannot be written.
+    Raises UsageError if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -262,12 +254,12 @@ def reserve_path(folder: Path, stem: str) -> Path:
 
 
 def save(job: Job, path: Path) -> None:
-    """Writes the job whole. Raises OSError; the old file stays."""
+    """Write ``job`` to ``path`` atomically. Raises OSError and keeps the old file if that fails."""
     atomic_write(path, encode_json(job))
 
 
 def load(path: Path) -> Job:
-    """The job in ``path``. Raises UsageError naming the file, and the field or the line that is wrong."""
+    """The job in ``path``. Raises UsageError with the file and the invalid field or line."""
     try:
         text = path.read_bytes()
     except OSError as problem:
@@ -281,14 +273,14 @@ def load(path: Path) -> Job:
 
 
 def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
-    """``text`` as a ``kind``. Raises UsageError naming ``path`` and what is wrong, whatever bytes the file holds."""
+    """``text`` decoded as ``kind``. Raises UsageError with ``path`` and the problem for any invalid content."""
     try:
         text.decode()  # msgspec does not report where a byte is wrong
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as problem:
         raise _not_a_record(path, _format_validation_error(str(problem))) from problem
     except msgspec.DecodeError as problem:
-        byte = re.search(r"byte (\d+)", str(problem))  # none if the text ends too soon
+        byte = re.search(r"byte (\d+)", str(problem))  # None if the text is truncated
         raise _not_a_record(path, f"cut off or no JSON, near line {_line_number(text, int(byte[1]) if byte else None)}") from problem
     except UnicodeDecodeError as problem:
         raise _not_a_record(path, f"not UTF-8, near line {_line_number(text, problem.start)}") from problem
@@ -297,12 +289,12 @@ def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
 
 
 def _not_a_record(path: Path, wrong: str) -> UsageError:
-    """The error for a file that is no record, or one that makes no sense."""
+    """The error for a file that is not a record, or an inconsistent one."""
     return UsageError(f"'{path}' is no ddpbench record: {wrong}", NOT_A_RECORD_HINT)
 
 
 def _format_validation_error(problem: str) -> str:
-    """msgspec's ``problem``, which ends with a path, as ``records[0].status: expected ...``."""
+    """msgspec's ``problem``, which ends with a field path, as ``records[0].status: expected ...``."""
     what, _, where = problem.partition(" - at `$")
     what = what[:1].lower() + what[1:]
     return f"{where[:-1].removeprefix('.')}: {what}" if where else what

@@ -1,4 +1,4 @@
-"""Precisions, engines and datasets by name. Torch-free."""
+"""Registries of precisions, engines and datasets, without torch."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ Dtype = Literal["float32", "float16", "bfloat16"]
 
 @dataclass(frozen=True)
 class PrecisionSpec:
-    """How numbers are held. ``tf32`` is ``None`` where torch's own switches are left as they ship."""
+    """Dtypes, loss scaling and TF32 of a precision. ``tf32=None`` keeps torch's defaults."""
 
     name: str
     help: str
-    model_dtype: Dtype = "float32"  # of parameters and inputs, BatchNorm apart
+    model_dtype: Dtype = "float32"  # of parameters and inputs, except BatchNorm
     batch_norm_dtype: Dtype = "float32"
     master_weights: bool = False  # the optimizer updates float32 copies of the parameters
     autocast_dtype: Dtype | None = None
-    loss_scaling: bool = False  # dynamic, unless a static scale is asked for
+    loss_scaling: bool = False  # dynamic, unless a static scale is requested
     tf32: bool | None = True
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of matrix products and convolutions, as the ceilings name it."""
+        """Dtype of matrix products and convolutions, as a key of ``PeakThroughput.matmul_tflops``."""
         return self.layer_dtype if self.layer_dtype != "float32" or self.tf32 is False else "tf32"
 
     @property
     def layer_dtype(self) -> Dtype:
-        """The dtype that convolutions and linear layers see."""
+        """Input dtype of convolutions and linear layers."""
         return self.autocast_dtype or self.model_dtype
 
     def static_loss_scale(self, requested: float | None) -> float | None:
-        """The static loss scale in force where ``requested`` is asked for: none without float16, in which alone gradients underflow."""
+        """``requested`` for float16; None for other dtypes, in which gradients do not underflow."""
         return requested if self.layer_dtype == "float16" else None
 
 
@@ -62,11 +62,11 @@ PRECISIONS: Mapping[str, PrecisionSpec] = {
 }
 
 PRECISION_ALIASES: Mapping[str, str] = {"O0": "fp32", "O1": "amp-fp16", "O2": "o2", "O3": "fp16"}
-"""The optimisation levels of NVIDIA's apex.amp, which brought these precisions to PyTorch, and what they are called here."""
+"""Optimisation levels of NVIDIA's apex.amp, which introduced these precisions, and their names here."""
 
 
 def find_precision(name: str) -> PrecisionSpec:
-    """The precision called ``name``, or meant by a level of apex in either case; raises UsageError with "did you mean"."""
+    """The precision called ``name``, or the one of an apex level in either case. Raises UsageError with "did you mean"."""
     return lookup("precision", PRECISION_ALIASES.get(name.upper(), name), PRECISIONS)
 
 
@@ -78,7 +78,7 @@ ENGINES: Mapping[str, str] = {
 }
 
 ENGINES_WITHOUT_SYNC = ("none", "no-sync")
-"""The engines under which every rank trains for itself."""
+"""Engines that do not synchronise gradients."""
 
 
 DatasetName = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
@@ -86,9 +86,9 @@ DatasetName = Literal["imagenet", "cifar10", "mnist", "disc", "gemm"]
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """One data set: of images with so many ``channels``, or, where it has none, of vectors.
+    """One dataset: images with ``channels`` channels, or vectors if ``channels`` is 0.
 
-    Vectors are of so many ``features``, or, where it has none, of as many as there are classes.
+    Vectors have ``features`` elements, or one per class if ``features`` is 0.
     """
 
     title: str
@@ -96,7 +96,7 @@ class DatasetSpec:
     features: int = 0
 
     def input_shape(self, image_size: int | None, classes: int) -> tuple[int, ...]:
-        """The shape of one sample: (channels, S, S), S being ``image_size`` in pixels, or (features,)."""
+        """Shape of one sample: (channels, S, S), where S is ``image_size`` in pixels, or (features,)."""
         if not self.channels:
             return (self.features or classes,)
         assert image_size, "images have a size"
@@ -110,4 +110,4 @@ DATASETS: Mapping[str, DatasetSpec] = {
     "disc": DatasetSpec(title="the disc's points", features=2),
     "gemm": DatasetSpec(title="matrices"),
 }
-"""Every data set by name."""
+"""Every dataset by name."""

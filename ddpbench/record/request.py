@@ -1,4 +1,4 @@
-"""What one command is asked for: the arms, and where their records and their report go."""
+"""A command's request: its arms, and where records and report go."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ddpbench.record.sweep_shard import SweepShard
 OUTPUT = "Output"
 
 TORCHRUN_MODULE = "ddpbench.bench.torchrun"
-"""The module that --gpus starts ranks with: by its name in the command of their parent they know what a person typed."""
+"""The module with which --gpus starts ranks. Ranks find it in their parent's command line and recover the typed command."""
 
 
 class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags that change nothing in an arm: how it is started and where results go."""
+    """Flags that do not change an arm: how ranks are started and where results go."""
 
     gpus: Annotated[
         Annotated[int, Positive] | None,
@@ -36,20 +36,20 @@ class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags of a diagnosis that no other command has."""
+    """Flags of ``diagnose`` only."""
 
     verify: Annotated[bool, Flag(MEASURING, "try the cures that promise most beside the present setting", sweep=False)] = True
     apply: Annotated[bool, Flag(MEASURING, "end with the full run under the setting that won", sweep=False)] = False
 
 
 class ScaleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags of a ladder that no other command has."""
+    """Flags of ``scale`` only."""
 
     strong: Annotated[bool, Flag(MEASURING, "keep the global batch: -b is one rank's, shared among more", sweep=False)] = False
 
 
 class CrossoverOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What only a crossover is asked. Devices and threads that nobody named are empty."""
+    """Options of ``crossover`` only. ``devices`` and ``threads`` are empty if not given."""
 
     family: str  # "disc-mlp"
     layers: range  # of its models
@@ -58,21 +58,21 @@ class CrossoverOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One command: its arms in the order they were asked for."""
+    """One command, with its arms in the requested order."""
 
     arms: list[Config]
     output: OutputOptions
     command: list[str]  # exact, as typed
     swept: list[str] = []  # the Config fields that a comma list varies
-    labels: list[str] = []  # what sets arms apart that no field does; empty, or one an arm
-    sweep_shard: SweepShard | None = None  # where other jobs have the other arms
+    labels: list[str] = []  # distinguish arms with equal Configs; empty, or one per arm
+    sweep_shard: SweepShard | None = None  # set if other jobs have the other arms
 
     @property
     def total_arms(self) -> int:
-        """How many arms there are with those of other jobs."""
+        """Number of arms, including those of other jobs of the sweep."""
         return self.sweep_shard.num_sweep_points if self.sweep_shard else len(self.arms)
 
     @property
     def spawns_processes(self) -> bool:
-        """Whether it is carried out in processes that are started for it, and not in this one."""
+        """Whether the request runs in new processes instead of this one."""
         return bool(self.output.gpus) or self.arms[0].launches > 1

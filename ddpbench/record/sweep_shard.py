@@ -1,4 +1,4 @@
-"""A sweep that several jobs share out: which of its cells one of them has."""
+"""One job's shard of a sweep that several jobs share."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ddpbench.record.ranges import AtLeastOne, Parts
 
 
 class SweepShard(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a sweep that a job has, by their numbers from 1 on. Part K of N is the K-th cell and every N-th behind it."""
+    """The parts of a sweep that a job measures, numbered from 1. Part K of N is sweep point K and every N-th after it."""
 
     parts: list[AtLeastOne] = msgspec.field(name="numbers")
     num_parts: Parts = msgspec.field(name="of")
-    num_sweep_points: Parts = msgspec.field(name="cells")  # of the whole sweep
-    sweep_id: str = msgspec.field(name="sweep")  # alike in the parts of one sweep, and in no others
+    num_sweep_points: Parts = msgspec.field(name="cells")  # in the full sweep
+    sweep_id: str = msgspec.field(name="sweep")  # equal only for parts of the same sweep
 
     @property
     def indices(self) -> list[int]:
-        """Where its cells stand in the whole sweep, from 0 on."""
+        """Indices of its sweep points in the full sweep, from 0."""
         return [place for place in range(self.num_sweep_points) if self.part_for(place) in self.parts]
 
     @property
@@ -26,5 +26,5 @@ class SweepShard(msgspec.Struct, frozen=True, kw_only=True):
         return [number for number in range(1, self.num_parts + 1) if number not in self.parts]
 
     def part_for(self, index: int) -> int:
-        """The number of the part that has the cell at ``index``."""
+        """The number of the part with sweep point ``index``."""
         return index % self.num_parts + 1

@@ -1,22 +1,22 @@
-"""Text as it is shown: figures in a sentence, and names that come from elsewhere."""
+"""Formatting of numbers in sentences, and of untrusted text."""
 
 from __future__ import annotations
 
 
 def format_3sig(value: float) -> str:
-    """Three significant digits as a sentence has them, without zeros at their end: ``3``, where a table has ``3.00``."""
+    """``value`` with three significant digits, without trailing zeros: ``3``, not ``3.00`` as in tables."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
 def pluralize(number: float, noun: str, plural: str = "s") -> str:
-    """``1 round``, ``1,024 rounds``, ``2.5 cores``."""
+    """Number and noun: ``1 round``, ``1,024 rounds``, ``2.5 cores``."""
     told = f"{number:,}" if isinstance(number, int) else format_3sig(number)
     return f"{told} {noun}{'' if told == '1' else plural}"
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with a space for every control character, line break, bidi override and other non-printable character.
+    """``text`` on one line, with spaces for non-printable characters such as line breaks, controls and bidi overrides.
 
     Bytes of a file name that are not UTF-8 are escaped: ``\\udcfc``.
     """

@@ -1,4 +1,4 @@
-"""What holds between the fields of a record, which types alone do not say; checked once, when it is loaded."""
+"""Consistency checks between the fields of a record, run once when it is loaded."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ddpbench.record.record import Job, Record, Round
 
 MAX_PHASE_SUM_RATIO = 1.5
-"""How many times as long as its round the phases of a rank may be at most; they are never longer but for two clocks' difference."""
+"""Maximum ratio of the sum of a rank's phases to its wall time. Above 1 only by the difference between two clocks."""
 
 COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
 Problems = Iterator[str]
-"""What is wrong, one line each: the field, then why. Only the first counts: later rules rely on earlier ones."""
+"""Problems, one line each: the field, then the reason. Only the first is used, since later rules rely on earlier ones."""
 
 
 def find_inconsistency(job: Job) -> str | None:
-    """The first thing in ``job`` that cannot be, such as ``records[0].config.precision: unknown 'fp8'``; None if there is none."""
+    """The first inconsistency in ``job``, such as ``records[0].config.precision: unknown 'fp8'``; None if there is none."""
     return next(_check_job(job), None)
 
 
@@ -106,7 +106,7 @@ def _check_diagnosis(diagnosis: Diagnosis, world_size: int) -> Problems:
 
 
 def _check_none_or_one_per_rank(field: str, alone: Sequence[LoaderBenchmark], world_size: int) -> Problems:
-    """Nothing at all was measured, or every rank."""
+    """Check that either no rank or every rank was measured."""
     yield from _check_ranks(field, [each.rank for each in alone], world_size) if alone else iter(())
 
 

@@ -1,1 +1,1 @@
-"""Floor 4: a job as something to look at: a terminal page, CSV, markdown, JSON, a moving bar. Computes nothing, never imports torch."""
+"""Floor 4: shows a job as terminal page, CSV, markdown, JSON or progress bar. Computes nothing, never imports torch."""

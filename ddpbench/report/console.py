@@ -1,4 +1,4 @@
-"""A console that prints on anything: a terminal, a pipe that closes, a log, a stream that knows only ASCII."""
+"""A rich console that prints on any stream: terminal, closing pipe, log, ASCII only."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ddpbench.record.text import printable
 from ddpbench.report.layout import Page
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a write to a disk fails with that has, or lets somebody have, no more room."""
+"""Errors of a write to a disk that is full, over quota or at its file size limit."""
 
 PIPED_WIDTH = 80
 MAX_WIDTH = 100
 
 
 class SafeStream:
-    """A text stream that escapes what its encoding lacks, and falls silent, for good, once nobody reads it, or a disk takes no more.
+    """A text stream that escapes what its encoding lacks and never raises on write.
 
-    The latter is said on stderr, and ``lost`` is true from then on: what was written is not whole.
+    Output is discarded once the reader is gone or the disk is full. A full disk is also reported on stderr and sets ``is_truncated``.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -60,7 +60,7 @@ class SafeStream:
         return self._stream.fileno()
 
     def _discard_from_now_on(self, problem: OSError | ValueError) -> None:
-        """Points the descriptor at /dev/null: what the interpreter still flushes at its exit must not fail either."""
+        """Point the descriptor at /dev/null, so that the interpreter's flush at exit cannot fail either."""
         stream, self._stream = self._stream, None
         if isinstance(problem, OSError) and problem.errno in DISK_FULL_ERRNOS:
             self.is_truncated = True
@@ -71,19 +71,20 @@ class SafeStream:
             os.dup2(nowhere, descriptor)
             os.close(nowhere)
         except (OSError, ValueError):
-            pass  # closed already: nothing is left to flush
+            pass  # already closed: nothing left to flush
 
 
 def make_console(stream: TextIO | None, width: int | None = None) -> Console:
-    """A console on ``stream``: 80 columns where it is no terminal, else the terminal's own up to 100; COLUMNS and ``width`` win.
+    """A console on ``stream``.
 
-    Colours follow rich (a terminal, NO_COLOR, TERM=dumb). Nothing is highlighted, and nothing in a text is taken for markup.
+    COLUMNS or ``width`` set the width; else it is the terminal's, at most 100, and 80 without a terminal. Colours follow rich (a
+    terminal, NO_COLOR, TERM=dumb). Text is neither highlighted nor parsed as markup.
     """
     tolerant = SafeStream(stream)
     return Console(
         file=cast(IO[str], tolerant),
         width=width or _console_width(tolerant),
-        height=25,  # rich takes a given width at its word on every terminal only where the height is given too
+        height=25,  # rich uses a given width on every terminal only if the height is given too
         markup=False,
         highlight=False,
         emoji=False,
@@ -91,7 +92,7 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
 
 
 def finish_output(console: Console) -> ExitCode:
-    """How a command ends that had only to print: not well where not all of it could be written."""
+    """Flush; return FAILED if some output could not be written, else OK."""
     console.file.flush()
     return ExitCode.FAILED if cast(SafeStream, console.file).is_truncated else ExitCode.OK
 
@@ -101,19 +102,19 @@ def page_for(console: Console) -> Page:
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Prints lines that are laid out already: never wrapped again, so that paths and commands can be copied whole."""
+    """Print lines as laid out, without wrapping, so that paths and commands can be copied."""
     for line in lines:
         line.plain = printable(line.plain)
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 
 def print_line(console: Console, text: str) -> None:
-    """Prints one line, never wrapped."""
+    """Print one line without wrapping."""
     console.out(printable(text))
 
 
 def print_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None:
-    """Prints those that hold anything, with a blank line between two."""
+    """Print the sections that are not empty, separated by blank lines."""
     print_lines(console, [line for section in sections if section for line in (Text(), *section)][1:])
 
 

@@ -1,4 +1,7 @@
-"""Draws pictures with matplotlib, the one module that loads it. Legible without colour: markers, line styles, hatches."""
+"""Draws figures with matplotlib; no other module imports it.
+
+Legible without colour: markers, line styles, hatches.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from ddpbench.record.text import format_3sig, printable
 from ddpbench.report.plot_data import BatchSizePlot, CrossoverPlot, PlotCurve, SpeedupPlot
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-"""Okabe and Ito's palette, told apart by colour-blind eyes; no more than a second sign here."""
+"""The palette of Okabe and Ito, safe for colour-blind readers. Colour is only a second cue here."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.")
@@ -32,10 +35,10 @@ HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
 PNG_DPI = 150
 
 CURVE_OFFSET_OCTAVES = 0.02
-"""Octaves of batch size between two curves, so that none hides another."""
+"""Shift in octaves of batch size between two curves, so that none hides another."""
 
 LOG_SCALE_MIN_RATIO = 8
-"""From this range on a logarithmic axis shows curves best; below it one from 0 does."""
+"""Value range (maximum over minimum) above which the axis is logarithmic, else it starts at 0."""
 
 OOM_LABEL = "out of memory"
 
@@ -47,13 +50,13 @@ OOM_MARKER: dict[str, Any] = {
     "linestyle": "none",
     "zorder": 6,
 }
-"""In the place of a figure that is not there."""
+"""Drawn in place of a missing value."""
 
 WHITE_BOX: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-"""Of a text that the line at 1 may run behind."""
+"""Background of a label, so that the line at 1 does not cross its text."""
 
 OOM_MARKER_HEIGHT, OOM_MARKER_SPACING = 0.035, 0.07
-"""Where the lowest cross is, and how far above it the next one, in heights of the picture."""
+"""Height of the lowest cross, and distance to the next one above it, as fractions of the axes."""
 
 RC_PARAMS = {
     "svg.hashsalt": "ddpbench",
@@ -66,7 +69,10 @@ RC_PARAMS = {
 
 
 def save_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:
-    """Writes ``stem.png`` and ``stem.svg``, the same bytes for the same figure, into ``folder``, which is made where it is not there."""
+    """Write ``stem.png`` and ``stem.svg`` into ``folder``, creating it if needed.
+
+    The same figure gives the same bytes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{stem}.png", folder / f"{stem}.svg"]
     with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
@@ -76,7 +82,7 @@ def save_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:
 
 
 def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
-    """Curves over batch size. A setting has a colour and a marker, a device a line style."""
+    """Curves over batch size: colour and marker per setting, line style per device."""
     figure, axes = _new_figure(8.0, 4.8)
     devices = list(dict.fromkeys(curve.device for curve in chart.curves))
     settings = list(dict.fromkeys(curve.setting for curve in chart.curves))
@@ -110,7 +116,10 @@ def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
 
 
 def draw_speedup_plots(title: str, panels: Sequence[SpeedupPlot]) -> Figure:
-    """Speed-ups as bars, a panel a device, all on one scale, with their intervals or, of too few rounds, their ranges."""
+    """Speed-ups as bars, one panel per device, all on one scale.
+
+    Error bars are the intervals or, if there are too few rounds, the ranges.
+    """
     settings = list(dict.fromkeys(setting for panel in panels for setting in panel.speedups))
     with matplotlib.rc_context(RC_PARAMS):  # type: ignore[arg-type]
         figure = Figure(figsize=(8.0, 1.6 + 2.3 * len(panels)), layout="constrained")
@@ -139,7 +148,10 @@ def draw_speedup_plots(title: str, panels: Sequence[SpeedupPlot]) -> Figure:
 
 
 def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: tuple[int, str]) -> Figure:
-    """Both devices' time over the parameters, layers above; each crossing with its interval, and the published one."""
+    """Time over parameters on both devices, with each crossing and the published one.
+
+    The upper axis shows the layers. Shaded areas are the intervals of the crossings.
+    """
     figure, axes = _new_figure(8.0, 5.2)
     for at, race in enumerate(plots):
         for place, curve in enumerate((race.loser, race.winner)):
@@ -167,7 +179,10 @@ def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: 
 
 
 def _mark_published(axes: Axes, parameters: int, label: str) -> None:
-    """A line; beyond the models an arrow at the edge that it lies behind, so that they keep the axis."""
+    """Mark the published crossing with a line or, outside the axis range, an arrow at the edge.
+
+    The arrow keeps the axis on the measured models.
+    """
     low, high = axes.get_xlim()
     sign: dict[str, Any] = {"color": "0.4", "label": label}
     if low <= parameters <= high:
@@ -189,12 +204,12 @@ def _batch_label(item: str) -> str:
 
 
 def _escape_mathtext(text: str) -> str:
-    """``text`` on one line, with dollar signs that do not start mathtext."""
+    """``text`` on one line, with dollar signs escaped so that they do not start mathtext."""
     return printable(text).replace("$", r"\$")
 
 
 def _draw_curve(axes: Axes, curve: PlotCurve, color: int, dash: int, with_spread: bool) -> None:
-    """Markers of another device are filled otherwise, so that two curves of one setting differ where they lie on each other."""
+    """Draw one curve. Marker fill depends on the device, so that overlapping curves differ."""
     axes.errorbar(
         curve.x,
         curve.y,
@@ -209,7 +224,10 @@ def _draw_curve(axes: Axes, curve: PlotCurve, color: int, dash: int, with_spread
 
 
 def _mark_out_of_memory(axes: Axes, curves: Sequence[PlotCurve], settings: Sequence[str], devices: Sequence[str]) -> None:
-    """A cross on the axis, the curve's own marker in it, where a step did not fit; of several curves, one above the other."""
+    """Mark each batch size that ran out of memory with a cross at the axis.
+
+    The curve's own marker is drawn inside. Crosses of several curves are stacked.
+    """
     there: Counter[float] = Counter()
     for curve in curves:
         own = _marker_style(settings.index(curve.setting), devices.index(curve.device))
@@ -263,14 +281,17 @@ def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None
 
 
 def _visible_settings(panel: SpeedupPlot, group: int) -> list[str]:
-    """The settings that have a bar there; all of them where a cross is in place of one, which its place alone names."""
+    """The settings with a bar in this group; all of them if one ran out of memory.
+
+    A cross is identified by its place only, so the places of all settings are kept.
+    """
     if any(panel.batches[group] in panel.out_of_memory_batches[setting] for setting in panel.speedups):
         return list(panel.speedups)
     return [setting for setting, each in panel.speedups.items() if each[group] is not None]
 
 
 def _interval_kinds(panels: Sequence[SpeedupPlot]) -> str:
-    """What the black lines on bars are, in the words of a title."""
+    """What the error bars are, for the title."""
     drawn = [found for panel in panels for each in panel.speedups.values() for found in each if found and found.low < found.high]
     kinds = dict.fromkeys("95% interval" if found.has_interval else "range of the rounds" for found in drawn)
     return f" with {' or '.join(kinds)}" if kinds else ""
@@ -291,7 +312,7 @@ def _add_layers_axis(axes: Axes, found: Sequence[CrossoverPlot]) -> None:
 
 
 def _set_log_ticks(axis: Axis, values: Sequence[float]) -> None:
-    """Plain numbers on a logarithmic axis, closer together where it spans little."""
+    """Plain numbers on a logarithmic axis, with denser ticks if it spans little."""
     decades = log10(max(values) / min(values))
     axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if decades < 2.5 else (1,)))
     axis.set_minor_locator(NullLocator())

@@ -1,4 +1,4 @@
-"""A job for other programs: JSON whole, CSV with a row an arm."""
+"""Exports a job: JSON in full, CSV with one row per arm."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
 from ddpbench.report.pages.scaling import scaling_points_by_label
 
 STEP_PHASES = [phase for phase in PHASES if phase not in COLLECTIVE_PHASES] + ["unexplained"]
-"""What a step consists of beside the wait for other ranks."""
+"""The phases of a step without the waits for other ranks, and the unexplained rest."""
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of a cell that a spreadsheet computes; the last four are the full-width forms of the first four."""
+"""First characters of a cell that a spreadsheet takes for a formula; the last four are the full-width forms of the first four."""
 
 
 def jobs_to_json(*jobs: Job) -> str:
-    """The job as its file holds it, indented; a list of numbers or words has one line. Several are an array."""
+    """The job as in its file, indented; a list of scalars stays on one line.
+
+    Several jobs become an array.
+    """
     held = msgspec.to_builtins(jobs)
     return _json_indented(held[0] if len(jobs) == 1 else list(held), "")
 
 
 def jobs_to_csv(*jobs: Job) -> str:
-    """A line of names, then a row an arm: every setting, and every figure in full. What is missing is an empty cell."""
+    """A header line, then one row per arm: every setting, every figure unrounded.
+
+    Missing values are empty cells.
+    """
     rows = [row for job in jobs for row in _rows(job)]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
@@ -57,13 +63,16 @@ def _json_indented(value: object, indent: str) -> str:
 
 
 def _json_line(value: object) -> str:
-    """One line of JSON. It escapes every character that is not printable; JSON itself requires that of some only."""
+    """One line of JSON with every non-printable character escaped; JSON itself requires that of some only."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
 
 
 def _cell(value: object) -> object:
-    """Text on one line, behind an apostrophe if a spreadsheet would take it for a formula. Numbers stay numbers."""
+    """Text on one line, prefixed with an apostrophe if a spreadsheet would take it for a formula.
+
+    Numbers stay numbers.
+    """
     if not isinstance(value, str):
         return value
     text = printable(value).strip()
@@ -76,11 +85,11 @@ def _rows(job: Job) -> list[Mapping[str, object]]:
 
 
 def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[str, object]:
-    """Every cell of an arm's row; the same names, in the same order, for every job.
+    """The cells of an arm's row; names and order are the same for every job.
 
-    ``low`` and ``high`` are an interval of that ``confidence`` or, where that is missing, the range of too few rounds. ``sync_ms``
-    is the whole wait for other ranks; late data and the broadcast of buffers are parts of it. The verdict on a ladder is in the row of
-    its last rung.
+    ``low`` and ``high`` are an interval of that ``confidence`` or, if it is missing, the range of too few rounds. ``sync_ms`` is the
+    whole wait for other ranks, including late data and the broadcast of buffers. The scaling verdict is in the row of the largest
+    world size.
     """
     summary, software, headline, verdict = summarize(record), record.environment.software, record.throughput, record.verdict
     if job.scaling:

@@ -1,4 +1,4 @@
-"""Numbers as text: no digit that the measurement does not support, and ``-`` for what is not known."""
+"""Numbers as text, without digits that the measurement does not support; ``-`` if unknown."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ MIN_FIXED_POINT = 1e-4
 def format_interval(center: float, low: float, high: float, width_digits: int = 2) -> tuple[str, str, str]:
     """``center``, ``low`` and ``high`` with the digits that the interval supports.
 
-    Half its width keeps ``width_digits`` significant digits, two at most (Guide to the Expression of Uncertainty in
-    Measurement, JCGM 100:2008, 7.2.6), but ``center`` at least two, and never more than four where that needs a point.
-    Without a width each has four.
+    Half the width keeps ``width_digits`` significant digits, two at most (Guide to the Expression of Uncertainty in Measurement,
+    JCGM 100:2008, 7.2.6). ``center`` keeps at least two, and at most four if it has decimals. Without a width each has four.
     """
     half_width = (high - low) / 2
     if half_width <= 0:
@@ -25,13 +24,16 @@ def format_interval(center: float, low: float, high: float, width_digits: int = 
 
 
 def format_with_interval(center: float, low: float, high: float, unit: str = "", width_digits: int = 2) -> str:
-    """``40.9 (38.4 to 43.6)``, with what ``center`` is counted in right behind it."""
+    """``40.9 (38.4 to 43.6)``, with ``unit`` right after the center."""
     shown = format_interval(center, low, high, width_digits)
     return f"{shown[0]}{unit} ({shown[1]} to {shown[2]})"
 
 
 def format_significant(value: float | None, digits: int = 3) -> str:
-    """``value`` with that many significant digits; whole numbers are never cut, and what is tiny has an exponent."""
+    """``value`` with that many significant digits.
+
+    Whole numbers are never rounded; tiny values have an exponent.
+    """
     if value is None:
         return MISSING
     if 0 < abs(value) < MIN_FIXED_POINT:
@@ -58,7 +60,7 @@ def format_decimals(value: float | None, decimals: int) -> str:
 def format_summands(parts: Sequence[float], decimals: int) -> list[str]:
     """``parts`` as text, rounded so that the printed parts add up to their rounded sum.
 
-    Each is the difference of two rounded running sums, so it is off by at most one unit of its last digit.
+    Each is the difference of two rounded running sums, so it is off by at most one unit in its last digit.
     """
     printed: list[str] = []
     total = 0.0
@@ -69,7 +71,10 @@ def format_summands(parts: Sequence[float], decimals: int) -> list[str]:
 
 
 def step_decimals(step_ms: float) -> int:
-    """Decimals for the milliseconds of a table whose longest entry is ``step_ms``: four significant digits, one decimal at least."""
+    """Decimals for a table of milliseconds whose largest entry is ``step_ms``.
+
+    Four significant digits, at least one decimal.
+    """
     return min(max(_decimals(step_ms, 4), 1), 3)
 
 
@@ -85,7 +90,7 @@ def format_gib(size_bytes: int | None) -> str:
 
 
 def _decimals(value: float, digits: int) -> int:
-    """Decimals that leave ``value`` that many significant digits; negative where digits before the point go too."""
+    """Decimals that give ``value`` that many significant digits; negative to round digits before the point."""
     return digits - 1 - _exponent(value)
 
 

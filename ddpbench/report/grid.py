@@ -1,4 +1,4 @@
-"""Tables of cells over two settings: rows that are named, columns a precision, broken between columns if they are too many for a page."""
+"""Tables of a sweep: named rows, a column per precision, split to the page width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUT_OF_MEMORY = "no memory"
 
 @dataclass(frozen=True)
 class GridColumn:
-    """One column: what stands over it, and a cell a row. ``joined`` keeps it beside the column before it."""
+    """One column: heading, one cell per row; ``joins_previous`` keeps it next to its left neighbour."""
 
     heading: str
     cells: Sequence[str]
@@ -32,7 +32,7 @@ class GridColumn:
 
 
 class Grid(NamedTuple):
-    """One table: what it shows, the columns that name its rows, and those with figures."""
+    """One table: title, columns that name the rows, columns of values."""
 
     title: str
     name_columns: Sequence[GridColumn]
@@ -40,25 +40,28 @@ class Grid(NamedTuple):
 
 
 def grid_lines(title: str, name_columns: Sequence[GridColumn], value_columns: Sequence[GridColumn], page: Page) -> Iterator[Text]:
-    """The table under its title; ``name_columns`` are repeated in front of every part where its columns need more than one."""
+    """The table under its title, split into parts if it is wider than the page.
+
+    Every part repeats ``name_columns``.
+    """
     yield from styled(wrap_text("", title, page), LABEL)
     for part in _split_to_width(name_columns, value_columns, page):
         yield from styled(column_lines(part, page))
 
 
 def column_lines(table: Sequence[GridColumn], page: Page) -> list[str]:
-    """The lines of ``table``, the headings first."""
+    """The lines of ``table``, headings first."""
     rows = zip(*([column.heading, *column.cells] for column in table), strict=True)
     return align_columns(list(rows), "".join(column.align for column in table), page)
 
 
 def mean_cell(metric: Metric, record: Record | None, with_std: bool = True) -> str:
-    """``40.92 (2.08)``: mean and standard deviation over rounds; how the cell ended where it has no value."""
+    """``40.92 (2.08)``: mean and standard deviation over rounds, or the status without a value."""
     return mean_std_text(mean_std(metric.values(record)), metric, with_std) if record and metric.values(record) else status_cell(record)
 
 
 def median_cell(metric: Metric, record: Record | None) -> str:
-    """``40.9 (38.4 to 43.6)``: median and interval, or the median alone where there is no interval."""
+    """``40.9 (38.4 to 43.6)``: median and interval, or the median alone without an interval."""
     found = metric.median_and_interval(record) if record else None
     if found is None:
         return status_cell(record)
@@ -77,7 +80,7 @@ def mean_std_text(mean_std: MeanStd | None, metric: Metric, with_std: bool = Tru
 
 
 def format_as_published(mean_std: MeanStd | None, metric: Metric, with_std: bool = True) -> str:
-    """With the very digits that the source prints."""
+    """The value with the digits that the source prints."""
     if mean_std is None:
         return MISSING
     figures = [mean_std.mean, *([mean_std.std] if with_std and mean_std.std is not None else [])]
@@ -86,12 +89,15 @@ def format_as_published(mean_std: MeanStd | None, metric: Metric, with_std: bool
 
 
 def format_metric(value: float, metric: Metric) -> str:
-    """In the measure's unit: four digits, as many decimals as its sources print, and two digits at least of what is small."""
+    """``value`` in the metric's unit: four digits, at most the decimals that its sources print.
+
+    Small values keep at least two digits.
+    """
     return format_decimals(value / metric.scale, _places(value / metric.scale, metric))
 
 
 def status_cell(record: Record | None) -> str:
-    """In a cell's place, why it has no value: ``-`` for a cell that was never asked for."""
+    """Why a table cell has no value; ``-`` if it was not requested."""
     if record is None or record.status == "ok":
         return MISSING
     return OUT_OF_MEMORY if record.out_of_memory else record.status

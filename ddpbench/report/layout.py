@@ -1,4 +1,4 @@
-"""Lays out text: wrapped items, copyable commands, aligned columns, styles."""
+"""Lays out text: wrapped items, commands to copy, aligned columns, styles."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from rich.text import Text
 
 SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
-"""A word of a shell command with its quotes: a blank between quotes does not end it."""
+"""A word of a shell command with its quotes; a space inside quotes does not end it."""
 
 HINT_PIECE = re.compile(r"`[^`]*`[,.;:]?|\S+")
-"""A piece of advice that no line may end in: a word, or what stands between backticks."""
+"""A piece of a hint that is not broken across lines: a word, or text in backticks."""
 
 COLUMN_GAP = "  "
-"""Between two columns of a table."""
+"""Gap between two columns of a table."""
 
 TABLE_WIDTH = 80
-"""Columns that every table is laid out for: on a narrower page its lines are longer."""
+"""Width that every table is laid out for; on a narrower page its lines are too long."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is printed on: its width in columns, and whether it shows more than ASCII."""
+    """The page to print on: its width in columns, and whether it shows more than ASCII."""
 
     width: int
     unicode: bool
@@ -35,9 +35,9 @@ class Page:
 
 
 def wrap_items(label: str, items: Iterable[str], page: Page, gap: str = "   ") -> list[str]:
-    """``label``, then ``items`` side by side in as many lines as they need, indented under the first item.
+    """``label``, then ``items`` side by side, wrapped and indented under the first item.
 
-    An item is broken, between words, only where it alone is wider than the page.
+    An item is broken, between words, only if it is wider than the page itself.
     """
     indent = " " * len(label)
     lines: list[str] = []
@@ -50,12 +50,12 @@ def wrap_items(label: str, items: Iterable[str], page: Page, gap: str = "   ") -
 
 
 def wrap_text(label: str, text: str, page: Page) -> list[str]:
-    """``label`` and ``text``, broken between words."""
+    """``label`` and ``text``, wrapped between words."""
     return wrap_items(label, text.split(), page, gap=" ")
 
 
 def wrap_hint(label: str, text: str, page: Page) -> list[str]:
-    """``label`` and ``text``, in which what stands between backticks is to be typed: never broken but as a command is."""
+    """``label`` and ``text``, wrapped; text in backticks is a command and is wrapped as one."""
     indent = " " * len(label)
     lines: list[str] = []
     prose: list[str] = []
@@ -75,7 +75,7 @@ def wrap_hint(label: str, text: str, page: Page) -> list[str]:
 
 
 def wrap_command(label: str, text: str, page: Page) -> list[str]:
-    """A shell command that can be copied as it stands: broken before a flag or a word, never inside, with backslashes."""
+    """A shell command wrapped so that it can be copied: backslashes, no broken words."""
     indent = " " * (len(label) + 2)
     room = page.width - len(" \\")
     lines: list[str] = []
@@ -88,9 +88,9 @@ def wrap_command(label: str, text: str, page: Page) -> list[str]:
 
 
 def align_columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list[str]:
-    """``rows`` with their cells padded to columns; ``align`` has one ``<`` or ``>`` a column.
+    """``rows`` padded to columns; ``align`` has one ``<`` or ``>`` per column.
 
-    The last cell of a row with fewer cells than ``align`` runs on over the columns that it lacks, in as many lines as it needs.
+    The last cell of a row that is shorter than ``align`` spans the remaining columns and wraps.
     """
     full = [row for row in rows if len(row) == len(align)]
     shorter = [row[:-1] for row in rows if len(row) < len(align)]
@@ -108,7 +108,7 @@ def _wrap_words(text: str, width: int) -> list[str]:
 
 
 def _flags_with_values(words: Sequence[str]) -> list[str]:
-    """Each flag together with its value, so that no line ends between the two."""
+    """Each flag together with its value, so that no line break separates them."""
     units: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
         if before.startswith("-") and "=" not in before and not word.startswith("-"):
@@ -123,7 +123,7 @@ GOOD, CAUTION, BAD = "bold green", "bold yellow", "bold red"
 
 
 def styled(lines: Sequence[str], style: str = "", length: int | None = None) -> list[Text]:
-    """The lines as Text: the first ``length`` characters of the first line in ``style``, or all lines where no length is given."""
+    """The lines as Text, styled: all of them, or the first ``length`` characters of the first."""
     if length is None or not lines:
         return [Text(line, style=style) for line in lines]
     first, *rest = (Text(line) for line in lines)

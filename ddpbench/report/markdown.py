@@ -1,4 +1,4 @@
-"""A job as markdown, to paste where people talk."""
+"""A job as markdown, to paste into an issue or a chat."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ddpbench.report.pages.status import status_text
 from ddpbench.report.pages.verdict import verdict_sentence
 
 SINGLE_RUN_FIELDS = ("workload", "precision")
-"""What names a run that has no other arm beside it."""
+"""Fields that name a run with a single arm."""
 
 KINDS_WITH_OWN_VERDICTS = ("run", "diagnose")
-"""Jobs whose trainings each have a verdict of their own; those of others tell something together."""
+"""Kinds of job in which every record has its own verdict; other kinds have one for the whole job."""
 
 INLINE_MARKUP = re.compile(r"[\\`*_\[\]<|&~$]|(?<=www)\.|:(?=//)", re.IGNORECASE)
-"""What starts code, emphasis, a link, HTML, an entity or a formula wherever it stands, or divides cells."""
+"""Characters with a meaning anywhere in markdown: code, emphasis, links, HTML, entities, formulas, cell borders."""
 
 BLOCK_MARKUP = re.compile(r"^(\d*)([.)](?= |$)|(?<!\d)[#>+=-])")
-"""What starts a heading, a quotation, a list or a rule at the beginning of a line."""
+"""Characters with a meaning at the start of a line: headings, quotations, lists, rules."""
 
 
 def to_markdown(job: Job) -> str:
-    """The tables of the job's page, and one with a row an arm; under them what it comes to, endings, checks and the command."""
+    """The tables of the job's page and one row per arm, then findings and the command."""
     top = max(job.records, key=lambda record: record.world_size)
     view = view_of(job)
     said = [*view.findings(job), *_arm_findings(job)]
@@ -52,7 +52,7 @@ def to_markdown(job: Job) -> str:
 
 
 def _workloads_text(job: Job) -> str:
-    """The workload; of several the first and the last."""
+    """The workload; for several, the first and the last."""
     names = list(dict.fromkeys(record.config.workload for record in job.records))
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
@@ -64,7 +64,7 @@ def _grid_table(grid: Grid) -> list[str]:
 
 
 def _arm_table(job: Job) -> list[str]:
-    """Of a ladder with efficiencies in place of speed-ups."""
+    """The table of arms; a scale job has efficiencies in place of speed-ups."""
     rungs, names = scaling_points_by_label(job), job.swept or SINGLE_RUN_FIELDS
     labels = [record.label or MISSING for record in job.records] if any(record.label for record in job.records) else []
     naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
@@ -77,20 +77,20 @@ def _arm_table(job: Job) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], naming: int) -> list[str]:
-    """The first row is the heading, and the first ``naming`` columns name the others."""
+    """A markdown table: ``rows[0]`` is the heading, the first ``naming`` columns name the rows."""
     heading, *rest = rows
     aligned = ["---"] * naming + ["---:"] * (len(heading) - naming)
     return [f"| {' | '.join(map(_escape, cells))} |" for cells in (heading, aligned, *rest)]
 
 
 def _arm_prefix(record: Record, job: Job) -> str:
-    """What a line about one of several arms begins with."""
+    """Prefix of a line about one of several arms."""
     named = " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", record.label]))
     return f"{named}: " if named else ""
 
 
 def _cells(row: ArmRow, efficiency: Sequence[str]) -> Sequence[str]:
-    """With what a rung has ``efficiency`` where there are rungs, else how many times as fast it is."""
+    """The cells after an arm's name; ``efficiency`` replaces the speed-up if it is not empty."""
     within = row.interval
     if row.images_per_s is None or within is None:
         return [row.state, MISSING, *(efficiency or [MISSING]), format_gib(row.memory_bytes)]
@@ -105,12 +105,12 @@ def _cells(row: ArmRow, efficiency: Sequence[str]) -> Sequence[str]:
 
 
 def _efficiency_cells(point: ScalingPoint | None) -> list[str]:
-    """Its efficiency, and what it loses most to; of a training that is no rung nothing."""
+    """Efficiency and largest loss; ``-`` for an arm that is no scaling point."""
     return [efficiency_text(point), point.largest_loss or MISSING] if point else [MISSING, MISSING]
 
 
 def _arm_findings(job: Job) -> list[str]:
-    """How arms ended where not well, what limits them where each stands for itself, and what the checks say."""
+    """Failures, verdicts (if each arm has its own) and checks, one line each."""
     lines = [f"{_arm_prefix(record, job)}{status_text(record)}" for record in job.records if record.status not in ("ok", "invalid")]
     if job.kind in KINDS_WITH_OWN_VERDICTS:
         lines += [f"{_arm_prefix(record, job)}{verdict_sentence(record.verdict)}" for record in job.records if record.verdict]
@@ -122,7 +122,7 @@ def _arm_findings(job: Job) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """``text`` on one line, or in one cell, with every character escaped that markdown would act on."""
+    """``text`` on one line, with all markdown characters escaped."""
     return INLINE_MARKUP.sub(r"\\\g<0>", " ".join(printable(text).split()))
 
 

@@ -1,4 +1,4 @@
-"""What the pictures of jobs show, as plain numbers: curves over batch size, bars of speed-ups, two devices that cross."""
+"""Data of the plots: curves over batch size, speed-up bars, crossovers of two devices."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from ddpbench.record.record import Job, Record
 from ddpbench.report.pages.arms import arm_name
 
 PLOTTED_FIELDS = ("precision", "batch_size", "workload")
-"""Fields that a picture shows by itself."""
+"""Fields that a plot shows directly."""
 
 LENGTH_FIELDS = ("steps", "epochs")
-"""Fields that make a training longer."""
+"""Fields that set the length of a training."""
 
 COMPARABLE_FIELDS = (
     "loader",
     *(field.name for field in flag_fields(Config) if field.flag.sweep and field.name not in (*PLOTTED_FIELDS, "seed", "loader")),
     *LENGTH_FIELDS,
 )
-"""Fields that change what is measured: cells that differ in them lie on no one curve."""
+"""Fields that change what is measured: arms that differ in them are not on one curve."""
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One cell by what a picture tells it by."""
+    """One arm's record with the keys by which a plot places it."""
 
     device: str
-    setting: str  # the precision, and what else sets it apart from another cell of its batch
+    setting: str  # the precision, and what else distinguishes it from others at its batch size
     batch: int
     record: Record
-    job_number: int  # its job's number, in the order in which they were started
-    started: str  # when that was
+    job_number: int  # index of its job, by start time
+    started: str  # start time of its job
 
     @property
     def comparable_key(self) -> tuple[object, ...]:
-        """Equal in cells that differ in nothing but what a picture shows."""
+        """Equal for arms that differ only in what a plot shows."""
         return tuple(getattr(self.record.config, field) for field in COMPARABLE_FIELDS)
 
 
 @dataclass(frozen=True)
 class PlotCurve:
-    """One line: a setting of one device. ``spread`` is a standard deviation a point, 0 where there is none.
+    """One line: a setting on one device. ``spread`` is a standard deviation per point.
 
-    ``no_memory`` are the places where it has no point, since a step did not fit the device.
+    It is 0 if unknown. ``out_of_memory_x`` are the places without a point because a step ran out of memory.
     """
 
     device: str
@@ -77,13 +77,13 @@ class BatchSizePlot:
 
 @dataclass(frozen=True)
 class SpeedupPlot:
-    """How many times as fast as ``base`` each setting of a job is at each batch size, on one device; None where a cell has no figure.
+    """Speed-up over ``base`` of each setting per batch size, on one device.
 
-    ``no_memory`` holds the batch sizes of which a step did not fit the device, by setting, the base too; ``empty`` why a batch size
-    has nothing to show.
+    A speed-up is None without a figure. ``out_of_memory_batches`` holds, by setting and for ``base`` too, the batch sizes that ran out
+    of memory; ``empty_reasons`` says why a batch size shows nothing.
     """
 
-    device: str  # and when the job was, where it has several
+    device: str  # with the job's start time if several jobs share the name
     base: str
     item: str  # what a batch is counted in
     batches: Sequence[int]
@@ -92,7 +92,7 @@ class SpeedupPlot:
     empty_reasons: Mapping[int, str]
 
     def subset(self, settings: Collection[str]) -> SpeedupPlot:
-        """Those settings alone."""
+        """The same plot with only these settings."""
         kept = {setting: each for setting, each in self.speedups.items() if setting in settings}
         lacking = {setting: each for setting, each in self.out_of_memory_batches.items() if setting in (self.base, *kept)}
         there = {size for each in kept.values() for size, found in zip(self.batches, each, strict=True) if found is not None}
@@ -103,10 +103,13 @@ class SpeedupPlot:
 
 @dataclass(frozen=True)
 class CrossoverPlot:
-    """Two devices over the size of a model, in seconds a training, and where they cross: None where they do not."""
+    """Seconds per training over model size on two devices, and where they cross.
+
+    ``crossing`` is None if they do not.
+    """
 
     loser: PlotCurve
-    winner: PlotCurve  # the faster one at the end
+    winner: PlotCurve  # the faster device at the largest model
     layers: Sequence[int]
     crossing: float | None
     low: float | None
@@ -114,17 +117,17 @@ class CrossoverPlot:
 
     @property
     def is_cpu_vs_gpu(self) -> bool:
-        """Whether it is a GPU's with a processor, as the published one."""
+        """Whether it compares a CPU with a GPU, as the published one does."""
         return {self.loser.setting.partition(",")[0], self.winner.setting.partition(",")[0]} == {"CPU", "GPU"}
 
     def with_date(self, date: str) -> CrossoverPlot:
-        """The same, its devices with ``date`` behind their names."""
+        """The same plot with ``date`` appended to the device names."""
         loser, winner = (replace(curve, device=f"{curve.device}{date}") for curve in (self.loser, self.winner))
         return replace(self, loser=loser, winner=winner)
 
 
 def points_by_workload(jobs: Iterable[Job]) -> dict[str, list[SweepPoint]]:
-    """The cells of all jobs by workload, in the order in which the jobs were started."""
+    """The points of all jobs by workload, ordered by job start time."""
     found: dict[str, list[SweepPoint]] = {}
     for number, job in enumerate(sorted(jobs, key=lambda each: each.started)):
         for record in job.records:
@@ -136,13 +139,16 @@ def points_by_workload(jobs: Iterable[Job]) -> dict[str, list[SweepPoint]]:
 
 
 def outdated_points(cells: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """Those that were measured again, with nothing else in force: curves show the later ones."""
+    """The points that a later measurement of the same arm replaces."""
     told = [cell for cell in cells if cell.record.rounds or _ran_out_of_memory(cell.record)]
     return superseded(told, key=lambda cell: (cell.device, cell.setting, cell.batch, cell.comparable_key))
 
 
 def batch_size_plots(workload: str, cells: Sequence[SweepPoint]) -> list[BatchSizePlot]:
-    """Time, or speed, and memory over batch size; none where no setting has two batch sizes, and none of what no cell knows."""
+    """Time (or speed) and memory over batch size.
+
+    Only plots with a curve of at least two batch sizes.
+    """
     old = outdated_points(cells)
     cells = [cell for cell in cells if not any(cell is each for each in old)]
     records = [cell.record for cell in cells]
@@ -154,7 +160,10 @@ def batch_size_plots(workload: str, cells: Sequence[SweepPoint]) -> list[BatchSi
 
 
 def speedup_plots(cells: Sequence[SweepPoint]) -> list[SpeedupPlot]:
-    """One a job and device: speed-ups over fp32, or over the first setting where there is no fp32; none without a second setting."""
+    """One plot per job and device: speed-ups over fp32, or over the first setting.
+
+    None without a second setting.
+    """
     found: list[tuple[str, SpeedupPlot]] = []
     for job, device in dict.fromkeys((cell.job_number, cell.device) for cell in cells):
         ours = [cell for cell in cells if (cell.job_number, cell.device) == (job, device)]
@@ -165,13 +174,13 @@ def speedup_plots(cells: Sequence[SweepPoint]) -> list[SpeedupPlot]:
 
 
 def date_suffixes(named: Sequence[tuple[object, str]]) -> list[str]:
-    """What each name needs behind it: when its job was started, where several have that name."""
+    """Suffix of each name: the job's start time if several share the name, else empty."""
     several = Counter(name for name, _ in named)
     return [f", {started[:16].replace('T', ' ')}" if several[name] > 1 else "" for name, started in named]
 
 
 def _speedup_plot(cells: Sequence[SweepPoint]) -> SpeedupPlot | None:
-    """Of one job on one device."""
+    """The speed-ups of one job on one device; None if there are none."""
     placed = {(cell.setting, cell.batch): cell.record for cell in cells}
     settings = list(dict.fromkeys(setting for setting, _ in placed))
     sizes = sorted({batch for _, batch in placed})
@@ -199,7 +208,7 @@ def _speedup_plot(cells: Sequence[SweepPoint]) -> SpeedupPlot | None:
 
 
 def _did_not_converge(record: Record, best: float) -> bool:
-    """Whether it learned less than half of what the best of its job did: its speed is of a training that nobody wants."""
+    """Whether its accuracy is below half of the job's best: its speed is that of a useless training."""
     accuracy = last_accuracy(record)
     return accuracy is not None and accuracy < best / 2
 
@@ -211,13 +220,13 @@ def _why_empty(base: str, record: Record | None) -> str:
 
 
 def device_name(record: Record) -> str:
-    """The device without its maker, and how many of them."""
+    """The device without its vendor, and how many of them."""
     name = record.environment.placements[0].device_name.removeprefix("NVIDIA ").removeprefix("Tesla ")
     return name if record.world_size == 1 else f"{record.world_size} x {name}"
 
 
 def _distinguishing_fields(record: Record, job: Job) -> list[str]:
-    """The swept fields in which cells differ at one batch that a picture would show in each other's place, ``record`` among them."""
+    """The swept fields that distinguish ``record`` from arms that a plot would draw in the same place."""
 
     def shown(each: Record) -> tuple[object, ...]:
         return each.config.precision, each.config.workload, device_name(each), each.label
@@ -245,7 +254,7 @@ def _curves(metric: Metric, cells: Sequence[SweepPoint]) -> list[PlotCurve]:
 
 
 def _distinguishing_suffix(cell: SweepPoint, namesakes: Sequence[SweepPoint]) -> str:
-    """In what ``cell`` differs from others of its name: as few fields as tell all of them apart."""
+    """What distinguishes ``cell`` from others of its name, with as few fields as possible."""
     told: list[str] = []
     for field in COMPARABLE_FIELDS:
         if _num_distinct(namesakes, [*told, field]) > _num_distinct(namesakes, told):

@@ -1,4 +1,4 @@
-"""Pictures of jobs, as PNG and SVG: time and memory over batch size, speed-ups, the crossing of two devices."""
+"""Plots of jobs, as PNG and SVG: time and memory over batch size, speed-ups, crossovers."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from ddpbench.report.plot_data import (
 Item = TypeVar("Item")
 
 CONTROL_RUN_KINDS = ("diagnose", "scale")
-"""Kinds of job whose arms are one training under several conditions, such as the all-reduce without it: no settings to choose from."""
+"""Kinds of job whose arms are one training under several conditions: there are no settings to compare."""
 
 MAX_SETTINGS = 7
-"""Settings that one picture tells apart without colour."""
+"""The most settings that one plot distinguishes without colour."""
 
 MAX_DEVICES, MAX_PANELS = 4, 4
-"""Devices on one pair of axes; panels of one picture."""
+"""The most devices on one pair of axes, and panels in one figure."""
 
 
 @dataclass(frozen=True)
 class Plotter:
-    """Draws jobs that have a picture of their own, in place of curves over batch size."""
+    """Draws jobs with a plot of their own, in place of curves over batch size."""
 
     handles: Callable[[Job], bool]
     draw: Callable[[Sequence[Job], Path], list[Path]]
 
 
 PLOTTERS: list[Plotter] = []
-"""Experiments above this floor add their own."""
+"""Packages above this floor add their own."""
 
 
 def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
-    """Draws everything that ``jobs`` have, those of several GPUs in one picture, into ``folder``; the files written, in order.
+    """Draw all plots of ``jobs`` into ``folder``; return the written files in order.
 
-    Time and memory are drawn twice, with and without the spread of the rounds where there is any. What is too much for one picture
-    goes on in another. Nothing is drawn, and nothing returned, of jobs that hold neither two batch sizes, nor two settings, nor two
-    devices. Raises OSError where ``folder`` cannot be written. matplotlib is loaded here, not with this module.
+    Jobs on different GPUs share a plot. Time and memory are drawn twice, with and without the spread of the rounds if there is any. A
+    plot with too many curves is split. Jobs without two batch sizes, settings or devices give no plot. Raises OSError if ``folder``
+    cannot be written. matplotlib is imported here, not with this module.
     """
     from ddpbench.report.draw import draw_batch_size_plot, draw_speedup_plots, save_figure
 
@@ -68,7 +68,7 @@ def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
 
 def left_out_reasons(jobs: Sequence[Job]) -> list[str]:
-    """What no picture shows of ``jobs``, and why."""
+    """What the plots of ``jobs`` leave out, and why."""
     apart = [
         f"the {job.kind} of {job.records[0].config.workload}, of {job.started}: its arms are no settings"
         for job in jobs
@@ -97,7 +97,7 @@ def numbered_stem(name: str, number: int) -> str:
 
 
 def split_batch_size_plot(chart: BatchSizePlot) -> Iterator[BatchSizePlot]:
-    """At most so many devices and settings in each as can be told apart."""
+    """Split a plot into ones with at most MAX_DEVICES devices and MAX_SETTINGS settings."""
     devices, settings = (list(dict.fromkeys(getattr(curve, name) for curve in chart.curves)) for name in ("device", "setting"))
     for some in batched(devices, MAX_DEVICES):
         for few in batched(settings, MAX_SETTINGS):
@@ -107,7 +107,7 @@ def split_batch_size_plot(chart: BatchSizePlot) -> Iterator[BatchSizePlot]:
 
 
 def split_speedup_plots(panels: Sequence[SpeedupPlot]) -> Iterator[list[SpeedupPlot]]:
-    """At most so many panels and settings in each as can be told apart."""
+    """Split panels into figures with at most MAX_PANELS panels and MAX_SETTINGS settings."""
     for some in batched(panels, MAX_PANELS):
         for few in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), MAX_SETTINGS):
             shown = [panel.subset(few) for panel in some]
@@ -117,5 +117,5 @@ def split_speedup_plots(panels: Sequence[SpeedupPlot]) -> Iterator[list[SpeedupP
 
 
 def batched(items: Sequence[Item], n: int) -> Iterator[Sequence[Item]]:
-    """In their order, at most so many at a time."""
+    """Consecutive slices of at most ``n`` items."""
     return (items[at : at + n] for at in range(0, len(items), n))

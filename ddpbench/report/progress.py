@@ -1,4 +1,4 @@
-"""How a command shows that it moves: a bar at the foot of a terminal, plain lines in a log."""
+"""Progress display: a bar at the bottom of a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ddpbench.record.text import printable
 from ddpbench.report.console import make_console, print_line
 
 LOG_INTERVAL_S = 5.0
-"""Between two lines of a log that count many small pieces of work."""
+"""Seconds between two log lines of a counted progress."""
 
 
 def make_progress(stream: TextIO | None) -> Progress:
-    """Shows the stages and rounds of a run on ``stream``: a bar if that is a terminal, else lines."""
+    """A progress display on ``stream``: a bar if it is a terminal, else lines."""
     return _bar_or_log(make_console(stream))
 
 
@@ -29,7 +29,10 @@ def make_progress(stream: TextIO | None) -> Progress:
 def count_progress(
     stream: TextIO | None, what: str, total: int, items: str, every_s: float = LOG_INTERVAL_S
 ) -> Iterator[Callable[[int], None]]:
-    """Yields a function that shows how many of ``total`` are done, to be called with 0 first; until then ``stream`` shows nothing."""
+    """Yield a function that shows how many of ``total`` are done; call it with 0 first.
+
+    ``stream`` shows nothing before that call.
+    """
     console = make_console(stream)
     shown: BarProgress | LogProgress | None = None
     began = said = 0.0
@@ -56,7 +59,7 @@ def count_progress(
 
 
 class LogProgress:
-    """A line per stage and a line per round, each flushed at once, so that a log shows that the run moves."""
+    """One line per stage and round, flushed at once so that a log shows progress."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -72,9 +75,9 @@ class LogProgress:
 
 
 class BarProgress:
-    """One line at the foot of the terminal, gone at the end; what is said on stderr meanwhile stands above it.
+    """A bar at the bottom of the terminal, removed at the end.
 
-    No thread redraws it: that would take the interpreter from the work that is measured.
+    Text on stderr appears above it. No thread redraws it: that would take the GIL from the measured work.
     """
 
     def __init__(self, console: Console) -> None:
@@ -83,7 +86,7 @@ class BarProgress:
         self._bar = Bar(bar, text, console=console, auto_refresh=False, transient=True, redirect_stdout=False, expand=True)
         self._task = self._bar.add_task("", total=1)
         self._bar.start()
-        console.show_cursor(True)  # a process that is killed could not bring it back
+        console.show_cursor(True)  # a killed process could not restore it
 
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=printable(text), refresh=True)
@@ -99,14 +102,14 @@ class BarProgress:
 
 
 def format_time_left(seconds: float | None) -> str:
-    """``about 9 s left``, ``about 3 min left``; empty if it is unknown, or nothing is left."""
+    """``about 9 s left``, ``about 3 min left``; empty if unknown or if nothing is left."""
     if not seconds or seconds < 0.5:
         return ""
     return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
 
 
 def _bar_or_log(console: Console) -> BarProgress | LogProgress:
-    can_move = console.is_interactive and console.file.isatty()  # with FORCE_COLOR rich takes a log for a terminal
+    can_move = console.is_interactive and console.file.isatty()  # with FORCE_COLOR rich mistakes a log for a terminal
     return BarProgress(console) if can_move else LogProgress(console)
 
 

@@ -1,1 +1,1 @@
-"""Floor 4: the one timed loop, and what it is made of."""
+"""Floor 4: the timed training loop and its parts."""

@@ -1,4 +1,4 @@
-"""What was prefetched during a pause, trained away before a round begins."""
+"""Drains batches prefetched during a pause, before a round begins."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from ddpbench.distributed.world import World
 from ddpbench.machine.step_timer import StepTimer
 
 MAX_DRAINS, DRAIN_PORTIONS = 4, 4
-"""A stock is trained away up to so many times, and looked at after every one of so many portions of it."""
+"""Maximum number of times the prefetch queue is drained, and portions per drain; the data wait is checked after each."""
 
 DATA_WAIT_FRACTION = 0.25
-"""A step waited for data when the host stood for this fraction of a step at the loader."""
+"""A step waited for data if the loader blocked the host for more than this fraction of the step."""
 
 
 class PrefetchDrainer:
-    """A loader a little slower than the device lives on its stock for many steps, and looks fast until that is gone.
+    """Trains until the prefetched batches are used up.
 
-    One that never made a step wait before the first round is ahead of the device: later rounds drain it once.
+    A loader slightly slower than the device is fed from its prefetched batches for many steps, and looks fast until they run out. If no
+    step waited before the first round, the loader outpaces the device, and later rounds drain once.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._outpaces_device = False  # whether the loader was seen to be faster than the device
+        self._outpaces_device = False  # whether the loader was faster than the device in an earlier drain
 
     def drain_prefetch(self, train: Callable[[int], float], timer: StepTimer, max_prefetched: int, limit_s: float) -> None:
-        """Trains as many steps as batches can be ready, again and again until one waited for data.
+        """Train prefetched batches until a step waits for data.
 
-        ``max_prefetched`` of them can be; ``train`` returns the seconds that so many steps took. No other portion begins after
-        ``limit_s`` seconds. All ranks agree on each decision.
+        Drains at most ``max_prefetched`` batches and one more, up to MAX_DRAINS times. ``train`` takes a number of steps and returns
+        their seconds. No new portion begins after ``limit_s`` seconds. All ranks agree on each decision.
         """
         end = perf_counter() + limit_s
         stock = max_prefetched + 1

@@ -1,4 +1,4 @@
-"""Engines: how ranks train one model together. Each gives the loop the same four verbs."""
+"""Engines: how ranks train one model together, behind one interface for the loop."""
 
 from __future__ import annotations
 
@@ -19,37 +19,46 @@ from ddpbench.training.master_weights import MasterWeights
 from ddpbench.training.precision import autocast, make_loss_scaler
 
 BROADCAST_FLAG = "forward_sync_buffers" if "forward_sync_buffers" in signature(DistributedDataParallel).parameters else "broadcast_buffers"
-"""What DDP calls the broadcast of buffers before a forward: torch 2.15 renamed it."""
+"""DDP's parameter for broadcasting buffers before each forward; renamed in torch 2.15."""
 
 COMM_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 
 
 class Engine(Protocol):
-    """``model`` is what the loop calls; the rest is what it does with the loss."""
+    """What the training loop needs: ``model`` to call, and methods that process the loss."""
 
     model: nn.Module
-    master_dtype: str  # dtype of the master weights; empty where the optimizer updates the model's own
+    master_dtype: str  # dtype of the master weights; empty if the optimizer updates the model's parameters directly
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the forward pass."""
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Gradients of ``loss``, averaged over ranks."""
+        """Compute the gradients of ``loss``, averaged over ranks."""
 
     def update(self) -> None:
-        """One step of the optimizer, or its skip by the scaler, and gradients set to none, or to zeros where that is asked for."""
+        """Step the optimizer, unless the scaler skips it.
+
+        Then set gradients to None, or to zero if configured.
+        """
 
     def scaler_state(self) -> dict[str, Any]:
-        """The loss scaler's state; empty without one. Reads from the device: never inside the timed window."""
+        """The loss scaler's state; empty without one.
+
+        Synchronises with the device: never call it while timing.
+        """
 
     def load_scaler_state(self, state: Mapping[str, Any]) -> None: ...
 
     def reset(self) -> None:
-        """The model's parameters are those of a new training: so are master weights and the loss scale."""
+        """Reset master weights and loss scale, after the model's parameters were reset."""
 
 
 class TorchEngine:
-    """torch alone: DistributedDataParallel where there is a process group, the bare model where there is none or none is wanted."""
+    """Plain torch with DistributedDataParallel.
+
+    Uses the bare model without a process group or with engine ``none``.
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World
@@ -73,7 +82,7 @@ class TorchEngine:
                 process_group=world.group,
                 **{BROADCAST_FLAG: config.broadcast_buffers},  # type: ignore[arg-type]
             )
-            self.model.require_backward_grad_sync = config.engine != "no-sync"  # what DDP's no_sync() sets, for good
+            self.model.require_backward_grad_sync = config.engine != "no-sync"  # what DDP's no_sync() sets, but permanently
             self._master_weights.sync_from_parameters()
             if config.comm_hook != "none":
                 self.model.register_comm_hook(None, COMM_HOOKS[config.comm_hook])
@@ -106,7 +115,10 @@ class TorchEngine:
 
 
 class AccelerateEngine:
-    """Hugging Face Accelerate: its Accelerator wraps model and optimizer, and owns autocast and the scaler."""
+    """Hugging Face Accelerate.
+
+    Its Accelerator wraps model and optimizer, and owns autocast and the scaler.
+    """
 
     master_dtype = ""
 
@@ -116,7 +128,7 @@ class AccelerateEngine:
         from accelerate import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
         from accelerate.state import AcceleratorState
 
-        AcceleratorState._reset_state(True)  # one per process otherwise: the next arm would get the last one's precision
+        AcceleratorState._reset_state(True)  # else the process-wide state would give the next arm this arm's precision
         ddp = DistributedDataParallelKwargs(
             broadcast_buffers=config.broadcast_buffers,
             **({} if config.bucket_cap_mb is None else {"bucket_cap_mb": config.bucket_cap_mb}),
@@ -153,14 +165,17 @@ class AccelerateEngine:
 
 
 def bucket_bytes(model: nn.Module) -> list[int]:
-    """The sizes of DDP's buckets in the order of their all-reduces, which it lays out after the first step; none without DDP."""
+    """Sizes of DDP's buckets in bytes, in the order of their all-reduces.
+
+    Empty without DDP. DDP rebuilds its buckets after the first step.
+    """
     if not isinstance(model, DistributedDataParallel):
         return []
-    told = model._get_ddp_logging_data()  # there is no public way
+    told = model._get_ddp_logging_data()  # no public API
     return [int(size) for size in (told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "").split(", ") if size]
 
 
 def make_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: ResolvedConfig, spec: PrecisionSpec, world: World) -> Engine:
-    """The engine that ``config`` asks for."""
+    """The engine that ``config`` selects."""
     kind = AccelerateEngine if config.engine == "accelerate" else TorchEngine
     return kind(model, optimizer, config, spec, world)

@@ -1,4 +1,4 @@
-"""What a training has learnt, as samples tell that it has not seen."""
+"""Accuracy of a trained model on held-out samples."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddpbench.machine.backends import cudnn_benchmark_disabled
 from ddpbench.training.session import Session
 
 HeldOutBatches = Iterable[tuple[torch.Tensor, torch.Tensor]]
-"""This rank's share of the samples, and their labels, in batches on the device."""
+"""Batches of this rank's shard on the device: samples and their labels."""
 
 
 def evaluate_accuracy(session: Session, held_out: HeldOutBatches) -> float:
-    """The fraction of held-out samples that the model names right, over the shares of all ranks.
+    """Fraction of held-out samples that the model classifies correctly, over all ranks.
 
-    Raises DoesNotFit on every rank where one of them ran out of memory.
+    Raises OutOfMemory on every rank if any rank runs out of memory.
     """
     world, where = session.world, f"at batch {session.config.batch_size} in validation"
     right, seen = guard_oom(world, where, lambda: _num_correct(session, held_out))
@@ -25,10 +25,10 @@ def evaluate_accuracy(session: Session, held_out: HeldOutBatches) -> float:
 
 
 def _num_correct(session: Session, held_out: HeldOutBatches) -> tuple[float, int]:
-    """How many of this rank's samples the model names right, of how many."""
+    """Number of this rank's samples that the model classifies correctly, and number of samples."""
     right, seen = torch.zeros((), device=session.world.device.torch_device), 0
     session.model.eval()
-    with torch.no_grad(), session.engine.autocast(), cudnn_benchmark_disabled():  # the last batch of a share is of a size of its own
+    with torch.no_grad(), session.engine.autocast(), cudnn_benchmark_disabled():  # the last batch has another size
         for samples, labels in held_out:
             right += (session.model(samples).argmax(1) == labels).sum()
             seen += len(labels)

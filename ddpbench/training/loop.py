@@ -15,7 +15,7 @@ from ddpbench.training.loss_tracker import LossTracker
 
 
 class TimedModel(nn.Module):
-    """The model inside the engine: being called means that DDP's broadcast of buffers is over."""
+    """The model inside the engine: its forward begins when DDP's broadcast of buffers is over."""
 
     def __init__(self, model: nn.Module, timer: StepTimer) -> None:
         super().__init__()
@@ -29,21 +29,24 @@ class TimedModel(nn.Module):
 
 
 def mark_last_gradient(parameter: nn.Parameter, timer: StepTimer) -> None:
-    """Local backward ends when the gradient that arrives last is there; what follows is a wait for other ranks."""
+    """Mark the end of local backward when the last gradient is ready.
+
+    ``parameter`` is the one whose gradient arrives last. What follows is a wait for other ranks.
+    """
     parameter.register_post_accumulate_grad_hook(lambda _: timer.mark(BACKWARD))
 
 
 def train(steps: int, loader: Loader, engine: Engine, loss_fn: nn.Module, timer: StepTimer, loss_tracker: LossTracker) -> None:
-    """Trains ``steps`` steps. Nothing here waits for the device."""
+    """Train ``steps`` steps, without waiting for the device."""
     batch_in_hand = partial(timer.mark, DATA)
     timer.begin(steps)
     for _ in range(steps):
         images, labels = loader.next_batch(batch_in_hand)
         timer.mark(HOST_TO_DEVICE)
         with engine.autocast():
-            loss = loss_fn(engine.model(images), labels)  # Marked stamps the end of the broadcast
+            loss = loss_fn(engine.model(images), labels)  # TimedModel marks the end of the broadcast
         timer.mark(FORWARD)
-        engine.backward(loss)  # the last gradient stamps the end of backward
+        engine.backward(loss)  # mark_last_gradient marks the end of backward
         timer.mark(SYNC)
         engine.update()
         loss_tracker.record_step(loss)

@@ -1,4 +1,4 @@
-"""What the loop writes down about its numbers without waiting for the device: losses and skipped updates."""
+"""Records losses and skipped updates of the training loop without waiting for the device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64
 
 
 class LossTracker:
-    """Keeps a reference to every loss and to every verdict of the loss scaler; they are read when the round is over.
+    """Keeps references to all losses and loss-scaler decisions of a round.
 
-    With ``log_loss`` the host waits for every loss as well, as a script does that prints it.
+    ``finish`` reads them. With ``log_loss`` the host also waits for every loss, like a script that prints it.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, log_loss: bool) -> None:
@@ -28,20 +28,23 @@ class LossTracker:
         optimizer.register_step_pre_hook(self._record_update)
 
     def _record_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """A fused optimizer is told by ``found_inf`` to skip; any other is simply not called."""
+        """Record whether the optimizer applies this update.
+
+        If the scaler skips an update, it passes ``found_inf`` to a fused optimizer, and does not call any other.
+        """
         found_inf = getattr(optimizer, "found_inf", None)
         self._update_applied = True if found_inf is None else found_inf
 
     def reset(self) -> None:
-        """A new round begins."""
+        """Start a new round."""
         self._losses.clear()
         self._updates.clear()
 
     def record_step(self, loss: torch.Tensor) -> None:
-        """One step is issued."""
+        """Record one issued step."""
         kept = loss.detach()
         if kept.untyped_storage().nbytes() > SCALAR_BYTES:
-            kept = kept.clone()  # MSELoss's mean lies in the memory of all its squares, which must not live on with it
+            kept = kept.clone()  # MSELoss's mean is a view of the storage of all its squares, which must not be kept alive
         self._losses.append(kept)
         self._updates.append(self._update_applied)
         self._update_applied = False
@@ -49,7 +52,10 @@ class LossTracker:
             loss.item()
 
     def finish(self, loss_scale: float | None, checksum_before: int, checksum_after: int) -> Numerics:
-        """Reads the round's numbers from the device; ``checksum_before`` and ``checksum_after`` are the parameters' digests."""
+        """Read the round's numbers from the device.
+
+        ``checksum_before`` and ``checksum_after`` are checksums of the parameters.
+        """
         losses = torch.stack(self._losses).double().tolist()
         skipped = [step for step, update in enumerate(self._updates) if (update is False or (update is not True and bool(update)))]
         return Numerics(
@@ -70,7 +76,10 @@ def _finite(value: float) -> float | None:
 
 @torch.no_grad()
 def parameter_checksum(parameters: Iterable[torch.Tensor]) -> int:
-    """A checksum over the bits of all ``parameters``, computed on their device: equal on ranks that hold the same model."""
+    """A checksum over the bits of all ``parameters``.
+
+    Computed on their device; equal on ranks with the same model.
+    """
     bits = (parameter.detach().flatten().view(INTEGER_OF_SIZE[parameter.element_size()]) for parameter in parameters)
     sums = [words.sum(dtype=torch.int64) for words in bits]
     weights = torch.arange(1, len(sums) + 1, device=sums[0].device)

@@ -1,7 +1,7 @@
-"""Master weights: float32 copies that the optimizer updates in place of a half model's parameters.
+"""Float32 master weights.
 
-An update smaller than half's resolution would be rounded away; in the masters it accumulates (Micikevicius et al. 2018,
-"Mixed Precision Training", section 3.1).
+The optimizer updates these copies in place of half-precision parameters. An update smaller than the resolution of half precision would be
+rounded away; in the master weights it accumulates (Micikevicius et al. 2018, "Mixed Precision Training", section 3.1).
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from torch import nn
 
 
 def make_master_weights(model: nn.Module) -> list[nn.Parameter]:
-    """One float32 parameter for each of ``model``'s, in their order: a copy, or itself where it is float32 already."""
+    """One float32 parameter per parameter of ``model``, in order.
+
+    It is a copy, or the parameter itself if that is float32.
+    """
     return [each if each.dtype == torch.float32 else nn.Parameter(each.detach().float()) for each in model.parameters()]
 
 
 def add_to_optimizer_state(optimizer: torch.optim.Optimizer, masters: Sequence[nn.Parameter]) -> None:
-    """From now on ``optimizer.state_dict()`` holds the masters too, and ``load_state_dict`` brings them back."""
+    """Include ``masters`` in ``optimizer.state_dict()``, and restore them in ``load_state_dict``."""
 
     def leave(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         state["masters"] = [master.detach() for master in masters]
@@ -34,7 +37,11 @@ def add_to_optimizer_state(optimizer: torch.optim.Optimizer, masters: Sequence[n
 
 
 class MasterWeights:
-    """The half parameters of ``model`` beside those that ``optimizer`` holds in their stead; nobody where it holds the model's own."""
+    """Half-precision parameters paired with their master weights.
+
+    The parameters are those of ``model``, the master weights those in ``optimizer``. Empty if the optimizer holds the model's own
+    parameters.
+    """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         held = [each for group in optimizer.param_groups for each in group["params"]]
@@ -44,24 +51,27 @@ class MasterWeights:
 
     @property
     def dtype(self) -> str:
-        """``float32``, as observed; empty where there are none."""
+        """Observed dtype of the master weights, ``float32``; empty if there are none."""
         return "/".join(sorted({str(master.dtype).removeprefix("torch.") for master in self._masters}))
 
     @torch.no_grad()
     def reset(self) -> None:
-        """The parameters are those of a new training."""
+        """Copy the parameters into the master weights, after the parameters were reset."""
         for parameter, master in zip(self._parameters, self._masters, strict=True):
             master.copy_(parameter)
 
     @torch.no_grad()
     def sync_from_parameters(self) -> None:
-        """What no longer rounds to its parameter starts anew from it: DDP gives every rank the parameters of rank 0."""
+        """Copy parameter values into master weights that no longer round to them.
+
+        DDP broadcasts the parameters of rank 0 to all ranks.
+        """
         for parameter, master in zip(self._parameters, self._masters, strict=True):
             master.copy_(torch.where(master.to(parameter.dtype) == parameter, master, parameter.float()))
 
     @torch.no_grad()
     def copy_grads_in(self) -> None:
-        """Gives the masters the gradients of their parameters, in float32 before anything unscales them."""
+        """Copy the gradients into the master weights, in float32, before they are unscaled."""
         gradients, taken = [], []
         for parameter, master in zip(self._parameters, self._masters, strict=True):
             if parameter.grad is None:
@@ -75,12 +85,12 @@ class MasterWeights:
 
     @torch.no_grad()
     def copy_weights_out(self) -> None:
-        """Rounds the masters to their parameters."""
+        """Round the master weights into the parameters."""
         if self._masters:
             torch._foreach_copy_(self._parameters, self._masters)
 
     def zero_grad(self, set_to_none: bool) -> None:
-        """Does for the gradients of the parameters what the optimizer does for those of the masters."""
+        """Reset the parameters' gradients, as the optimizer does for those of the master weights."""
         for parameter in self._parameters:
             if set_to_none:
                 parameter.grad = None

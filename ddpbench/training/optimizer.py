@@ -27,7 +27,10 @@ IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
 
 
 def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` asks for, over all parameters of ``model`` or, where its precision has them, their masters."""
+    """The optimizer that ``config`` selects, over all parameters of ``model``.
+
+    Over their master weights instead, if the precision has them.
+    """
     masters = make_master_weights(model) if PRECISIONS[config.precision].master_weights else None
     settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **IMPLEMENTATIONS[config.optimizer_impl]}
     if config.optimizer == "sgd":
@@ -42,7 +45,10 @@ def make_optimizer(model: nn.Module, config: ResolvedConfig) -> torch.optim.Opti
 
 @torch.no_grad()
 def reset_state(optimizer: torch.optim.Optimizer) -> None:
-    """Momentum, averages and counts back to zero, where they lie; and no gradients, which a new training has not either."""
+    """Zero the optimizer's state in place, and remove gradients.
+
+    Momentum, averages and step counts are then as in a new training.
+    """
     optimizer.zero_grad(set_to_none=True)
     for state in optimizer.state.values():
         for value in state.values():
@@ -50,10 +56,11 @@ def reset_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def init_momentum_buffers(optimizer: torch.optim.Optimizer) -> None:
-    """Gives SGD's momentum buffers zeros to start from, which is the same first update as torch's own.
+    """Initialize SGD's momentum buffers with zeros.
 
-    Left to itself, the fused kernel makes them uninitialised and, where the loss scaler skips the first update, never
-    writes them: the next update turns the parameters into NaN, every later one is skipped, and the run looks fast.
+    This gives the same first update as torch's default. By default the fused kernel creates them uninitialised and, if the loss scaler
+    skips the first update, never writes them: the next update turns the parameters into NaN, every later one is skipped, and the run
+    looks fast.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -61,14 +68,17 @@ def init_momentum_buffers(optimizer: torch.optim.Optimizer) -> None:
 
 
 WARMUP_FRACTION = 0.1
-"""The fraction of a training over which ``linear`` rises; until a training's length is known, it stands at this fraction."""
+"""Fraction of a training over which ``linear`` rises.
+
+Until the training's length is known, it is also the constant factor of the learning rate.
+"""
 
 STEP_GAMMA = 0.7
-"""What ``step`` multiplies by after every epoch, as torch's own MNIST example does."""
+"""Factor of ``step`` per epoch, as in torch's MNIST example."""
 
 
 def lr_factor(schedule: str, update: int, updates: int, updates_per_epoch: int) -> float:
-    """What the learning rate is multiplied by at ``update`` (from 0) of ``updates``; never 0 before the end."""
+    """Learning-rate factor at ``update`` (from 0) of ``updates``; never 0 before the end."""
     if schedule == "linear":
         rising = max(1, round(WARMUP_FRACTION * updates))
         return (update + 1) / rising if update < rising else max(0.0, (updates - update) / (updates - rising))
@@ -78,7 +88,10 @@ def lr_factor(schedule: str, update: int, updates: int, updates_per_epoch: int) 
 
 
 class LRSchedule:
-    """Sets the learning rate before every update. An update that the loss scaler keeps from the optimizer is not counted."""
+    """Sets the learning rate before every update.
+
+    Updates that the loss scaler keeps from the optimizer are not counted.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: ResolvedConfig) -> None:
         self._kind, self._lr = config.schedule, config.lr
@@ -88,12 +101,12 @@ class LRSchedule:
             optimizer.register_step_pre_hook(self._set_rate)
 
     def set_length(self, updates: int, updates_per_epoch: int, updates_done: int = 0) -> None:
-        """The training is ``updates`` long, and stands at ``updates_done``."""
+        """Set the length of the training to ``updates``, of which ``updates_done`` are done."""
         self._updates, self._updates_per_epoch, self.updates_done = updates, max(1, updates_per_epoch), updates_done
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Updates that are no part of the training: it goes on from where it stood."""
+        """Context whose updates are not counted as part of the training."""
         stood = self.updates_done
         yield
         self.updates_done = stood

@@ -1,4 +1,4 @@
-"""Puts a precision into force, scales the loss, and observes what ran."""
+"""Applies a precision to a model, scales the loss, and observes the dtypes that ran."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def check_precision_supported(spec: PrecisionSpec, device: Device, engine: str, static_loss_scale: float | None = None) -> None:
-    """Raises UsageError for a precision that the device, or the engine on it, cannot do."""
+    """Raise UsageError if the device or the engine does not support the precision."""
     if engine == "accelerate" and spec.model_dtype != "float32":
         raise UsageError(
             f"--engine accelerate keeps its models in float32, and --precision {spec.name} has one in {spec.model_dtype}", "--engine ddp"
@@ -39,9 +39,10 @@ def check_precision_supported(spec: PrecisionSpec, device: Device, engine: str, 
 
 @torch.no_grad()
 def cast_model(model: nn.Module, spec: PrecisionSpec) -> nn.Module:
-    """``model`` itself with parameters and buffers of this precision, once it is on the device.
+    """Cast parameters and buffers of ``model`` to this precision, in place.
 
-    One in half casts its own input, and its output to float32, where the loss is computed.
+    ``model`` must be on the device already. A half-precision model casts its input to its own dtype, and its output to float32, in which
+    the loss is computed.
     """
     if spec.model_dtype == "float32":
         return model
@@ -62,14 +63,14 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def autocast(spec: PrecisionSpec, device: Device) -> torch.autocast:
-    """The autocast context of this precision; disabled where it has none."""
+    """The autocast context of this precision; disabled if it has none."""
     dtype = getattr(torch, spec.autocast_dtype) if spec.autocast_dtype else None
     return torch.autocast(device.torch_device.type, dtype=dtype, enabled=dtype is not None)
 
 
 @dataclass
 class StepObservation:
-    """What one real training step showed."""
+    """Dtypes observed in one real training step."""
 
     first_layer: str = ""
     last_layer: str = ""
@@ -79,10 +80,10 @@ class StepObservation:
 
 @contextmanager
 def observe_step(model: nn.Module, compiled: bool) -> Iterator[StepObservation]:
-    """Watches one real training step through hooks, and leaves none behind.
+    """Observe one real training step through hooks, which are removed afterwards.
 
-    The dtype of a convolution's or linear layer's output is the one that both of its operands have, by autocast or of
-    their own. A compiled model runs this one step eagerly, so that hooks are called and nothing of them stays in the compiled code.
+    The output of a convolution or linear layer has the dtype of both operands, whether from autocast or their own. A compiled model runs
+    this step eagerly, so that hooks are called and do not become part of the compiled code.
     """
     seen = StepObservation()
 
@@ -109,7 +110,10 @@ def observe_step(model: nn.Module, compiled: bool) -> Iterator[StepObservation]:
 def observe_precision(
     model: nn.Module, seen: StepObservation, optimizer: str, loss_scale: float | None, master_dtype: str = ""
 ) -> ObservedPrecision:
-    """What ran: dtypes of parameters, gradients and batch norms, of the first and the last layer, and torch's switches."""
+    """The precision that ran.
+
+    Dtypes of parameters, gradients and batch norms, of the first and last layer, and torch's TF32 flags.
+    """
     norms = {_short(each.dtype) for module in model.modules() if isinstance(module, BatchNorm) for each in _float_tensors(module)}
     matmul, cudnn = get_tf32()
     return ObservedPrecision(
@@ -127,7 +131,7 @@ def observe_precision(
 
 
 def _float_tensors(norm: nn.Module) -> list[torch.Tensor]:
-    """Weights and running statistics; not the count of batches."""
+    """Weights and running statistics, without the batch counter."""
     return [each for each in (*norm.parameters(), *norm.buffers()) if each.is_floating_point()]
 
 
@@ -136,9 +140,10 @@ def _short(dtype: torch.dtype) -> str:
 
 
 class StaticGradScaler(torch.amp.GradScaler):
-    """A loss scale that neither grows nor backs off; an update with gradients that overflowed is skipped all the same.
+    """A constant loss scale; updates with overflowed gradients are still skipped.
 
-    Gradients in half are unscaled where they lie, which torch's scaler refuses: a model that is half throughout has no others.
+    Half-precision gradients are unscaled in place, which torch's scaler refuses: a model that is entirely in half precision has no
+    others.
     """
 
     def __init__(self, device: str, scale: float) -> None:
@@ -146,7 +151,7 @@ class StaticGradScaler(torch.amp.GradScaler):
         self._static = float(scale)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Ends the step; the scale is set to what it was."""
+        """End the step and keep the scale."""
         super().update(self._static)
 
     def _unscale_grads_(
@@ -156,7 +161,10 @@ class StaticGradScaler(torch.amp.GradScaler):
 
 
 def make_loss_scaler(spec: PrecisionSpec, device: Device, static_scale: float | None) -> torch.amp.GradScaler:
-    """The scaler of this precision, held at ``static_scale`` where that has a use; it passes everything through where nothing is scaled."""
+    """The loss scaler of this precision; a pass-through if nothing is scaled.
+
+    The scale is constant at ``static_scale`` if that is set and the precision uses float16.
+    """
     scale = spec.static_loss_scale(static_scale)
     if scale is not None:
         return StaticGradScaler(device.torch_device.type, scale)

@@ -1,4 +1,4 @@
-"""A short torch.profiler window after the last round: how long the GPU really ran kernels, and a trace to keep."""
+"""A short torch.profiler window after the last round: GPU kernel time, and a trace to keep."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ddpbench.training.session import Session
 PROFILED_STEPS = 5
 
 KINETO_LOG_OFF = "99"
-"""Above every level of kineto's log."""
+"""Above all of kineto's log levels."""
 
 NCCL_KERNEL = re.compile("nccl", re.IGNORECASE)
 ALL_REDUCE_KERNEL = re.compile("nccl.*AllReduce", re.IGNORECASE)
-"""DDP's broadcast of buffers is no all-reduce: nothing could hide it."""
+"""Excludes DDP's broadcast of buffers, which cannot overlap with anything."""
 
 NON_COMPUTE = re.compile("nccl|memcpy HtoD", re.IGNORECASE)
-"""What runs on the GPU beside the training: communication, which spins while it waits, and copies that overlap it."""
+"""GPU activity other than training: communication, which spins while it waits, and copies that overlap training."""
 
 
 def profile_kernel_ms(session: Session, trace_file: Path | None) -> float | None:
-    """Milliseconds a step in which at least one kernel of this rank ran, or ``None`` on a CPU.
+    """Milliseconds per step in which at least one kernel of this rank ran.
 
-    ``trace_file`` is where the trace is written, in the format that Perfetto and chrome://tracing read.
+    None on a CPU. The trace is written to ``trace_file``, in the format of Perfetto and chrome://tracing.
     """
     cuda = torch.cuda.is_initialized()
     activities = {ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU}
     if not cuda:
-        os.environ.setdefault("KINETO_LOG_LEVEL", KINETO_LOG_OFF)  # it calls it an error that it finds no GPU
+        os.environ.setdefault("KINETO_LOG_LEVEL", KINETO_LOG_OFF)  # else kineto logs an error that it found no GPU
     if trace_file is not None:
         activities.add(ProfilerActivity.CPU)
     with profile(activities=activities, acc_events=True) as window:
@@ -52,7 +52,7 @@ def profile_kernel_ms(session: Session, trace_file: Path | None) -> float | None
 
 
 def profile_all_reduces(session: Session) -> list[CommKernel]:
-    """Every all-reduce of ``STEPS`` steps on this rank, in order. Only on CUDA."""
+    """All all-reduces of PROFILED_STEPS steps on this rank, in order. Only on CUDA."""
     with profile(activities={ProfilerActivity.CUDA}, acc_events=True) as window:
         session.train(PROFILED_STEPS)
     events = [event for event in window.events() or [] if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
@@ -66,13 +66,13 @@ def profile_all_reduces(session: Session) -> list[CommKernel]:
 
 
 def exposed_length(span: tuple[float, float], others: list[tuple[float, float]]) -> float:
-    """How much of ``span`` none of the sorted ``others`` covers."""
+    """Length of the part of ``span`` that none of the sorted ``others`` covers."""
     start, end = span
     return end - start - _union_length([(max(start, begin), min(end, over)) for begin, over in others if begin < end and over > start])
 
 
 def _union_length(spans: list[tuple[float, float]]) -> float:
-    """The length of the union of sorted ``spans``."""
+    """Length of the union of sorted ``spans``."""
     covered, reach = 0.0, float("-inf")
     for start, end in spans:
         covered += max(0.0, end - max(start, reach))

@@ -36,26 +36,26 @@ from ddpbench.training.precision import StepObservation, cast_model, check_preci
 
 
 def compile_model(model: nn.Module, config: ResolvedConfig) -> nn.Module:
-    """What runs ``model``, which is on the device: itself, unless it is to be compiled.
+    """``model`` itself, or compiled if configured.
 
-    Convolutions stay with cuDNN: inductor's Triton ones read another TF32 switch, and take minutes to tune.
+    Convolutions stay with cuDNN: inductor's Triton convolutions read another TF32 flag, and take minutes to tune.
     """
     if config.compile == "off":
         return model
     from torch._inductor import list_mode_options  # importing it takes more than a second
 
-    options = {**list_mode_options(config.compile), "max_autotune_conv_backends": "ATEN"}  # torch takes a mode or options, not both
+    options = {**list_mode_options(config.compile), "max_autotune_conv_backends": "ATEN"}  # torch accepts a mode or options, not both
     return torch.compile(model, options=options)  # type: ignore[return-value]
 
 
 def prepare_model(model: nn.Module, config: ResolvedConfig, device: Device) -> nn.Module:
-    """``model`` on the device, in the dtypes and the memory layout asked for."""
+    """``model`` on the device, in the configured dtypes and memory layout."""
     model = cast_model(model.to(device.torch_device).train(), PRECISIONS[config.precision])
     return model.to(memory_format=torch.channels_last) if config.channels_last else model
 
 
 class Session:
-    """A training that is live on the device, from its construction until ``close``."""
+    """A training that occupies the device from construction until ``close``."""
 
     def __init__(
         self,
@@ -90,9 +90,10 @@ class Session:
         self._drainer = PrefetchDrainer(world)
 
     def reset(self, weights: Mapping[str, Any], open_loader: Callable[[], Loader]) -> None:
-        """A new training on the same engine: other weights, no momentum, another loader's first batch, the loss scale as it begins.
+        """Start a new training on the same engine.
 
-        That loader is opened when the one before it is closed: two would take shared memory, cores and a device twice.
+        It has the given weights, no momentum, the initial loss scale, and a new loader at its first batch. The old loader is closed
+        before ``open_loader`` is called: two loaders would need twice the shared memory, cores and device memory.
         """
         self._loader.close()
         self._loader = open_loader()
@@ -101,22 +102,25 @@ class Session:
         self.engine.reset()
 
     def load(self, offloaded: OffloadedState) -> None:
-        """The training that was parked, in place of this one; where its schedule stood is for ``plan``."""
+        """Replace this training with an offloaded one.
+
+        The position of its schedule is restored by ``set_schedule_length``.
+        """
         self.model.load_state_dict(offloaded.model)
         self._optimizer.load_state_dict(dict(offloaded.optimizer))
         self.engine.load_scaler_state(offloaded.scaler)
 
     def set_schedule_length(self, steps: int, steps_per_epoch: int, updates_done: int = 0) -> None:
-        """Tells the schedule how long the training is, and how many of its updates are done."""
+        """Set the training's length in updates for the schedule, and how many are done."""
         self._schedule.set_length(steps, steps_per_epoch, updates_done)
 
     @property
     def updates_done(self) -> int:
-        """Where its schedule stands: how many of its updates are done."""
+        """Updates of the schedule that are done."""
         return self._schedule.updates_done
 
     def train(self, steps: int) -> float:
-        """Trains so many steps, to their end on the device; returns the seconds that they took."""
+        """Train ``steps`` steps and wait for the device; returns the seconds."""
         begin = perf_counter()
         self.steps_trained += steps
         self._loss_tracker.reset()
@@ -125,10 +129,10 @@ class Session:
         return perf_counter() - begin
 
     def run_round(self, steps: int, max_drain_s: float = inf, during: AbstractContextManager[None] | None = None) -> Trace:
-        """One timed round, which begins when what was prefetched during the pause is trained away, off the clock.
+        """Run one timed round.
 
-        That begins no other portion after ``max_drain_s`` seconds, and not at all where they are 0: a new training has no pause behind it.
-        ``during`` is entered just before the timed steps.
+        Before it, the batches prefetched during the pause are drained, untimed. No new portion of the drain begins after ``max_drain_s``
+        seconds; 0 skips the drain, because a new training has no pause before it. ``during`` is entered just before the timed steps.
         """
         health, cores = GpuTelemetry(self._device.gpu, self._ranks_on_this_gpu()), CpuMonitor()
         with gc_disabled():
@@ -136,11 +140,11 @@ class Session:
                 with self._schedule.paused():
                     self._drainer.drain_prefetch(self.train, self.timer, self._loader.max_prefetched, max_drain_s)
             retries, before = self._device.allocator_retries(), self._parameter_checksum()
-            self._device.reset_peak_memory_stats()  # after the checksum, which takes as much memory as the largest parameter, twice
+            self._device.reset_peak_memory_stats()  # after the checksum, which needs twice the memory of the largest parameter
             busy_s = self._cpu_seconds()
             loaded_before = self._loader.pop_stats()
             cores.start()
-            health.start()  # NVML takes milliseconds, not the same on every rank: before the barrier
+            health.start()  # before the barrier: NVML takes milliseconds, which vary between ranks
             try:
                 with during or nullcontext():
                     self.world.barrier()
@@ -148,7 +152,7 @@ class Session:
                     wall_s = self.train(steps)
                     thread_s = thread_time() - thread_began_s
             finally:
-                seen = health.finish()  # whose thread would look on at what comes after a step that broke off
+                seen = health.finish()  # also after a failed step, or its thread would continue sampling
             used = cores.finish()
             busy_s = self._cpu_seconds() - busy_s
         self.marker.enter("reading the round")
@@ -172,30 +176,34 @@ class Session:
         )
 
     def loss_scale(self) -> float | None:
-        """The scaler's factor, or ``None`` without one."""
+        """The current loss scale; None without a scaler."""
         scale = self.engine.scaler_state().get("scale")
         return None if scale is None else float(scale)
 
     def bucket_bytes(self) -> list[int]:
-        """The sizes of DDP's buckets; none without DDP."""
+        """Sizes of DDP's buckets in bytes; empty without DDP."""
         return bucket_bytes(self.engine.model)
 
     def measure_workspaces(self) -> None:
-        """Frees what the matrix libraries hold, of which every round from now on tells the bytes; the next step takes it anew.
+        """Free the cuBLAS workspaces and record their size.
 
-        CUDA graphs, which a compiled model may have, do not survive it.
+        The memory stats of all later rounds include it. The next step allocates them again. CUDA graphs, which a compiled model may have,
+        become invalid.
         """
         self._workspace_bytes = self._device.free_cublas_workspaces()
 
     def observe_precision(self, seen: StepObservation) -> ObservedPrecision:
-        """What runs, of which one step has shown ``seen``."""
+        """The precision that runs, of which one step has shown ``seen``."""
         settings = self._optimizer.defaults
         implementation = next((name for name in ("fused", "foreach") if settings.get(name)), "loop")
         optimizer = f"{type(self._optimizer).__name__} {implementation}"
         return observe_precision(self.model, seen, optimizer, self.loss_scale(), self.engine.master_dtype)
 
     def close(self) -> OffloadedState | None:
-        """Frees the device and gives back the training as it stands, on the host; None where each round begins anew."""
+        """Free the device and return the training's state on the host.
+
+        Returns None if every round trains from scratch.
+        """
         parked = None
         if not self.config.fresh:
             kept = to_cpu(self.model.state_dict()), to_cpu(self._optimizer.state_dict())
@@ -205,15 +213,18 @@ class Session:
         return parked
 
     def release_device(self) -> None:
-        """Lets go of everything on the device."""
+        """Drop all references to objects on the device."""
         del self.model, self.engine, self.timer, self._optimizer, self._loss_tracker, self._schedule, self._loader
         if self.compiled:
-            torch._dynamo.reset()  # or the next arm's shapes count as changes of this one's, and compile as dynamic
+            torch._dynamo.reset()  # else the next arm's shapes count as changes of this arm's and compile as dynamic
         gc.collect()
         self._device.empty_cache()
 
     def _parameter_checksum(self) -> int:
-        """The checksum of what the optimizer updates: master weights, where there are any, move before their roundings do."""
+        """Checksum of what the optimizer updates.
+
+        Master weights, if any, change before their rounded parameters do.
+        """
         return parameter_checksum(parameter for group in self._optimizer.param_groups for parameter in group["params"])
 
     def _cpu_seconds(self) -> float:
@@ -226,7 +237,7 @@ class Session:
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Python's garbage collector does not run: its pauses would be charged to whatever phase they hit."""
+    """Disable Python's garbage collector: its pauses would be charged to an arbitrary phase."""
     gc.collect()
     gc.disable()
     try:
@@ -237,16 +248,16 @@ def gc_disabled() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class OffloadedState:
-    """A training laid aside on the host, so that it holds nothing on the device while another arm runs."""
+    """State of a training on the host, so that it uses no device memory while another arm runs."""
 
     model: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     scaler: Mapping[str, Any]
-    updates_done: int  # where its schedule stands
+    updates_done: int  # updates of the schedule that are done
 
 
 def to_cpu(state: Any) -> Any:
-    """A copy of ``state``, whatever tensors it holds, in host memory."""
+    """A copy of ``state`` with all its tensors in host memory."""
     if isinstance(state, torch.Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):

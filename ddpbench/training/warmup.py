@@ -1,4 +1,4 @@
-"""Warming up: steps off the clock until caches, clocks and the allocator are as they stay."""
+"""Warm-up: untimed steps until caches, clocks and the allocator are stable."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from ddpbench.training.precision import StepObservation, observe_step
 from ddpbench.training.session import Session
 
 WINDOW_TOLERANCE = 0.03
-"""Two warm-up windows agree when their step times differ by less than this fraction."""
+"""Two warm-up windows agree if their step times differ by less than this fraction."""
 
 MIN_WARMUP_WINDOWS, MAX_WARMUP_WINDOWS = 2, 10
-"""Warm-up goes on for at least and at most this many windows."""
+"""Minimum and maximum number of warm-up windows."""
 
 WARMUP_LIMIT_S = {"cuda": 30.0, "cpu": 12.0}
 
 FIRST_STEP_TIMEOUT_FACTOR, COMPILE_TIMEOUT_FACTOR = 2.5, 10.0
-"""Times the hang timeout until the first step has ended: drivers load, cuDNN tries, compilers compile."""
+"""Multiples of the hang timeout until the first step has ended.
+
+Drivers load, cuDNN benchmarks and compilers compile during it.
+"""
 
 
 def first_step_timeout_s(config: ResolvedConfig) -> float:
-    """How long the first step may last."""
+    """Maximum seconds for the first step."""
     return config.hang_timeout * (FIRST_STEP_TIMEOUT_FACTOR if config.compile == "off" else COMPILE_TIMEOUT_FACTOR)
 
 
 def warm_up(
     session: Session, build_s: float = 0.0, limit_s: float | None = None, min_windows: int = MIN_WARMUP_WINDOWS
 ) -> tuple[Warmup, ObservedPrecision, float]:
-    """Trains untimed until two windows agree; returns what it took, what was observed, and the seconds a step takes.
+    """Train untimed until two windows agree.
 
-    ``build_s`` is what it took to make the session. After ``limit_s`` seconds no window begins any more that is not among the
-    ``min_windows``. A round that is a whole training needs one step: it is itself the time until everything has settled. All ranks agree
-    on each decision, so that none of them waits for the others in a collective.
+    Returns the warm-up's costs, the observed precision, and seconds per step. ``build_s`` is the time that building the session took.
+    After ``limit_s`` seconds no window begins beyond the first ``min_windows``. If every round trains from scratch, a single window of
+    one step is enough: the round itself includes the time until everything is stable. All ranks agree on each decision, so that none of
+    them waits for the others in a collective.
     """
     begin = perf_counter()
     first_batch_s, seen, step_s = _first_step(session)
@@ -56,7 +60,10 @@ def warm_up(
 
 
 def warm_up_again(session: Session, limit_s: float | None = None) -> None:
-    """After another arm's turn, without looking: caches, clocks and the allocator come back. ``limit_s`` as for ``warm_up``."""
+    """Warm up after another arm's turn, for a fixed number of steps.
+
+    Restores caches, clocks and the allocator. ``limit_s`` as for ``warm_up``.
+    """
     begin = perf_counter()
     _first_step(session)
     config, world = session.config, session.world
@@ -65,9 +72,9 @@ def warm_up_again(session: Session, limit_s: float | None = None) -> None:
 
 
 def _first_step(session: Session) -> tuple[float, StepObservation, float]:
-    """One observed step, after which the end of backward can be marked, and one more.
+    """Train one observed step, install the mark of the end of backward, and train another step.
 
-    Returns the seconds that the batch of the first took, what was seen, and the seconds that the second took.
+    Returns the seconds that the first step waited for its batch, the observation, and the seconds of the second step.
     """
     with observe_step(session.model, session.compiled) as seen:
         session.train(1)
@@ -76,7 +83,7 @@ def _first_step(session: Session) -> tuple[float, StepObservation, float]:
     first_batch_s = session.timer.host_data_ms()[0] / 1e3
     if not session.compiled:
         session.measure_workspaces()
-    step_s = session.train(1)  # a compiled model compiles now
+    step_s = session.train(1)  # a compiled model compiles here
     session.marker.timeout_s = session.config.hang_timeout
     return first_batch_s, seen, step_s
 

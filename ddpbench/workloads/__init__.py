@@ -1,1 +1,4 @@
-"""Floor 3: what is trained. Names and help stand in a torch-free catalogue; models are built lazily."""
+"""Floor 3: what is trained.
+
+Names and help are in a torch-free registry; models are built lazily.
+"""

@@ -1,4 +1,7 @@
-"""Models for CIFAR-10. ``cifar.vgg16x64`` builds the VGG16 of 64 channels in its first stage, and so on."""
+"""Models for CIFAR-10.
+
+``cifar.vgg16x64`` builds VGG16 with 64 channels in its first stage, and so on.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ VGG16_STAGES = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
 """Output channels of the thirteen convolutions at width 1; a max-pool ends every stage."""
 
 VGG16_CLASSIFIER = (64, 64)
-"""Output channels of the convolutions that stand for Linear layers, at width 1."""
+"""Output channels of the convolutions that replace Linear layers, at width 1."""
 
 
 def build(width: int, image_size: int, classes: int) -> nn.Module:
-    """VGG16 with batch norm: images (B, 3, S, S) to scores (B, classes); 33,650,624 parameters for width 64 and ten classes.
+    """VGG16 with batch norm: images (B, 3, S, S) to scores (B, classes).
 
-    ``width`` is the channels of the first stage, to which all others are in the published proportion. No convolution has a
-    bias. The classifier is three 1x1 convolutions, at width 64 512-4096-4096-classes, with batch norm and ReLU after the
-    first two. The last max-pool brings any multiple of 16 down to one pixel; for 32 px it is the usual 2x2. Raises UsageError
-    for other sizes.
+    ``width`` is the channels of the first stage; all other stages keep the published proportions. Width 64 with ten classes has
+    33,650,624 parameters. Convolutions have no bias. The classifier is three 1x1 convolutions, at width 64 512-4096-4096-classes, with
+    batch norm and ReLU after the first two. The last max-pool reduces any multiple of 16 to one pixel; for 32 px it is the usual 2x2.
+    Raises UsageError for other image sizes.
     """
     if image_size % 16:
         raise UsageError(f"VGG16 on CIFAR-10 cannot take images of {image_size} px", "choose a multiple of 16 as --image-size")

@@ -1,4 +1,4 @@
-"""Workloads that differ in numbers alone, found by name: ``wrn40x2-cifar10``, ``disc-mlp-7``."""
+"""Families of workloads that differ only in numbers, such as ``wrn40x2-cifar10`` or ``disc-mlp-7``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ddpbench.workloads.spec import WorkloadSpec
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadFamily:
-    """``name`` holds a word in braces for each of the numbers, which ``ranges`` limits; ``member`` takes them in that order."""
+    """A family of workloads, named by a pattern.
+
+    ``name`` has a word in braces per number, ``ranges`` limits each number, and ``build_spec`` takes the numbers in that order.
+    """
 
     name: str
     help: str
@@ -20,13 +23,16 @@ class WorkloadFamily:
     build_spec: Callable[..., WorkloadSpec]
 
     def parse_name(self, name: str) -> list[int] | None:
-        """The numbers in ``name``, in range or not; None where it is no name of this family."""
+        """The numbers in ``name``, in range or not; None if it is not a name of this family."""
         pattern = re.sub(r"\\{\w+\\}", r"(0|[1-9]\\d*)", re.escape(self.name))
         match = re.fullmatch(pattern, name)
         return [int(number) for number in match.groups()] if match else None
 
     def find(self, name: str) -> WorkloadSpec | None:
-        """The member called ``name``, or None where it is no name of this family. Raises UsageError for a number out of range."""
+        """The workload called ``name``; None if it is not a name of this family.
+
+        Raises UsageError if a number is out of range.
+        """
         numbers = self.parse_name(name)
         if numbers is None:
             return None
@@ -36,7 +42,7 @@ class WorkloadFamily:
         return self.build_spec(*numbers)
 
     def range_hint(self) -> str:
-        """``depth 10 to 100 in steps of 6, width 1 to 20``."""
+        """The ranges as text: ``depth 10 to 100 in steps of 6, width 1 to 20``."""
         return ", ".join(f"{word} {_format_range(allowed)}" for word, allowed in self.ranges.items())
 
 
@@ -63,7 +69,10 @@ def wide_resnet(depth: int, width: int) -> WorkloadSpec:
 
 
 def vgg16(width: int) -> WorkloadSpec:
-    """VGG16 whose first stage has ``width`` channels, and every other as many times as many as it has in the published one."""
+    """VGG16 with ``width`` channels in its first stage.
+
+    The other stages keep the published proportions.
+    """
     return WorkloadSpec(
         name=f"vgg16-{width}-cifar10",
         help=f"VGG16 of {width} to {8 * width} channels with batch norm on CIFAR-10",
@@ -78,7 +87,10 @@ def vgg16(width: int) -> WorkloadSpec:
 
 
 def disc_mlp(layers: int) -> WorkloadSpec:
-    """An MLP of ``layers`` layers, each twice as wide as the one before, that tells the inside of a disc from the outside."""
+    """An MLP that classifies points as inside or outside a disc.
+
+    It has ``layers`` layers, each twice as wide as the previous one.
+    """
     return WorkloadSpec(
         name=f"disc-mlp-{layers}",
         help=f"MLP of {layers} layers, 2-4-...-{2**layers}-2, on 1,000 points in and around a disc",
@@ -97,7 +109,7 @@ def disc_mlp(layers: int) -> WorkloadSpec:
 
 
 def gemm_mlp(width: int) -> WorkloadSpec:
-    """Three square layers of ``width``: almost nothing but matrix products."""
+    """Three square Linear layers of ``width``: almost only matrix products."""
     return WorkloadSpec(
         name=f"gemm-mlp-{width}",
         help=f"three Linear {width}-{width} and a squared error",

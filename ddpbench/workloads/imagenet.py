@@ -1,4 +1,4 @@
-"""torchvision's classification models. ``imagenet.NAME`` builds the model of that name, for every name torchvision knows."""
+"""torchvision's classification models. ``imagenet.NAME`` builds torchvision's model NAME."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ddpbench.record.errors import UsageError
 
 
 def build(name: str, image_size: int, classes: int) -> nn.Module:
-    """torchvision's model ``name`` with fresh weights and one output: images (B, 3, S, S) to scores (B, classes).
+    """torchvision's model ``name`` with new weights: images (B, 3, S, S) to scores (B, classes).
 
-    GoogLeNet and Inception come without their auxiliary heads, so that plain cross-entropy fits. Raises UsageError where
-    the architecture cannot be cut for ``image_size``.
+    GoogLeNet and Inception are built without auxiliary heads, so that plain cross-entropy fits. Raises UsageError if the architecture
+    does not support ``image_size``.
     """
     arguments: dict[str, Any] = {"num_classes": classes}
     if name in ("googlenet", "inception_v3"):

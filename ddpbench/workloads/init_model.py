@@ -12,21 +12,24 @@ from ddpbench.record.names import import_object
 
 
 def init_model(model: str, image_size: int | None, classes: int, seed: int) -> nn.Module:
-    """The model with the weights that follow from ``seed``, on the host."""
+    """The model on the host, with weights initialised from ``seed``."""
     torch.manual_seed(seed)
     built: nn.Module = import_object(model)(image_size, classes)
     return built
 
 
 init_model_cached = lru_cache(maxsize=2)(init_model)
-"""Trainings that begin anew draw the same in all arms of a round, and the same to enter it; VGG16 takes half a second each time."""
+"""Cached, because VGG16 takes half a second per call.
+
+All arms that train from scratch are built with the same weights, and start each round with the same weights.
+"""
 
 
 def clone(model: nn.Module, device: torch.device) -> nn.Module:
-    """A copy of ``model`` on ``device``, which shares nothing with it. On the meta device its tensors have shapes and no storage.
+    """An independent copy of ``model`` on ``device``.
 
-    Weights go there straight: a copy on the host first takes fresh memory, which for 36 million of them, on two cores of a virtual
-    machine, cost 1.3 s where the way to the GPU costs 0.14.
+    On the meta device its tensors have shapes but no storage. Weights are copied directly to ``device``. An intermediate copy on the host
+    needs new memory: for 36 million weights, on two cores of a virtual machine, it took 1.3 s, and the transfer to the GPU 0.14 s.
     """
     there: dict[int, object] = {id(own): own.to(device, copy=True) for own in model.buffers()}
     there |= {id(own): nn.Parameter(own.detach().to(device, copy=True), own.requires_grad) for own in model.parameters()}

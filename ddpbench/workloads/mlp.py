@@ -1,4 +1,7 @@
-"""Nets of Linear layers alone. ``mlp.disc10`` builds the one of ten layers for the disc, and so on."""
+"""Networks of Linear layers.
+
+``mlp.disc10`` builds the network of ten layers for the disc, and so on.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from torch import nn
 
 
 def gemm(image_size: None, classes: int) -> nn.Module:
-    """Three Linear layers, ReLU between: rows (B, classes) to rows (B, classes); 50,343,936 parameters for 4,096."""
+    """Three Linear layers, ReLU between: rows (B, classes) to rows (B, classes).
+
+    Width 4,096 has 50,343,936 parameters.
+    """
     return _linear([classes] * 4)
 
 
 def disc(layers: int, image_size: None, classes: int) -> nn.Module:
-    """``layers`` Linear layers, 2-4-8-...-2^layers-classes, ReLU between: points (B, 2) to scores (B, classes).
+    """``layers`` Linear layers, ReLU between: points (B, 2) to scores (B, classes).
 
-    Ten layers have 703,142 parameters.
+    The widths are 2-4-8-...-2^layers-classes. Ten layers have 703,142 parameters.
     """
     return _linear([*(2**power for power in range(1, layers + 1)), classes])
 

@@ -1,4 +1,4 @@
-"""What a model costs, counted on the meta device: no arithmetic is done and no memory is taken."""
+"""Parameters and FLOPs of a model, counted on the meta device without arithmetic or memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpbench.workloads.registry import find_workload
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Trainable parameters, and floating-point operations of forward and backward of one sample, 2 a multiply-add."""
+    """Trainable parameters, and FLOPs of forward and backward per sample (2 per multiply-add)."""
 
     parameters: int
     flops_per_sample: float
@@ -27,18 +27,22 @@ class ModelCost:
 
 @cache
 def workload_cost(workload: str, image_size: int | None) -> ModelCost:
-    """The cost of the workload called ``workload``. Raises UsageError where its model cannot take images of that size."""
+    """The cost of the workload called ``workload``.
+
+    Raises UsageError if its model does not support ``image_size``.
+    """
     spec = find_workload(workload)
     return model_cost(import_object(spec.model)(image_size, spec.classes), spec.input_shape(image_size))
 
 
 def model_cost(model: nn.Module, input_shape: tuple[int, ...]) -> ModelCost:
-    """The cost of training ``model`` on inputs of ``input_shape``, which leaves the batch out, by torch.utils.flop_counter.
+    """The cost of training ``model`` on inputs of ``input_shape``.
 
-    Takes 0.1 to 1.5 s of one core; ``model`` itself is not touched. Raises UsageError where the model cannot take such inputs.
+    The shape has no batch dimension. Counted by torch.utils.flop_counter in 0.1 to 1.5 s on one core; ``model`` is not modified. Raises
+    UsageError if the model does not support such inputs.
     """
     twin = clone(model, torch.device("meta")).train()
-    samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm refuses a single value a channel
+    samples, batch = torch.empty(2, *input_shape, device="meta"), 2  # batch norm needs more than one value per channel
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     try:
         with counter:
@@ -64,8 +68,9 @@ def _convolution_backward(
     mask: Sequence[bool],
     **_: Any,
 ) -> int:
-    """The gradient of the input, and that of the weight, each cost as much as the forward.
+    """FLOPs of a convolution's backward.
 
-    torch's own formula leaves out the groups in the weight's gradient: MobileNet would count as 7 times itself.
+    The gradients of input and weight each cost as much as the forward. torch's own formula ignores groups in the weight's gradient, which
+    would count MobileNet at 7 times its FLOPs.
     """
     return conv_flop_count(list(images), list(weight), list(gradient), transposed) * (mask[0] + mask[1])

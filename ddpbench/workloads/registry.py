@@ -1,4 +1,4 @@
-"""The workloads by name: dataset, size, and where the model is built. Torch-free."""
+"""Registry of workloads by name: dataset, size, and path of the model. Torch-free."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ _MEASURED = (
 WORKLOADS: Mapping[str, WorkloadSpec] = {name: _torchvision_spec(name) for name in TORCHVISION_NAMES} | {
     spec.name: spec for spec in _MEASURED
 }
-"""Every workload by name, beside the other members of FAMILIES. The named ones carry their parameters and GFLOPs."""
+"""Workloads by name; FAMILIES has more. The explicitly defined ones state their parameters and GFLOPs."""
 
 
 def find_workload(name: str) -> WorkloadSpec:
-    """The workload called ``name``, or the one that ``package.module:name`` points at.
+    """The workload called ``name``, or the one at ``package.module:name``.
 
-    Raises UsageError where there is none, or where a number in the name is out of its family's range.
+    Raises UsageError if there is none, or if a number in the name is out of its family's range.
     """
     if name not in WORKLOADS:
         for family in FAMILIES:
@@ -114,5 +114,8 @@ def find_workload(name: str) -> WorkloadSpec:
 
 
 def is_workload(name: str) -> bool:
-    """Whether ``name`` is a workload's, as far as it can be told without loading one from outside, or a family's out of range."""
+    """Whether ``name`` looks like a workload's name.
+
+    Numbers of a family may be out of range. Nothing is imported, so ``package.module:name`` is never recognised.
+    """
     return name in WORKLOADS or any(family.parse_name(name) for family in FAMILIES)

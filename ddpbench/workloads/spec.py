@@ -1,4 +1,4 @@
-"""What a workload is, without torch."""
+"""The definition of a workload, without torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddpbench.record.registry import DATASETS, DatasetName
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadSpec:
-    """One workload: its data, its model, its recipe of plain SGD.
+    """One workload: its dataset, model and SGD recipe.
 
-    ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` from a batch of inputs to scores
-    (B, classes). Inputs are samples of the ``dataset``; ``image_size``, their side in pixels, is None where these are vectors.
-    ``iterations`` are the steps of a whole training on a GPU, as its publication has it where that counts steps.
-    ``parameters`` are the trainable ones; ``gflops`` is forward and backward of one ``item`` of the workload's own size, 2 a
-    multiply-add, as ``workloads.cost`` counts them. Both are None where only building the model tells.
+    ``model`` is ``module:function``, a function ``build(image_size, classes) -> nn.Module`` whose model maps a batch of inputs to scores
+    (B, classes). Inputs are samples of ``dataset``; ``image_size`` is their side in pixels, None for vectors. ``iterations`` is the steps
+    of a whole training on a GPU, as published if the publication counts steps. ``parameters`` counts trainable parameters;
+    ``gflop_per_sample`` is forward and backward of one sample at ``image_size`` (2 per multiply-add), as counted by
+    ``workloads.model_cost``. Both are None if they are known only after building the model.
     """
 
     name: str
@@ -39,12 +39,12 @@ class WorkloadSpec:
     parameters: int | None = None
     gflop_per_sample: float | None = None
     source: str = ""
-    """The published experiment that it comes from, by its id."""
+    """Id of the published experiment that the workload reproduces."""
 
     def input_shape(self, image_size: int | None) -> tuple[int, ...]:
-        """The shape of one input: (channels, S, S), S being ``image_size`` or else the workload's own, or (features,).
+        """Shape of one input: (channels, S, S), S being ``image_size`` or the workload's own, or (features,).
 
-        Raises UsageError for an image size where there are no images, and for an unknown data set.
+        Raises UsageError if ``image_size`` is set but inputs are not images, and for an unknown dataset.
         """
         shape = lookup("data set", self.dataset, DATASETS).input_shape(image_size or self.image_size, self.classes)
         if image_size is not None and len(shape) == 1:

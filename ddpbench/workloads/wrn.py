@@ -1,4 +1,7 @@
-"""Wide residual networks (Zagoruyko and Komodakis, arXiv 1605.07146). ``wrn.wrn28x10`` builds WRN-28-10, and so on."""
+"""Wide residual networks (Zagoruyko and Komodakis, arXiv 1605.07146).
+
+``wrn.wrn28x10`` builds WRN-28-10, and so on.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from torch import Tensor, nn
 
 DROPOUT = 0.3
 STAGES = ((16, 1), (32, 2), (64, 2))
-"""Channels at width 1, and the stride of the first block."""
+"""Channels at width 1, and stride of the first block, per stage."""
 
 
 class Block(nn.Module):
-    """BN-ReLU-conv-dropout-BN-ReLU-conv beside a shortcut: (B, inward, S, S) to (B, outward, S / stride, S / stride).
+    """BN-ReLU-conv-dropout-BN-ReLU-conv with a shortcut.
 
-    Where the shape changes, the shortcut is a 1x1 convolution of the activated input.
+    Maps (B, inward, S, S) to (B, outward, S / stride, S / stride). If the shape changes, the shortcut is a 1x1 convolution of the
+    activated input.
     """
 
     def __init__(self, inward: int, outward: int, stride: int) -> None:
@@ -39,12 +43,12 @@ class Block(nn.Module):
 
 
 def build(depth: int, width: int, image_size: int, classes: int) -> nn.Module:
-    """WRN-``depth``-``width`` with dropout 0.3: images (B, 3, S, S) of any size to scores (B, classes).
+    """WRN-``depth``-``width`` with dropout 0.3.
 
-    ``depth`` is 6 n + 4 for n blocks in each of the three stages. Convolutions have biases, as the published run's code had
-    them and the paper's has not: WRN-28-10 has 36,489,290 parameters, 10,096 of them biases of convolutions. The published
-    run names neither depth and width nor its shortcut; the shortcut is the paper's, and weights begin as in He et al.
-    (arXiv 1502.01852).
+    Maps images (B, 3, S, S) of any size to scores (B, classes). ``depth`` is 6 n + 4 for n blocks in each of the three stages.
+    Convolutions have biases, as in the code of the published run but not in the paper: WRN-28-10 has 36,489,290 parameters, of which
+    10,096 are biases of convolutions. The published run states neither depth and width nor its shortcut; the shortcut is the paper's, and
+    weights are initialised as in He et al. (arXiv 1502.01852).
     """
     channels = STAGES[0][0]
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]

@@ -1,1 +1,1 @@
-"""Which limit a run hit."""
+"""Bottleneck rules and the verdict: which bottleneck a run hit."""

@@ -1,4 +1,4 @@
-"""Limits that lie outside of the training: its data, the cores and the GPU time that it is given."""
+"""Bottlenecks outside the training itself: its data, its CPU cores, and its share of the GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 
 MIN_CORE_WAIT_SLOWDOWN = 1.2
-"""Workers that take this many times as long as they work stand for a core."""
+"""Workers that take this many times as long as they work are waiting for a core."""
 
 
 def loader_steals_cpu(inputs: AnalysisInput) -> Verdict | None:
@@ -46,7 +46,7 @@ def loader_steals_gpu(inputs: AnalysisInput) -> Verdict | None:
 
 
 def noisy_neighbour(inputs: AnalysisInput) -> Verdict | None:
-    """By the cores that others keep busy where these were watched, else by what ranks that compute got of them."""
+    """Other processes take the cores: by CPU monitoring if there is any, else by the cores that computing ranks got."""
     record = inputs.record
     busy = busiest_node(record)
     if busy is not None:
@@ -65,7 +65,10 @@ def noisy_neighbour(inputs: AnalysisInput) -> Verdict | None:
 
 
 def data_bound(inputs: AnalysisInput) -> Verdict | None:
-    """A device that waits for data and, where it was measured without a loader, is faster so; or a processor that readies it itself."""
+    """Devices wait for data, or trainer processes on CPU spend their time on preparing batches.
+
+    If compute-only training was measured, it must also be faster than the run.
+    """
     record, share = inputs.record, inputs.summary.data_wait_fraction
     slower = step_time_ratio(record, inputs.controls.compute_only)
     if share is None or share < BOTTLENECK_FRACTION or (slower is not None and slower.center < 1 + BOTTLENECK_FRACTION / 2):
@@ -83,7 +86,7 @@ def data_bound(inputs: AnalysisInput) -> Verdict | None:
 
 
 def format_rates(inputs: AnalysisInput) -> str:
-    """What the loader gives, and what the device could train."""
+    """The rates at which the loader delivers and the device could train."""
     given, on = pipeline_model(inputs), device_noun(inputs.record.environment)
     return (
         f"the loader gives {format_3sig(given.achieved_rate)} {inputs.record.sample_unit}s/s a {on}, the {on} "
@@ -92,9 +95,9 @@ def format_rates(inputs: AnalysisInput) -> str:
 
 
 def host_to_device_bound(inputs: AnalysisInput) -> Verdict | None:
-    """By the wait for the copy; else by what training from memory of the host takes longer than from the device's own.
+    """Devices wait for the copy, or steps on batches in host memory take longer than those on batches on the device.
 
-    On processors nothing is copied.
+    None on CPU, where nothing is copied.
     """
     record, copy_ms = inputs.record, inputs.summary.phases_ms["host_to_device"]
     if record.environment.device_type != "cuda":
@@ -127,7 +130,7 @@ def host_to_device_bound(inputs: AnalysisInput) -> Verdict | None:
 
 
 def _slow_or_contending(record: Record, share: float) -> Verdict:
-    """Of a run alone: its forward and backward are those beside the decoding, and tell nothing of what the GPU could train."""
+    """For a run without control runs: forward and backward slowed down by decoding do not show what the GPU could train."""
     itself = "it decodes" if record.world_size == 1 else "they decode"
     return Verdict(
         kind="inconclusive",
@@ -137,7 +140,7 @@ def _slow_or_contending(record: Record, share: float) -> Verdict:
 
 
 def _trainer_bound(inputs: AnalysisInput) -> Verdict | None:
-    """Batches that ranks on processors themselves finish: that is where GPUs wait for a copy."""
+    """CPU ranks finish batches themselves, in the phase in which GPUs wait for a copy."""
     record, spent_ms = inputs.record, inputs.summary.phases_ms["host_to_device"]
     if record.environment.device_type != "cpu" or spent_ms < BOTTLENECK_FRACTION * inputs.step_ms:
         return None
@@ -151,7 +154,7 @@ def _trainer_bound(inputs: AnalysisInput) -> Verdict | None:
 
 
 def _measured_neighbour(inputs: AnalysisInput, usage: NodeCpuUsage) -> Verdict | None:
-    """Others on cores that are all busy, who take more of them than the job itself has too few, and whom it is seen to wait for."""
+    """Others use saturated cores, take more of them than the job itself lacks, and the job is seen to wait for cores."""
     if not (usage.is_shared and usage.is_saturated and usage.other_cores + usage.job_cores >= usage.cores * MIN_FAIR_FRACTION):
         return None
     given, node = pipeline_model(inputs), cpu_demand(inputs.record)
@@ -178,7 +181,7 @@ def _measured_neighbour(inputs: AnalysisInput, usage: NodeCpuUsage) -> Verdict |
 
 
 def _waits_for_core(inputs: AnalysisInput) -> bool:
-    """Whether that is the larger part of what it waits for: of its workers' time, or of its trainers'."""
+    """Whether most of what the run waits for is a core: in its workers, or in its trainer processes."""
     record, given = inputs.record, pipeline_model(inputs)
     if given.data_wait_fraction >= BOTTLENECK_FRACTION and _workers_wait_for_core(given):
         return True
@@ -188,7 +191,7 @@ def _waits_for_core(inputs: AnalysisInput) -> bool:
 
 
 def _workers_wait_for_core(pipeline: PipelineModel) -> bool:
-    """Workers that are what is waited for, and would give most of what is lacking if they always had a core."""
+    """Whether the run waits for its workers, and they would close most of the gap if they always had a core."""
     if pipeline.worker_busy_fraction is not None and pipeline.worker_busy_fraction < BUSY_WORKER_FRACTION:
         return False
     if pipeline.cost is None:

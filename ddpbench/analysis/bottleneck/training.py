@@ -23,10 +23,10 @@ from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.record.trace import COLLECTIVE_PHASES
 
 MIN_KERNEL_FRACTION = 0.85
-"""Below this fraction in kernels, of the step less its waits for data, copies and other ranks, a GPU waits for launches."""
+"""A GPU waits for launches if kernels run for less than this fraction of the step without its waits for data, copies and other ranks."""
 
 MIN_HOST_LEAD_FRACTION = 0.10
-"""A host less than this fraction of a step ahead of its GPU hardly keeps up with it."""
+"""A host that runs ahead of its GPU by less than this fraction of a step hardly keeps up with it."""
 
 MAX_UNEXPLAINED_FRACTION = 0.20
 
@@ -38,11 +38,14 @@ STRAGGLER_PHRASES = {
     "host": "held up by its host",
 }
 STRAGGLER_PHRASES_CPU = {"host to device": "in making its batches ready"}
-"""Where nothing is copied."""
+"""On CPU, where nothing is copied."""
 
 
 def straggler(inputs: AnalysisInput) -> Verdict | None:
-    """One rank, every round; unless the others wait longer for data of their own than for it, or load no faster than it does."""
+    """One rank is slow in every round.
+
+    None if the others wait longer for their own data than for it, or if its loader is about as fast as theirs.
+    """
     record, slow, rows = inputs.record, inputs.summary.straggler, inputs.summary.ranks
     if slow is None or not slow.is_costly or slow.lost_ms_per_step <= median(row.data_wait_ms for row in rows if row.rank != slow.rank):
         return None
@@ -64,9 +67,9 @@ def straggler(inputs: AnalysisInput) -> Verdict | None:
 
 
 def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
-    """Ranks that take turns on the cores: what looks like a wait for other ranks, or like computing, is one for a core.
+    """Ranks take turns on the cores: what looks like a wait for other ranks, or like computing, is a wait for a core.
 
-    Where training was measured beside the loader and without it, its workers are known not to be what is too many.
+    If training with the loader in the background was measured, it has ruled out the workers: then only compute threads count.
     """
     node = oversubscribed_node(inputs.record)
     if node is None or (inputs.controls.has_background_loader and node.trainer_cores <= node.usable_cores):
@@ -80,9 +83,9 @@ def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
 
 
 def launch_bound(inputs: AnalysisInput) -> Verdict | None:
-    """By the profiler's kernels where it saw them, else by the host's lead; of the training without a loader where there was one.
+    """By the kernel times of the profiler if there are any, else by the host run-ahead; of compute-only training if measured.
 
-    A CPU has no launches to wait for.
+    None on CPU, which has no launches to wait for.
     """
     if inputs.record.environment.device_type != "cuda":
         return None
@@ -111,7 +114,7 @@ def launch_bound(inputs: AnalysisInput) -> Verdict | None:
 
 
 def sync_bound(inputs: AnalysisInput) -> Verdict | None:
-    """By how much longer a step takes than with every rank for itself where that was measured, else by the waits for other ranks."""
+    """By how much longer a step takes than with independent ranks if that was measured, else by the waits for other ranks."""
     record, around = inputs.record, inputs.controls
     waits_ms = (inputs.summary.sync_ms or 0) - (inputs.summary.peer_data_wait_ms or 0)
     share = f"{waits_ms / inputs.step_ms:.0%} of every step"
@@ -154,7 +157,7 @@ def compute_bound(inputs: AnalysisInput) -> Verdict:
 
 
 def describe_likely(verdict: Verdict) -> str:
-    """What is most likely where nothing is certain."""
+    """The most likely bottleneck, for an inconclusive verdict."""
     return verdict.says if verdict.kind == "inconclusive" else f"most like {verdict.kind}: {verdict.says}"
 
 
@@ -170,7 +173,7 @@ MAX_HANDOFF_FRACTION = 0.5
 
 
 def is_marginal_straggler(inputs: AnalysisInput, rank: int) -> bool:
-    """Whether a loader as fast as the other ranks' would be the smaller part of what ``rank`` lacks; False where that is not known."""
+    """Whether a loader as fast as the other ranks' would close less than half of the gap of ``rank``; False if unknown."""
     times, given = _loader_time_ratio(inputs, rank), pipeline_model(inputs)
     if times is None or (given.handoff_fraction or 0.0) >= MAX_HANDOFF_FRACTION:
         return False
@@ -178,7 +181,7 @@ def is_marginal_straggler(inputs: AnalysisInput, rank: int) -> bool:
 
 
 def _loader_time_ratio(inputs: AnalysisInput, rank: int) -> float | None:
-    """How many times as long as on the other ranks an image takes in the workers of this one; else with nobody training."""
+    """Time per image in the workers of ``rank`` as a multiple of the other ranks'; by the loader benchmarks if workers do not report it."""
     costs = {each: loader_cost(trace.loader_stats for trace in traces) for each, traces in inputs.record.traces_by_rank.items()}
     seconds = {each: cost.wall_s for each, cost in costs.items() if cost}
     if len(seconds) < len(costs) and inputs.controls.diagnosis:

@@ -45,15 +45,15 @@ DECIDING_MEASUREMENT = {
     "launch-bound": "a profiler window",
     "sync-bound": "training without gradient sync",
 }
-"""The measurement that decides on a limit; compute-bound is what remains if none of them holds."""
+"""The measurement that decides on a bottleneck; compute-bound is what remains if none of them applies."""
 
 
 def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
-    """The limit that ``record`` hit, why, how often it repeats, and a command to try next.
+    """The bottleneck of ``record``, the reason, how often it repeats, and a command to try next; None without rounds.
 
-    None without rounds. ``swept`` are the fields that its job compares, and ``controls`` holds the control runs. Too few rounds or steps,
-    and two limits of which no one is named by ``PROBABLE`` of the resamples, make it inconclusive. How much the rounds vary is no reason
-    by itself: if they vary by 5% and all of them show the same limit, every resample does, too.
+    ``swept`` are the fields that its job compares, ``controls`` the control runs. The verdict is inconclusive with too few rounds or steps,
+    or if less than ``PROBABLE_FRACTION`` of the resamples name the same bottleneck. Variation of rounds alone does not make it so: if they
+    vary by 5% and all of them show the same bottleneck, every resample does, too.
     """
     if summary.step_ms is None:
         return None
@@ -70,9 +70,10 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
 
 
 def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]:
-    """The limit of each resample; of each single round instead if all of these agree with ``verdict``, and rounds are all the evidence.
+    """The bottleneck of each resample, or of each single round if that is enough.
 
-    Whether a rank is slow by chance, no single round shows; control runs and the profiler's window have an uncertainty of their own.
+    Single rounds are enough if all agree with ``verdict`` and are all the evidence: control runs and the profiler window have their own
+    uncertainty, and a single round does not show whether a rank is slow by chance.
     """
     by_rounds = inputs.controls.diagnosis is None and inputs.record.kernel_activity is None
     if by_rounds and suspected_straggler(inputs.record, inputs.summary.ranks) is None:
@@ -83,10 +84,10 @@ def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]
 
 
 def with_repeatability(verdict: Verdict, resampled: Sequence[Verdict], *, has_controls: bool, without_cause: str = "") -> Verdict:
-    """``verdict`` with the shares of the ``resampled`` verdicts that name its limit and its cause.
+    """``verdict`` with the fractions of the ``resampled`` verdicts that name its bottleneck and its cause.
 
-    A limit below ``PROBABLE`` becomes inconclusive. A cause below it is left open: ``without_cause`` is what ``why`` says then, with the
-    two causes that compete. If the control runs are there (``has_controls``), only more rounds of them can decide.
+    A bottleneck below ``PROBABLE_FRACTION`` becomes inconclusive. A cause below it is left open: ``why`` is then ``without_cause`` and the
+    two causes that compete. With control runs (``has_controls``), only more rounds can decide.
     """
     same = [each for each in resampled if _is_same_bottleneck(each, verdict)]
     others = [each for each in resampled if not _is_same_bottleneck(each, verdict)]
@@ -116,13 +117,13 @@ def _bottleneck_name(verdict: Verdict) -> str:
 
 
 def _is_same_bottleneck(one: Verdict, other: Verdict) -> bool:
-    """Of two stragglers, whether they may be the same rank: a verdict on waiting may name none."""
+    """Whether both name one bottleneck and, of stragglers, possibly the same rank: a verdict on waiting may name none."""
     ranks = {one.rank, other.rank} - {None}
     return one.kind == other.kind and (one.kind != "straggler" or len(ranks) < 2)
 
 
 def _undecided(ranked: Sequence[tuple[Verdict, float]], runner_up: str, has_controls: bool) -> Verdict:
-    """The two limits that compete, each with its share, the more frequent one first."""
+    """The two bottlenecks that compete, each with its fraction of resamples, the more frequent one first."""
     (first, share), _ = ranked
     kinds = [] if has_controls else [found.kind for found, _ in ranked]
     decides = list(dict.fromkeys(DECIDING_MEASUREMENT[kind] for kind in kinds if kind in DECIDING_MEASUREMENT)) or ["more rounds"]
@@ -156,7 +157,7 @@ BOTTLENECKS: tuple[BottleneckRule, ...] = (
     unexplained,
     compute_bound,
 )
-"""The first that holds is the verdict; the last always does."""
+"""The first that applies is the verdict; the last always applies."""
 
 
 def first_bottleneck(inputs: AnalysisInput) -> Verdict:

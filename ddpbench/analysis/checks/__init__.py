@@ -1,1 +1,1 @@
-"""Checks of a record: whether its figure may be believed, and what surrounded the run."""
+"""Checks of a record: whether its figure can be trusted, and the state of its nodes."""

@@ -1,4 +1,4 @@
-"""Whether a figure may be believed: one small function a check. Each tells its numbers, its sentence and a hint, or nothing."""
+"""Checks of a figure: one small function each, which returns its numbers, sentence and hint, or None."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SKIPPED_STEP_HINTS = {
     False: "more --warmup lets the loss scale settle; `--precision amp-bf16` needs none",
     True: "a lower --static-loss-scale; `--precision amp-bf16` needs none",
 }
-"""By whether the loss scale is static."""
+"""Keyed by whether the loss scale is static."""
 
 FIGURE_CHECKS = ("noisy", "drift", "few-rounds")
-"""Checks of nothing but how well the rounds support their figure."""
+"""Checks that concern only how well the rounds support their figure."""
 
 TIME_LIMITED_LABELS = frozenset(
     {
@@ -57,20 +57,20 @@ TIME_LIMITED_LABELS = frozenset(
         WITH_DATA,
     }
 )
-"""Trainings of a diagnosis or of a ladder, whose time limit decides how many rounds there are."""
+"""Labels of trainings of a diagnosis or a scaling job, whose time limit decides the number of rounds."""
 
 SEVERITY_ORDER = ("blocks", "warns", "informs")
 
 CUT_SHORT_STATUSES = ("running", "interrupted", "hung")
-"""Statuses of a run that nothing in itself kept from its end."""
+"""Statuses of a run that was cut short without an error in it."""
 
 CheckRule = Callable[[Record], Check | None]
 
 
 def run_checks(record: Record) -> list[Check]:
-    """The checks that have something to say about ``record``: those that block its figure, then those that warn, then the rest.
+    """The checks that apply to ``record``: those that block its figure, then warnings, then notes.
 
-    Where the figure is blocked nobody asks what it rests on.
+    If the figure is blocked, the checks of how well it is supported are left out.
     """
     spoken = [check for each in CHECK_RULES if record.rounds and (check := each(record))]
     if any(check.severity == "blocks" for check in spoken):
@@ -99,7 +99,7 @@ def not_finite(record: Record) -> Check | None:
 def skipped_steps(record: Record) -> Check | None:
     """One skip after a growth of the loss scale is healthy; many, or two in a row, mean that the run hardly trains.
 
-    A training from the start finds its loss scale by skipping: its first updates are not counted.
+    A training from scratch finds its loss scale by skipping: skips before its first update are not counted.
     """
     static = record.config.static_loss_scale is not None
     finding = bool(record.config.fresh) and not static
@@ -119,7 +119,7 @@ def skipped_steps(record: Record) -> Check | None:
 
 
 def frozen(record: Record) -> Check | None:
-    """By the checksums of all parameters; 0 is one that was not taken."""
+    """By the checksums of all parameters; a checksum of 0 was not taken."""
     for timed in record.rounds:
         for trace in timed.traces:
             if trace.numerics.params_checksum_before == trace.numerics.params_checksum_after != 0:
@@ -147,7 +147,7 @@ def diverged(record: Record) -> Check | None:
 
 
 def noisy(record: Record) -> Check | None:
-    """The spread of rounds alone: that of steps is a shape (a loader's bursts), no noise."""
+    """Only the variation of rounds counts: that of steps is a pattern (bursts of a loader), not noise."""
     if len(record.rounds) < 2:
         return None
     spread = coefficient_of_variation([timed.images_per_s for timed in record.rounds])
@@ -163,7 +163,7 @@ def noisy(record: Record) -> Check | None:
 
 
 def _more_rounds_hint(record: Record) -> str:
-    """Twice as many, once; nothing of trainings whose command decides how many there are."""
+    """Twice as many rounds, once; empty for trainings whose command decides their number."""
     asked = record.requested or record.config
     return f"`--rounds {2 * asked.rounds}` narrows the interval" if asked.rounds <= MIN_ROUNDS and not _is_time_limited(record) else ""
 
@@ -198,7 +198,7 @@ def moved(record: Record) -> Check | None:
 
 
 def few_rounds(record: Record) -> Check | None:
-    """A warning if the user's own flags, or an early end, leave too few; only a note if ddpbench chose as many as the time allowed."""
+    """A warning if the user's flags, or an early end, leave too few; a note if ddpbench chose as many as the time allowed."""
     rounds, timed, asked = len(record.rounds), timed_steps(record), record.requested or record.config
     if rounds >= MIN_ROUNDS and timed >= MIN_STEPS:
         return None
@@ -216,7 +216,7 @@ def few_rounds(record: Record) -> Check | None:
 
 
 def _more_evidence_hints(record: Record) -> Iterator[str]:
-    """What would have given a figure enough rounds and steps."""
+    """What would give the figure enough rounds and steps."""
     asked, wanted = record.requested or record.config, required_length(record)
     if _is_time_limited(record):
         yield "a longer --time-limit"
@@ -260,7 +260,7 @@ def left_out(record: Record) -> Check | None:
 
 
 def not_validated(record: Record) -> Check | None:
-    """Of who asked for accuracy; where it comes with fresh rounds, nobody misses it."""
+    """Only if accuracy was requested, not if it is a by-product of fresh rounds."""
     asked = record.requested
     if not (asked and (asked.validate or asked.epochs)):
         return None
@@ -288,7 +288,7 @@ def implausible(record: Record) -> Check | None:
 
 
 def _skipped(trace: Trace, is_finding_scale: bool) -> list[int]:
-    """The steps of a round that were skipped; of one that begins by finding its scale, without those that no update came before."""
+    """The skipped steps of a round; if it starts by finding its loss scale, without those before the first update."""
     steps = trace.numerics.skipped_steps
     return [step for place, step in enumerate(steps) if not (is_finding_scale and step == place)]
 
@@ -331,4 +331,4 @@ CHECK_RULES: tuple[CheckRule, ...] = (
     not_validated,
     implausible,
 )
-"""The checks that every record goes through."""
+"""The checks of every record."""

@@ -12,7 +12,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
 
 TOP_COMMAND = "top -b -n 1 -o %CPU | head -15"
-"""What shows who computes on a host."""
+"""Shows which processes use the CPU of a host."""
 
 
 def throttled(record: Record) -> Check | None:
@@ -83,9 +83,9 @@ def alloc_retry(record: Record) -> Check | None:
 
 
 def cpu_starved(record: Record) -> Check | None:
-    """Loader workers and trainers against the cores of their node: affinity, cgroup quota and SLURM, whichever is least.
+    """Loader workers and trainers against the cores of their node: the least of affinity, cgroup quota and SLURM.
 
-    Workers that were seen to wait, and need next to no core, starve nobody.
+    Workers that were idle, and need next to no core, do not count.
     """
     node = cpu_demand(record)
     if node.cores <= node.usable_cores or (node.trainer_cores <= node.usable_cores and are_workers_idle(record, node)):
@@ -108,7 +108,7 @@ def format_demand(node: CpuDemand) -> str:
 
 
 def noisy_neighbour(record: Record) -> Check | None:
-    """By the CPU time that ranks on processors got while they waited for nothing."""
+    """By the cores that CPU ranks got while they computed."""
     kept = starved_ranks(record)
     if not kept:
         return None
@@ -130,7 +130,7 @@ def format_starved_ranks(record: Record) -> str:
 
 
 def format_ranks(record: Record, ranks: list[int]) -> str:
-    """``rank 2 (node-01)``, or ``4 ranks`` where it is more than one."""
+    """``rank 2 (node-01)``, or ``4 ranks`` for several."""
     if len(ranks) > 1:
         return f"{len(ranks)} ranks"
     return next(f"rank {place.rank} ({place.host})" for place in record.environment.placements if place.rank == ranks[0])
@@ -139,11 +139,11 @@ def format_ranks(record: Record, ranks: list[int]) -> str:
 SOCKET_TRANSPORT = "NET/Socket"
 
 IB_DISABLING_VARIABLES = ("NCCL_IB_DISABLE", "NCCL_NET")
-"""What keeps NCCL from InfiniBand where somebody set it."""
+"""Environment variables that keep NCCL from InfiniBand if set."""
 
 
 def unequal_nodes(record: Record) -> Check | None:
-    """The nodes with least and most, of ranks and of cores."""
+    """Names the nodes with the fewest and the most ranks, and the fewest and the most cores."""
     nodes = _places_by_host(record.environment)
     told = [*_imbalance(nodes, len, "rank"), *_imbalance(nodes, lambda places: places[0].usable_cores, "usable core")]
     if not told:
@@ -158,7 +158,7 @@ def unequal_nodes(record: Record) -> Check | None:
 
 
 def no_infiniband(record: Record) -> Check | None:
-    """NCCL's own word for what it uses, beside what the kernel shows."""
+    """Compares the transport that NCCL reports with the devices that the kernel lists."""
     environment = record.environment
     if not environment.infiniband_devices or not any(way.inter_node and way.via == SOCKET_TRANSPORT for way in environment.transport):
         return None
@@ -187,7 +187,7 @@ def _places_by_host(environment: Environment) -> dict[str, list[RankPlacement]]:
 
 
 def _imbalance(nodes: Mapping[str, list[RankPlacement]], amount_of: Callable[[list[RankPlacement]], float], what: str) -> Iterator[str]:
-    """``2 ranks on n2, 4 on n1``; nothing where all nodes have as much."""
+    """``2 ranks on n2, 4 on n1``; nothing if all nodes have the same number."""
     amounts = {host: amount_of(places) for host, places in nodes.items()}
     least, most = min(amounts, key=amounts.__getitem__), max(amounts, key=amounts.__getitem__)
     if amounts[least] < amounts[most]:

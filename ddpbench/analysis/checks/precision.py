@@ -1,4 +1,4 @@
-"""Whether the precision that ran is the one that was asked for."""
+"""Checks of precision: whether the observed one is the requested one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddpbench.record.registry import PRECISIONS
 
 
 def not_as_asked(record: Record) -> Check | None:
-    """The precision that ran is the one that was asked for, as far as it was observed."""
+    """Compares the observed precision, as far as it was observed, with the requested one."""
     seen, asked = record.observed_precision, PRECISIONS.get(record.config.precision)
     if seen is None or asked is None:
         return None
@@ -41,9 +41,9 @@ def not_as_asked(record: Record) -> Check | None:
 
 
 def unused_scale(record: Record) -> Check | None:
-    """Scripts give every precision the same flags: a static loss scale does no harm where there is none to set."""
+    """A note, since scripts pass the same flags for every precision: a static loss scale that is not used does no harm."""
     scale, asked = record.config.static_loss_scale, PRECISIONS.get(record.config.precision)
-    if scale in (None, 1) or asked is None or asked.static_loss_scale(scale) is not None:  # by 1 nothing is scaled
+    if scale in (None, 1) or asked is None or asked.static_loss_scale(scale) is not None:  # a scale of 1 changes nothing
         return None
     return Check(
         code="unused-scale",

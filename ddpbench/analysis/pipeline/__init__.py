@@ -1,1 +1,1 @@
-"""The data pipeline as a model: what each part can give, what limits it, and what would help."""
+"""Model of the data pipeline: the rate of each part, the bottleneck, and why it is one."""

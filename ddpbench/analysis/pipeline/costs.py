@@ -1,4 +1,4 @@
-"""What an image costs in the workers of a loader, stage by stage."""
+"""Cost per image in the loader workers, stage by stage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ READ_STAGE = "read"
 
 @dataclass(frozen=True)
 class LoaderCost:
-    """Seconds an image by stage: of a core, and on the clock of its worker."""
+    """Seconds per image and stage: CPU time, and wall time in the worker."""
 
     cpu_s_by_stage: Mapping[str, float]
     wall_s_by_stage: Mapping[str, float]
-    runqueue_wait_s: float | None = None  # of the wall, what its worker waited for a core
+    runqueue_wait_s: float | None = None  # part of the wall time in which the worker waited for a core; None if unknown
 
     @property
     def cpu_s(self) -> float:
@@ -32,7 +32,7 @@ class LoaderCost:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long as it works a worker takes for what needs nothing but a core: 1 where it always has one."""
+        """Wall time over CPU time of the CPU-bound work in a worker; 1 if it always has a core."""
         if self.runqueue_wait_s is not None:
             return 1 + self.runqueue_wait_s / self.cpu_s if self.cpu_s > 0 else 1.0
         working = fsum(span for stage, span in self.cpu_s_by_stage.items() if stage != READ_STAGE)
@@ -41,7 +41,7 @@ class LoaderCost:
 
     @property
     def read_wait_s(self) -> float:
-        """Seconds an image for which a worker waits for the file; what it waits there for a core is left out."""
+        """Seconds per image in which a worker waits for the file, without the wait for a core."""
         reading_s = self.wall_s_by_stage.get(READ_STAGE, 0.0) - self.cpu_s_by_stage.get(READ_STAGE, 0.0)
         if self.blocked_s is not None:
             return max(0.0, min(reading_s, self.blocked_s))
@@ -49,22 +49,25 @@ class LoaderCost:
 
     @property
     def blocked_s(self) -> float | None:
-        """Seconds an image for which a worker waits for what is no core: a file, a lock, an answer. None where nobody told."""
+        """Seconds per image in which a worker waits for a file, a lock or a reply, not for a core.
+
+        None if unknown.
+        """
         return None if self.runqueue_wait_s is None else max(0.0, self.wall_s - self.cpu_s - self.runqueue_wait_s)
 
     @property
     def is_mostly_blocked(self) -> bool:
-        """Whether that is at least half of its time."""
+        """Whether ``blocked_s`` is at least half of the wall time; False if unknown."""
         return self.blocked_s is not None and self.blocked_s >= self.wall_s / 2
 
     def uncontended_wall_s(self) -> float:
-        """Seconds an image in a worker that always has a core: its work, and its waits for files."""
+        """Wall seconds per image in a worker that always has a core: its work and its waits for files."""
         if self.runqueue_wait_s is not None:
             return self.wall_s - self.runqueue_wait_s
         return self.cpu_s + max(0.0, self.wall_s_by_stage.get(READ_STAGE, 0.0) - self.cpu_s_by_stage.get(READ_STAGE, 0.0)) / self.slowdown
 
     def cpu_s_without(self, stage: str) -> float:
-        """Seconds of a core an image, were that stage free."""
+        """CPU seconds per image without ``stage``."""
         return self.cpu_s - self.cpu_s_by_stage.get(stage, 0.0)
 
     @property
@@ -73,7 +76,7 @@ class LoaderCost:
 
 
 def loader_cost(loader_stats: Iterable[LoaderStats | None]) -> LoaderCost | None:
-    """The mean over all images; None where no stage was timed."""
+    """Return the mean cost over all images; None if no stage was timed."""
     there = [each for each in loader_stats if each is not None and each.images and each.cpu_s]
     images = sum(each.images for each in there)
     if not images:
@@ -86,7 +89,10 @@ def loader_cost(loader_stats: Iterable[LoaderStats | None]) -> LoaderCost | None
 
 
 def loader_cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> LoaderCost | None:
-    """As it was while training; else with nobody training; else by the stages, measured apart, which have no waits."""
+    """Cost per image of a run, or None.
+
+    Measured while training, else in the loader benchmark, else from stages timed separately, which have no waits.
+    """
     while_training = loader_cost(trace.loader_stats for trace in record.traces)
     if while_training or diagnosis is None:
         return while_training
@@ -100,7 +106,10 @@ def loader_cost_of_run(record: Record, diagnosis: Diagnosis | None = None) -> Lo
 
 
 def loader_costs_of_ranks(record: Record, diagnosis: Diagnosis | None = None) -> list[LoaderCost]:
-    """On each rank by itself: as it was while training, else with nobody training; empty where no rank tells."""
+    """Cost per image on each rank.
+
+    Measured while training, else in the loader benchmark. Empty if no rank reports any.
+    """
     told = [loader_cost(trace.loader_stats for trace in traces) for traces in record.traces_by_rank.values()]
     if not any(told) and diagnosis is not None:
         told = [loader_cost([each.loader_stats]) for each in diagnosis.loader_benchmarks]
@@ -108,10 +117,10 @@ def loader_costs_of_ranks(record: Record, diagnosis: Diagnosis | None = None) ->
 
 
 def _load_factor(stages_s: float, benchmarks: Sequence[LoaderBenchmark]) -> float:
-    """How many times what an image costs of a core with few threads at work, ``stages_s``, it costs with all of the loader's.
+    """CPU seconds per image in the loader benchmark over ``stages_s``, those with few threads; 1 if unknown.
 
-    Cores that all work share caches and memory, and often their units: what was measured beside idle ones is too little. Not of
-    batches that a GPU makes, whose threads on the host spin while they wait for it.
+    Busy cores share caches, memory and often execution units, so stages timed beside idle cores cost too little. Not meant for loaders
+    on the GPU: their host threads spin while they wait for it.
     """
     images, spent_s = sum(each.images for each in benchmarks), fsum(each.loader_cpu_s for each in benchmarks)
     return spent_s / images / stages_s if images and spent_s and stages_s else 1.0

@@ -1,4 +1,7 @@
-"""What a loader takes from the training beside it: measured by an experiment or, on processors, told by who got the cores."""
+"""How much the loader slows training down.
+
+Measured by a control run or, for CPU ranks, derived from who got the cores.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from ddpbench.record.text import format_3sig
 
 @dataclass(frozen=True)
 class Interference:
-    """``fraction`` is how much longer a step takes for it: g."""
+    """``slowdown_fraction`` is how much longer a step takes because of the loader (g)."""
 
     slowdown_fraction: float
     reason: str
@@ -36,10 +39,10 @@ class Interference:
 
 
 def find_interference(inputs: AnalysisInput) -> Interference | None:
-    """What the loader takes, where that is a limit: more of a step than the wait for its data.
+    """Return the interference if it costs more of a step than the wait for data.
 
-    One that could not keep up if it had everything for itself takes what it needs: then the run is bound by data, if it waits for them;
-    unless both are on the device, and sharing it costs a step more than the loader's own slowness.
+    A loader that could not keep up even with the machine to itself only takes what it needs: if the run waits for data, data is the
+    bottleneck. The exception: both use the device, and sharing it costs a step more than the loader's own slowness.
     """
     given = pipeline_model(inputs)
     slow = given.data_wait_fraction >= BOTTLENECK_FRACTION and given.loader_rate is not None and given.loader_rate < given.device_rate
@@ -56,15 +59,15 @@ def decodes_on_device(record: Record) -> bool:
 
 
 def _sharing_costs_more(pipeline: PipelineModel) -> bool:
-    """Whether sharing the device costs an image more time than the loader, alone, takes longer than the training."""
+    """Whether sharing the device costs more time per image than the loader alone takes beyond the training."""
     alone_s, device_s, given_s = (1 / (rate or inf) for rate in (pipeline.loader_rate, pipeline.device_rate, pipeline.achieved_rate))
     return given_s - alone_s > alone_s - device_s
 
 
 def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> Interference | None:
-    """Training that needs no data, with the loader beside it and without.
+    """Compare compute-only steps with and without the loader in the background.
 
-    A loader that decodes on the device is slower for the training there, too: then the wait for data is no other limit.
+    A loader that decodes on the device is itself slowed down by the training, so the wait for data is then no separate bottleneck.
     """
     on_the_device, device_s = decodes_on_device(inputs.record), step_s(inputs.controls.compute_only)
     if device_s is None:
@@ -83,7 +86,7 @@ def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> Interferenc
 
 
 def _from_cpu_usage(inputs: AnalysisInput) -> Interference | None:
-    """Ranks on processors that got fewer cores than they compute with, where all are busy, and not with others."""
+    """Find CPU ranks that got too few cores while this job alone keeps all of them busy."""
     record, node = inputs.record, cpu_demand(inputs.record)
     traces, busy, least = traces_on_host(record, node.host), node_cpu_usage(record, node.host), min_busy_cores(node.threads_per_rank)
     got = cores_per_trainer(traces)
@@ -106,7 +109,10 @@ def _from_cpu_usage(inputs: AnalysisInput) -> Interference | None:
 
 
 def starved_ms(inputs: AnalysisInput, node: CpuDemand) -> float:
-    """Of a step, for how long a rank of ``node`` computes only because it got too few of its cores; 0 where it got its share."""
+    """Milliseconds per step that a rank of ``node`` computes longer because it got too few cores.
+
+    0 if it got its share.
+    """
     got, least = cores_per_trainer(traces_on_host(inputs.record, node.host)), min_busy_cores(node.threads_per_rank)
     if got is None or got >= MIN_FAIR_FRACTION * least:
         return 0.0

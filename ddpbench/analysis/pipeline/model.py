@@ -1,4 +1,4 @@
-"""The model of the data pipeline: what workers, cores and storage can deliver."""
+"""Model of the data pipeline: the rates of workers, cores and storage."""
 
 from __future__ import annotations
 
@@ -20,61 +20,70 @@ from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.record import Record
 
 MAX_WORKERS_PER_CORE = 16
-"""Workers a core of which it can be said what they would give; each is a process with the program in its memory."""
+"""Most workers per core that are predicted; each is a process with its own copy of the program in memory."""
 
 MIN_WAIT_MS = 1.0
-"""A rank stood waiting for a batch that took it longer than this to get; of those the loader tells how they were handed over."""
+"""A rank waited for a batch that took longer than this to get; only for these does the loader report the handoff."""
 
 
 @dataclass(frozen=True)
 class PipelineModel:
-    """One rank of the node where cores are scarcest. Rates are images/s a rank."""
+    """One rank on the node where cores are scarcest. Rates are images/s per rank."""
 
-    ranks_per_node: int  # on that node
-    workers: int  # a rank
-    usable_cores: float  # usable on that node
-    trainer_cores: int  # cores that its trainer processes need
-    device_rate: float  # what the device trains of batches that are there already
-    achieved_rate: float  # what the run reached
-    cost: LoaderCost | None  # of an image in the workers, the mean over all ranks
-    rank_costs: Sequence[LoaderCost]  # the same on each rank that tells its own
-    main_process_cpu_s: float  # seconds of a core an image in the trainer process beside its workers
-    training_cpu_s: float  # the same for training it, where that is done on these cores; 0 on a GPU
+    ranks_per_node: int
+    workers: int  # per rank
+    usable_cores: float  # of that node
+    trainer_cores: int  # cores that the trainer processes of the node need
+    device_rate: float  # training on batches that are already on the device
+    achieved_rate: float  # of the run
+    cost: LoaderCost | None  # mean over all ranks
+    rank_costs: Sequence[LoaderCost]  # of each rank that reports it
+    main_process_cpu_s: float  # CPU seconds per image in the trainer process, without its workers
+    training_cpu_s: float  # CPU seconds per image to train on it, if these cores do that; 0 with a GPU
     cpu_usage: NodeCpuUsage | None
-    data_wait_fraction: float  # of a step, for data
-    handoff_fraction: float | None  # of the wait for a batch: from its worker's end of it to the trainer's having it
-    head_of_line_fraction: float | None  # of the wait for data: a later batch was ready
-    measured_loader_rate: float | None  # of the loader with nobody training
+    data_wait_fraction: float  # fraction of a step
+    handoff_fraction: float | None  # fraction of the wait for a batch after its worker has finished it
+    head_of_line_fraction: float | None  # fraction of the wait for data in which a later batch was ready
+    measured_loader_rate: float | None  # from the loader benchmark, the slowest rank
     storage_rate: float | None
-    single_rank_speedup: float | None  # how many times as much the loader gives on one rank alone as on each of all at once
+    single_rank_speedup: float | None  # loader rate with one rank loading, over its rate with all ranks loading
 
     @property
     def image_cpu_s(self) -> float | None:
-        """Seconds of a core that loading an image takes."""
+        """CPU seconds to load an image."""
         return self.cost.cpu_s + self.main_process_cpu_s if self.cost else None
 
     def rate_from_cores(self, image_cpu_s: float) -> float | None:
-        """Images/s of these cores where loading one takes ``image_cpu_s``; None where the trainers leave none, and it loads by turns."""
+        """Images/s that the cores load at ``image_cpu_s`` each.
+
+        None if the trainers leave no cores, so that loading and training take turns.
+        """
         if self.training_cpu_s:
             return rates.shared_core_rate(self.usable_cores, self.ranks_per_node, image_cpu_s, self.training_cpu_s)
         return rates.core_rate(self.usable_cores, self.trainer_cores, self.ranks_per_node, image_cpu_s) or None
 
     @property
     def core_bound_rate(self) -> float | None:
-        """At the least what the run reached on them, whatever its costs come to: its trainers may need less than all of theirs."""
+        """Rate of the cores.
+
+        It is at least what the run reached, since its trainers may need fewer cores than assumed.
+        """
         rate = self.rate_from_cores(self.image_cpu_s) if self.image_cpu_s else None
         return rate and max(rate, self.achieved_rate)
 
     @property
     def loader_rate(self) -> float | None:
-        """Images/s of the loader with nobody training: as measured, else as the cores give them."""
+        """Images/s of the loader without training: as measured, else from the cores."""
         return self.measured_loader_rate or (
             rates.core_rate(self.usable_cores, 0, self.ranks_per_node, self.image_cpu_s) if self.image_cpu_s else None
         )
 
     @property
     def worker_image_s(self) -> float | None:
-        """Seconds an image in a worker: as it was, or with a core of its own where the cores were all busy."""
+        """Wall seconds per image in a worker.
+
+        Excludes the wait for a core if the cores were contended.
+        """
         return self._worker_image_s(self.cost) if self.cost else None
 
     def _worker_image_s(self, cost: LoaderCost) -> float:
@@ -83,14 +92,14 @@ class PipelineModel:
     @property
     def worker_bound_rate(self) -> float | None:
         if not self.workers or not self.worker_image_s:
-            return self.achieved_rate if self.worker_image_s else None  # the trainer loads and trains by turns
+            return self.achieved_rate if self.worker_image_s else None  # the trainer alternates between loading and training
         return rates.worker_rate(self.workers, self.worker_image_s)
 
     @property
     def is_contended(self) -> bool:
-        """Whether the cores leave no time for more work; by their number, where nobody watched them.
+        """Whether the cores have no time for more work; judged by their number if their usage is unknown.
 
-        More workers that hardly need a core find one on the busiest machine.
+        False for mostly blocked workers: they hardly need a core, and find one on the busiest machine.
         """
         if self.cost is not None and self.cost.is_mostly_blocked:
             return False
@@ -100,7 +109,10 @@ class PipelineModel:
 
     @property
     def worker_busy_fraction(self) -> float | None:
-        """The fraction of their time for which the workers make batches; near 1 they are what is waited for."""
+        """Fraction of time in which the workers load batches.
+
+        Near 1 the workers are the bottleneck.
+        """
         if self.cost is None or not self.workers:
             return None
         return min(1.0, self.achieved_rate * self.cost.wall_s / self.workers)
@@ -112,23 +124,29 @@ class PipelineModel:
 
     @property
     def max_rate(self) -> float:
-        """What the device trains, or less where the trainer process cannot hand over so many, however many workers and cores there are."""
+        """Rate of the device, or of the handoff in the trainer process if that is lower.
+
+        Workers and cores do not change it.
+        """
         return min(self.device_rate, rates.trainer_rate(self.main_process_cpu_s))
 
     @property
     def is_handoff_bound(self) -> bool:
-        """Whether the device would wait for the trainer process however many workers and cores there are."""
+        """Whether the handoff in the trainer process is slower than the device."""
         return self.max_rate < self.device_rate
 
     @property
     def workers_needed(self) -> int | None:
-        """Workers a rank that keep up with the device on every rank, as far as the trainer process can."""
+        """Workers per rank that sustain ``max_rate`` on the slowest rank; None if unknown."""
         slowest_s = max(map(self._worker_image_s, self.rank_costs), default=self.worker_image_s)
         return rates.workers_needed(slowest_s, self.max_rate) if slowest_s else None
 
     @property
     def max_useful_workers(self) -> int | None:
-        """Workers a rank that keep these cores busy: more of them only take turns, or wait by hundreds and fill the memory."""
+        """Workers per rank that keep the cores busy.
+
+        More would only take turns, or wait in their hundreds and fill the memory.
+        """
         if self.worker_image_s is None or self.core_bound_rate is None:
             return None
         return max(
@@ -137,16 +155,19 @@ class PipelineModel:
 
     @property
     def cores_needed(self) -> float | None:
-        """Cores a rank that load as fast as the device trains, or as its trainer hands over; the trainer's are among them."""
+        """Cores per rank that sustain ``max_rate``, those of the trainer included."""
         return rates.cores_needed(self.image_cpu_s, self.max_rate, self.trainer_cores, self.ranks_per_node) if self.image_cpu_s else None
 
     @property
     def whole_cores_needed(self) -> float | None:
-        """The same where all ranks of the node share whole cores: 17 are 2.125 each of eight."""
+        """``cores_needed``, with the node total rounded up to whole cores.
+
+        17 cores are 2.125 for each of eight ranks.
+        """
         return ceil(self.ranks_per_node * self.cores_needed) / self.ranks_per_node if self.cores_needed else None
 
 
-@lru_cache(maxsize=8)  # every rule about a case asks for it
+@lru_cache(maxsize=8)  # every rule about a run asks for it
 def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
     record, diagnosis, node = inputs.record, inputs.controls.diagnosis, cpu_demand(inputs.record)
     batch = record.config.batch_size
@@ -179,7 +200,7 @@ def _main_process_cpu_s(diagnosis: Diagnosis | None) -> float:
 
 
 def _handoff_fraction(record: Record) -> float | None:
-    """Of the wait for those batches that a rank stood waiting for."""
+    """Mean over the batches that a rank had to wait for; None if unknown."""
     handed_ms, waited_ms = 0.0, 0.0
     for trace in record.traces:
         stood = [wait for wait in trace.host_data_ms if wait > MIN_WAIT_MS]
@@ -210,26 +231,30 @@ def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:
 
 @dataclass(frozen=True)
 class WorkerStartup:
-    """``first_s`` until the first batch is there, and ``epoch_s`` that an epoch with such a start takes."""
+    """Seconds until the first batch, and of an epoch that includes such a start."""
 
     first_batch_s: float
     epoch_s: float
 
     @property
     def epoch_fraction(self) -> float:
-        """Of an epoch, the fraction, at most: a batch is waited for also where workers are there already."""
+        """Upper bound of the fraction of an epoch.
+
+        Running workers, too, take time to deliver a batch.
+        """
         return min(1.0, self.first_batch_s / self.epoch_s)
 
     @property
     def max_gain(self) -> float:
-        """How many times as fast epochs would be without it, at most."""
+        """Upper bound of the speedup of an epoch without the start of its workers."""
         return 1 / (1 - self.epoch_fraction) if self.epoch_fraction < 1 else inf
 
 
 def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis) -> WorkerStartup | None:
-    """None without workers, and where nobody counts the images or took a first batch.
+    """Return the start-up cost of the workers, or None.
 
-    Epochs of a loader that does start them anew have it in them, as the run had where they are short.
+    None without workers, or if images or first batches were not counted. If the loader respawns its workers, the epoch time already
+    includes their start, as in a run with short epochs.
     """
     data, first_s = record.data, max((each.first_batch_s for each in diagnosis.loader_benchmarks), default=None)
     if data is None or not data.images or first_s is None or not pipeline.workers:
@@ -240,22 +265,22 @@ def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis
 
 @dataclass(frozen=True)
 class PipelineCeilings:
-    """Images/s of one rank; None where they were not measured, or do not apply."""
+    """Images/s per rank; None if not measured or not applicable."""
 
-    compute_only: float | None  # on batches that lie there
-    independent: float | None  # the same with every rank for itself
-    replay: float | None  # on batches that are ready in the host's memory
-    pinned_copy: float | None  # copies, from page-locked memory
+    compute_only: float | None  # on batches that are already on the device
+    independent: float | None  # the same without gradient sync
+    replay: float | None  # on batches that are ready in host memory
+    pinned_copy: float | None  # host-to-device copies from pinned memory
     pageable_copy: float | None
-    loader_only: float | None  # the loader with nobody training, the slowest rank
-    loader_only_single_rank: float | None  # rank 0's with the others idle
-    cached_files: float | None  # files that lie in memory
-    uncached_files: float | None  # files that lie on the storage
-    workers: float | None  # of the workers there are, all busy
-    cores: float | None  # of the cores there are
-    achieved: float  # the run itself
-    interference: PairedRatio | None  # how many times as long a step takes with the loader beside it
-    utilization: float | None  # AU
+    loader_only: float | None  # from the loader benchmark, the slowest rank
+    loader_only_single_rank: float | None  # of one rank with the others idle
+    cached_files: float | None  # storage rate with all files in the page cache
+    uncached_files: float | None  # storage rate with no file there
+    workers: float | None  # of the workers, all busy
+    cores: float | None  # of the usable cores
+    achieved: float  # of the run
+    interference: PairedRatio | None  # step time with the loader in the background over compute-only
+    utilization: float | None  # AU, a fraction
 
 
 def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> PipelineCeilings:

@@ -1,6 +1,6 @@
-"""Why a loader gives too little. The causes are tested in order, each from numbers; the first that holds is named.
+"""Root cause of a slow loader. The rules are tested in order, each on numbers; the first that applies wins.
 
-Where one holds and the evidence does not separate it from another none is named, and the sentence says which two they are.
+If a rule applies but the evidence does not separate its cause from another, no cause is named, and the reason says between which two.
 """
 
 from __future__ import annotations
@@ -14,43 +14,49 @@ from ddpbench.analysis.pipeline.model import MAX_WORKERS_PER_CORE, PipelineModel
 from ddpbench.record.text import format_3sig, pluralize
 
 EXPLAINED_FRACTION = 0.5
-"""What explains at least this fraction of a wait is what is waited for."""
+"""A cause that explains at least this fraction of a wait is named."""
 
 RULED_OUT_FRACTION = 0.4
-"""What explains less than this fraction of it is not; in between it cannot be told."""
+"""A cause that explains less than this fraction of a wait is ruled out; in between it is undecided."""
 
 MIN_THROTTLED_FRACTION = 0.1
-"""A quota that keeps this fraction of the core time from the job that it asks for is felt."""
+"""A CPU quota matters if it withholds at least this fraction of the CPU time that the job asks for."""
 
 BUSY_WORKER_FRACTION = 0.85
-"""Workers that make batches for less than this fraction of their time wait for something themselves."""
+"""Workers that load batches for less than this fraction of their time wait for something themselves."""
 
 CLEARLY_GREATER = 1.1
-"""A rate this many times another is greater beyond what is uncertain about it."""
+"""A rate this many times another is greater beyond its uncertainty."""
 
 DOMINANT_STAGE_FRACTION = 0.75
-"""A stage without which this fraction of the time that is lacking would be there is nearly all that is too much."""
+"""A stage is dominant if leaving it out recovers at least this fraction of the missing time."""
 
 OVERSUBSCRIBED_WORKERS_PER_CORE = 2
-"""So many workers a core take turns on it."""
+"""From so many workers per core on, they take turns on it."""
 
 TRAINER_PROCESS = "trainer process"
-"""What it costs there to take a batch over from a worker, beside the stages in it."""
+"""Label of the cost of receiving a batch from a worker, apart from the stages."""
 
 CPU_STAGES = ("decode", "augment", "collate")
-"""The stages of an image that need nothing but a core."""
+"""The CPU-bound stages of loading an image."""
 
 
 @dataclass(frozen=True)
 class RootCause:
-    """``name`` is a key of CAUSES; empty where it cannot be told, and ``why`` says between what."""
+    """A cause and the numbers that show it.
+
+    ``name`` is empty if undecided; ``reason`` then says between what.
+    """
 
     name: str
     reason: str
 
 
 def find_root_cause(pipeline: PipelineModel, sample_unit: str = "image", device: str = "GPU") -> RootCause:
-    """What makes the loader slow. Names nothing where no stage was timed and no core watched."""
+    """Return what makes the loader slow.
+
+    The RootCause is empty if no rule applies, for example without stage times and CPU usage.
+    """
     asked = _CauseContext(pipeline, sample_unit, device)
     return next((found for each in CAUSE_RULES if (found := each(asked))), RootCause("", ""))
 
@@ -66,7 +72,7 @@ class _CauseContext:
 
     @property
     def devices_phrase(self) -> str:
-        """``this GPU``, ``4 GPUs``."""
+        """Such as "this GPU" or "4 GPUs"."""
         ranks = self.pipeline.ranks_per_node
         return f"this {self.device}" if ranks == 1 else f"{ranks} {self.device}s"
 
@@ -83,7 +89,10 @@ def cpu_quota(context: _CauseContext) -> RootCause | None:
 
 
 def slow_handoff(context: _CauseContext) -> RootCause | None:
-    """Batches that are made, and not yet the trainer's; where workers keep the cores busy it only waits for one of these itself."""
+    """Finished batches reach the trainer late.
+
+    Does not apply if workers keep the cores busy: the trainer then waits for a core itself.
+    """
     share, working = context.pipeline.handoff_fraction, context.pipeline.worker_busy_fraction
     if context.pipeline.is_contended and (context.pipeline.worker_cores or 0.0) >= EXPLAINED_FRACTION * context.pipeline.usable_cores:
         return None
@@ -101,7 +110,7 @@ def slow_handoff(context: _CauseContext) -> RootCause | None:
 
 
 def head_of_line(context: _CauseContext) -> RootCause | None:
-    """Workers that would be enough on the mean."""
+    """Workers whose mean rate is enough, but later batches are ready before the one that is due."""
     given = context.pipeline
     blocked = given.head_of_line_fraction
     if blocked is None or blocked < RULED_OUT_FRACTION:
@@ -109,14 +118,17 @@ def head_of_line(context: _CauseContext) -> RootCause | None:
     enough = given.worker_bound_rate is not None and given.worker_bound_rate / given.device_rate
     ready = f"for {blocked:.0%} of the wait a later batch was ready, and not the one whose turn it was"
     if not enough or enough < 1 / CLEARLY_GREATER:
-        return None  # they are too few as well, and then some batch is always ahead of its turn
+        return None  # the workers are too few as well, and then some batch is always ahead of its turn
     if blocked < EXPLAINED_FRACTION or enough < CLEARLY_GREATER:
         return RootCause("", f"{ready}; {pluralize(given.workers, 'worker')} would be just enough, so these two cannot be told apart")
     return RootCause("head-of-line", f"{ready}; on the mean the workers make {context.format_rate(given.worker_bound_rate or 0.0)}")
 
 
 def slow_storage(context: _CauseContext) -> RootCause | None:
-    """By what the workers wait for files; else by how fast the files can be read at all."""
+    """Slow file reads.
+
+    Judged by how long the workers wait for them, else by how fast the files can be read at all.
+    """
     given, cost = context.pipeline, context.pipeline.cost
     if cost is not None and READ_STAGE in cost.wall_s_by_stage:
         share = cost.read_wait_s / cost.wall_s
@@ -138,7 +150,10 @@ def slow_storage(context: _CauseContext) -> RootCause | None:
 
 
 def blocked_workers(context: _CauseContext) -> RootCause | None:
-    """Workers that wait for what is no core, and not for a file as far as that is told: by whether ranks take it from each other."""
+    """Workers that wait for neither a core nor a known file read.
+
+    Judged by whether a single rank alone loads faster.
+    """
     given, cost = context.pipeline, context.pipeline.cost
     if cost is None or not cost.is_mostly_blocked or READ_STAGE in cost.wall_s_by_stage:
         return None
@@ -156,7 +171,7 @@ def blocked_workers(context: _CauseContext) -> RootCause | None:
 
 
 def idle_workers(context: _CauseContext) -> RootCause | None:
-    """Workers that wait themselves, on cores that are free, are not what is too few; and nothing before told what they wait for."""
+    """Workers that wait on free cores are not too few, and no earlier rule has found what they wait for."""
     working = context.pipeline.worker_busy_fraction
     if working is None or working >= BUSY_WORKER_FRACTION or context.pipeline.is_contended:
         return None
@@ -165,22 +180,26 @@ def idle_workers(context: _CauseContext) -> RootCause | None:
 
 
 def oversubscribed(context: _CauseContext) -> RootCause | None:
-    """Workers that are many more than the cores; a few more only where no stage alone is what these lack.
+    """Far more workers than cores.
 
-    By their number: what turns cost is seen in what an image costs, too, and so no more is computed of these cores than they give.
+    From 4 per core on, or from 2 if the cost is known and no single stage dominates. Judged by their number: the cost of taking turns is
+    part of the cost per image, so the rate of the cores already includes it.
     """
     given = context.pipeline
     workers, crowd = given.ranks_per_node * given.workers, OVERSUBSCRIBED_WORKERS_PER_CORE * given.usable_cores
     if not given.is_contended or workers < crowd or (workers < 2 * crowd and (given.cost is None or dominant_stage(context))):
         return None
     if given.cost is not None and given.core_bound_rate is None:
-        return None  # there would be too few cores for any number of them
+        return None  # too few cores for any number of workers
     most = f"; they could load {context.format_rate(given.core_bound_rate)} a {context.device} at the most" if given.core_bound_rate else ""
     return RootCause("oversubscribed", f"{pluralize(workers, 'worker')} take turns on {pluralize(given.usable_cores, 'core')}{most}")
 
 
 def dominant_stage(context: _CauseContext) -> RootCause | None:
-    """The only stage that nearly all of what is lacking goes into; unless there are idle cores for more workers."""
+    """The only stage that explains nearly all of the missing time.
+
+    Does not apply if idle cores have room for more workers.
+    """
     given, cost = context.pipeline, context.pipeline.cost
     if cost is None or given.core_bound_rate is None or _more_workers_gain(given) or _cores_keep_up(given):
         return None
@@ -201,7 +220,7 @@ def dominant_stage(context: _CauseContext) -> RootCause | None:
 
 
 def busy_cores(context: _CauseContext) -> RootCause | None:
-    """Of a loader that does not tell what an image costs."""
+    """All cores busy, with a loader that does not report its cost per image."""
     given, busy = context.pipeline, context.pipeline.cpu_usage
     if given.cost is not None or busy is None or not busy.is_saturated:
         return None
@@ -235,7 +254,7 @@ def too_few_cores(context: _CauseContext) -> RootCause | None:
 
 
 def too_few_workers(context: _CauseContext) -> RootCause | None:
-    """Workers that are all busy, on cores that are not."""
+    """All workers busy, on cores that are not."""
     given = context.pipeline
     wanted, useful = given.workers_needed, given.max_useful_workers
     if wanted is None or useful is None or given.cost is None or given.core_bound_rate is None:
@@ -289,7 +308,10 @@ def _cores_keep_up(pipeline: PipelineModel) -> bool:
 
 
 def _more_workers_gain(pipeline: PipelineModel) -> bool:
-    """Whether more workers on these cores, which are not all busy, load faster: the first change to make, whatever limits after it."""
+    """Whether more workers load faster on cores that are not all busy.
+
+    Then this is the first change, whatever limits next.
+    """
     if pipeline.core_bound_rate is None or pipeline.worker_bound_rate is None or pipeline.is_contended:
         return False
     return min(pipeline.core_bound_rate, pipeline.max_rate) >= CLEARLY_GREATER * pipeline.worker_bound_rate

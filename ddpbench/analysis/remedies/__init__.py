@@ -1,1 +1,1 @@
-"""What to try next against a bottleneck."""
+"""Remedies: what to try next against a bottleneck."""

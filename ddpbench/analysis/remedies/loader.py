@@ -1,4 +1,4 @@
-"""What helps a run that its loader holds back: which offers answer which verdict, and in what order."""
+"""Remedies for a run that its loader limits: which rules apply to which verdict, and in what order."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ GENERAL_RULES: tuple[Rule, ...] = (
     dali_cpu_loader,
     more_cores,
 )
-"""What may help whatever the cause."""
+"""Rules that may help whatever the cause."""
 
 SAME_GAIN = 0.98
-"""A predicted gain that reaches this fraction of another is the same."""
+"""A predicted gain that reaches this fraction of another counts as the same."""
 
 ALWAYS_OFFERED: tuple[Rule, ...] = (fewer_workers,)
-"""Whatever is predicted: what it costs to take turns is not known before there are fewer who do."""
+"""Rules that apply whatever gain is predicted: what contention for cores costs is not known before there are fewer workers."""
 
 RULES_BY_CAUSE: dict[str, tuple[Rule, ...]] = {
     "too-few-workers": (more_workers,),
@@ -67,9 +67,9 @@ RULES_BY_BOTTLENECK: dict[str, tuple[Rule, ...]] = {
 
 
 def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
-    """Those that apply: first for the verdict's own cause, then the others by their predicted gain, the greatest first.
+    """The remedies that apply: first those for the verdict's cause, then the others by predicted gain, greatest first.
 
-    Where that is below ``WORTH_IT`` a cure is left out, unless in ``NEVER_LEFT_OUT``.
+    A remedy with a predicted gain below ``MIN_WORTHWHILE_GAIN`` is left out, unless its rule is in ``ALWAYS_OFFERED``.
     """
     fed, weigh = LoaderContext(builder, inputs, pipeline_model(inputs)), gain_predictor(inputs, builder)
 
@@ -86,7 +86,7 @@ def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, verdict
 
 
 def _undominated(remedies: Sequence[Remedy]) -> list[Remedy]:
-    """Without those that ask for more cores than another of the same gain."""
+    """``remedies`` without those that need more cores than another of the same gain."""
     return [cure for cure in remedies if not any(_dominates(other, cure) for other in remedies)]
 
 

@@ -1,4 +1,4 @@
-"""What can be done about a loader: each offer is one cure, with the change that it is and the command that tries it."""
+"""Rules for a loader: each returns one remedy, with the scenario that predicts it and the command that tries it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 
 MIN_WORTHWHILE_GAIN = 1.05
-"""A predicted gain below this is none that anybody would notice."""
+"""A predicted gain below this is too small to matter."""
 
 DEFAULT_HW_DECODER_LOAD, MAX_HW_DECODER_LOAD = 0.65, 0.99
-"""Of the JPEGs, what DALI leaves to the GPU's own decoder where nobody says how many; and as many as it can have."""
+"""Fraction of JPEGs that DALI leaves to the GPU's hardware decoder by default, and the largest that can be set."""
 
 MAX_MEMORY_FRACTION = 0.5
-"""Of what is free there, what a data set may take: workers hand their batches over in the rest, and programs live in it."""
+"""Fraction of the free shared memory that a dataset may take: workers hand batches over in the rest, and processes need memory."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """``command`` tries it beside what was run; empty where it cannot be tried here.
+    """Something to try against a bottleneck.
 
-    ``gain`` is predicted of ``change``, in times as many images/s; None where something has to be measured for it first.
+    ``command`` measures it beside the original run; empty if it cannot be tried here. ``gain`` is predicted for ``scenario``, as a multiple
+    of the images/s; None if something has to be measured first.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class LoaderContext:
-    """A run, what was measured of it, and what its loader gives."""
+    """A run, its measurements, and the model of its data pipeline."""
 
     builder: CommandBuilder
     inputs: AnalysisInput
@@ -60,7 +61,7 @@ class LoaderContext:
 
     @property
     def has_measured_costs(self) -> bool:
-        """Whether it was seen what an image costs while fewer threads want the cores: a run alone tells it under its own load."""
+        """Whether a diagnosis measured the cost per image with less contention for the cores: a run alone shows it under its own load."""
         return self.inputs.controls.diagnosis is not None
 
     @property
@@ -69,7 +70,7 @@ class LoaderContext:
 
 
 Rule = Callable[[LoaderContext], Remedy | None]
-"""None where the cure does not apply."""
+"""Returns a remedy, or None if it does not apply."""
 
 
 def more_workers(context: LoaderContext) -> Remedy | None:
@@ -85,7 +86,7 @@ def more_workers(context: LoaderContext) -> Remedy | None:
 
 
 def fewer_workers(context: LoaderContext) -> Remedy | None:
-    """As many as the cores keep busy; by their number where costs are not known."""
+    """As many workers as keep the cores busy, or as there are cores for if costs are unknown."""
     given = context.pipeline
     workers = given.max_useful_workers or max(1, max_workers(given.usable_cores, given.trainer_cores, given.ranks_per_node))
     if not given.is_contended or workers >= given.workers:
@@ -98,7 +99,7 @@ def fewer_workers(context: LoaderContext) -> Remedy | None:
 
 
 def _change_workers(context: LoaderContext, workers: int, reason: str, scenario: Scenario | None) -> Remedy:
-    """By a command, unless a function of somebody's own starts as many as it likes."""
+    """A remedy with a command, unless a user-defined loader ignores --workers."""
     config = context.record.config
     if not context.record.honors_num_workers:
         return Remedy(pluralize(workers, "worker"), f"{reason}; {config.loader} starts {context.pipeline.workers} whatever --workers says")
@@ -106,7 +107,7 @@ def _change_workers(context: LoaderContext, workers: int, reason: str, scenario:
 
 
 def no_workers(context: LoaderContext) -> Remedy | None:
-    """Where ranks compute on the cores that load, a worker may do no more than take turns with its trainer."""
+    """For ranks that compute on the cores that load: a worker may only take turns with its trainer."""
     given, config = context.pipeline, context.record.config
     if (
         context.record.environment.device_type != "cpu"
@@ -141,7 +142,7 @@ def more_cores(context: LoaderContext) -> Remedy | None:
 
 
 def tensor_loader(context: LoaderContext) -> Remedy | None:
-    """For sets that fit in memory: none of their samples needs a process of its own."""
+    """For datasets that fit in memory: their samples need no worker process."""
     record = context.record
     if record.config.loader not in ("torch", "torch-uint8") or record.data is None or record.data.is_image_folder:
         return None
@@ -190,7 +191,7 @@ def dali_gpu_loader(context: LoaderContext) -> Remedy | None:
 
 
 def more_hw_decoding(context: LoaderContext) -> Remedy | None:
-    """More of the decoding by the GPU's own unit for it, which training does not use."""
+    """Decode more images with the GPU's hardware decoder, which training does not use."""
     share = context.record.config.hw_decoder_load
     share = DEFAULT_HW_DECODER_LOAD if share is None else share
     if not decodes_on_device(context.record) or share >= MAX_HW_DECODER_LOAD:
@@ -236,7 +237,7 @@ def more_prefetch(context: LoaderContext) -> Remedy | None:
 
 
 def persistent_workers(context: LoaderContext) -> Remedy | None:
-    """For a DataLoader of somebody's own; those of ours stay."""
+    """For a user-defined DataLoader; built-in loaders keep their workers."""
     record, diagnosis, given = context.record, context.inputs.controls.diagnosis, context.pipeline
     if record.data is None or not record.data.respawns_workers or diagnosis is None:
         return None
@@ -252,7 +253,7 @@ def persistent_workers(context: LoaderContext) -> Remedy | None:
 
 
 def dataloader_with_workers(context: LoaderContext) -> Remedy | None:
-    """For batches of somebody's own that the trainer makes itself."""
+    """For a user-defined loader whose batches the trainer process itself makes."""
     record = context.record
     if not loader_spec(record.config.loader).user_defined or record.workers:
         return None
@@ -274,7 +275,7 @@ def pinned_memory(context: LoaderContext) -> Remedy | None:
 
 
 def without_loader(context: LoaderContext) -> Remedy | None:
-    """What the loader costs altogether: the same beside a batch that is there already."""
+    """Measures what the loader costs in total, by comparison with synthetic data."""
     loader = context.record.config.loader
     if loader == SYNTHETIC:
         return None

@@ -1,4 +1,4 @@
-"""What to try next against a limit: a command that measures the cure beside what was run, or nothing."""
+"""Next steps against a bottleneck: a command that measures a remedy beside the original run, or nothing."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
 
 DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
-"""What a diagnosis takes about where nothing limits it, and trying cures behind it."""
+"""Approximate seconds of a diagnosis without a time limit, and of the trials of remedies that follow it."""
 
 MAX_MEMORY_FILL = 0.9
 """The fraction of a device's memory that a doubled batch may be expected to fill."""
 
 NextStepRule = Callable[[CommandBuilder, AnalysisInput], Remedy | str]
-"""What to try: a cure, or the command alone where that says it all; empty where there is nothing."""
+"""Returns a remedy, or just a command if that is enough; an empty string if there is nothing to try."""
 
 
 def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | str:
-    """Against a host that is too slow to issue kernels: CUDA graphs, then more work a kernel."""
+    """Against a host that is too slow to issue kernels: CUDA graphs, then more work per kernel."""
     if builder.record.config.compile == "off" and not builder.has_flag("compile"):
         command, change = builder.command(compile=("off", "reduce-overhead")), Scenario(compile="reduce-overhead")
         return Remedy(change.flag_text, "CUDA graphs: the host issues a step's kernels at once", command, change)
@@ -40,7 +40,7 @@ def fewer_launches(builder: CommandBuilder, inputs: AnalysisInput) -> Remedy | s
 
 
 def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> str:
-    """Against gradients that take too long: half the bytes, then fewer all-reduces an image."""
+    """Against slow gradient sync: half the bytes, then fewer all-reduces per image."""
     config = builder.record.config
     halved = config.comm_hook != "none" or builder.has_flag("comm_hook")
     if builder.record.environment.backend == "nccl" and config.engine == "ddp" and not halved:
@@ -49,10 +49,10 @@ def less_sync(builder: CommandBuilder, inputs: AnalysisInput) -> str:
 
 
 def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> str:
-    """Against nothing: the device is busy. Tensor cores, then fused kernels, then a larger batch."""
+    """For a device that is busy computing: tensor cores, then fused kernels, then a larger batch."""
     record, config, cuda = builder.record, builder.record.config, builder.record.environment.device_type == "cuda"
     in_float32 = record.observed_precision is not None and compute_dtype(record.observed_precision) in ("float32", "tf32")
-    if in_float32 and (cuda or not builder.has_flag("precision")):  # processors without bfloat16 units are slower with it
+    if in_float32 and (cuda or not builder.has_flag("precision")):  # CPUs without bfloat16 units are slower with it
         return builder.command(precision=(config.precision, "amp-fp16" if cuda else "amp-bf16"))
     if cuda and config.compile == "off" and not builder.has_flag("compile"):
         return builder.command(compile=("off", "default"))
@@ -60,7 +60,7 @@ def faster_compute(builder: CommandBuilder, inputs: AnalysisInput) -> str:
 
 
 def larger_batch(builder: CommandBuilder, inputs: AnalysisInput) -> str:
-    """Twice the batch, if the device has the memory for it and nobody chose this one."""
+    """Twice the batch size, if it fits in device memory and the user did not set it."""
     batch, peak, total = builder.record.config.batch_size, inputs.summary.peak_allocated_bytes, inputs.summary.device_total_bytes
     if builder.has_flag("batch_size"):
         return ""
@@ -70,12 +70,12 @@ def larger_batch(builder: CommandBuilder, inputs: AnalysisInput) -> str:
 
 
 def inspect_straggler(builder: CommandBuilder, inputs: AnalysisInput) -> str:
-    """Against one slow rank: what tells whether it is its data, its GPU or its host."""
+    """Against one slow rank: a command that shows whether its data, its GPU or its host is the reason."""
     record, slow = builder.record, inputs.summary.straggler
     if slow is None:
         return ""
     if slow.kind == "data" and record.config.loader != SYNTHETIC and inputs.controls.compute_only is None:
-        return builder.command(loader=(record.config.loader, SYNTHETIC))  # what the loader costs altogether
+        return builder.command(loader=(record.config.loader, SYNTHETIC))  # shows what the loader costs in total
     there = f"ssh {slow.host} " if record.environment.nodes > 1 else ""
     gpu = next(place.device_id for place in record.environment.placements if place.rank == slow.rank)
     if not gpu or slow.kind in ("host", "data"):
@@ -86,14 +86,14 @@ def inspect_straggler(builder: CommandBuilder, inputs: AnalysisInput) -> str:
 
 
 def list_processes(builder: CommandBuilder, inputs: AnalysisInput) -> str:
-    """Against other processes: which they are."""
+    """Against other processes: lists them."""
     return TOP_COMMAND
 
 
 def more_evidence(builder: CommandBuilder, inputs: AnalysisInput) -> str:
     """What would decide: enough rounds, then ranks that do not share cores, then a diagnosis with its control runs.
 
-    A diagnosis is given twice its usual time, once.
+    A diagnosis is repeated with twice its usual time, once.
     """
     record, few = builder.record, is_too_short_for_verdict(builder.record)
     if inputs.controls.diagnosis is not None:
@@ -121,7 +121,7 @@ def reduce_oversubscription(builder: CommandBuilder) -> str:
 
 
 def longer_run_fields(record: Record) -> Mapping[str, tuple[object, ...]]:
-    """The fields, and their values, with which another run has the evidence that this one lacks: twice the rounds, once."""
+    """Fields and values that give another run the evidence that this one lacks: twice the rounds, once."""
     asked = record.requested or record.config
     wanted = {name: (number,) for name, number in required_length(record).items() if number != getattr(asked, name)}
     if len(record.rounds) < asked.rounds:
@@ -137,7 +137,7 @@ NEXT_STEP_RULES: Mapping[str, NextStepRule] = {
     "compute-bound": faster_compute,
     "inconclusive": more_evidence,
 }
-"""By the kind of the verdict, where it is not of the loader."""
+"""Rules by the kind of a verdict that does not concern the loader."""
 
 NEXT_STEP_NAMES = {
     "straggler": "what tells why",
@@ -146,11 +146,11 @@ NEXT_STEP_NAMES = {
     "compute-bound": "nothing to do for the data; faster computing",
     "inconclusive": "better evidence",
 }
-"""What a command alone is, in words."""
+"""Names of remedies that are just a command."""
 
 
 def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
-    """What may help against ``verdict``, the likeliest first; empty where nothing is known to."""
+    """What may help against ``verdict``, the most likely first; empty if nothing is known to."""
     if verdict.kind == "data-bound" or verdict.kind in RULES_BY_BOTTLENECK:
         return recommend_for_loader(builder, inputs, verdict)
     tried = NEXT_STEP_RULES[verdict.kind](builder, inputs)
@@ -160,7 +160,7 @@ def recommend(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) 
 
 
 def next_command(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> str:
-    """The command to go on with: a diagnosis, where the run alone does not tell why it waits for data; else what is offered first."""
+    """The command to run next: a diagnosis if the cause of a data-bound run is unknown, else that of the first remedy."""
     if verdict.kind == "data-bound" and not verdict.cause and inputs.controls.diagnosis is None:
         return builder.diagnose_command()
     return first_command(recommend(builder, inputs, verdict))

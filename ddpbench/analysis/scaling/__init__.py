@@ -1,1 +1,1 @@
-"""How a training scales: its ladder, where the images go that are lost on the way, and the verdict."""
+"""How training scales: throughput per world size, the losses by name, and the verdict."""

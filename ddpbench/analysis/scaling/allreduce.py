@@ -1,4 +1,4 @@
-"""The all-reduce of a step: its size, its bus bandwidth, and what backward hides."""
+"""All-reduce of a step: its size, its bus bandwidth, and how much backward hides."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.scaling import CommKernel, Overlap, bus_bandwidth
 
 HALVING_COMM_HOOKS = ("fp16", "bf16")
-"""Communication hooks that send float32 gradients with half their bytes."""
+"""Communication hooks that halve the bytes of float32 gradients."""
 
 
 @dataclass(frozen=True)
 class AllReduceStats:
-    """What DDP's buckets mean for the links. Rates are bytes/s; None where the arm for it is missing."""
+    """DDP's buckets against the links.
 
-    bucket_bytes: list[int]  # bytes on the wire, in the order of their all-reduces
-    allreduce_only_ms: float | None  # for all of them, with nobody training
-    busbw: float | None  # bus bandwidth of them
-    max_busbw: float | None  # the most that any size of all-reduce reached
-    exposed_ms: float | None  # of them, what a step waits for, by the clock
-    comm_cost_by_arms_ms: float | None  # what other ranks cost a step in all, by the turns in which nothing is sent
-    comm_cost_by_timers_ms: float | None  # the same, by what ranks wait and by how much more slowly they compute
-    profiled_hidden_fraction: float | None  # the share hidden, by the profiler
+    Rates are bytes/s; a figure is None if its arm is missing.
+    """
+
+    bucket_bytes: list[int]  # on the wire, in the order of their all-reduces
+    allreduce_only_ms: float | None  # of all buckets, without training
+    busbw: float | None  # of all buckets, without training
+    max_busbw: float | None  # the highest over all measured sizes
+    exposed_ms: float | None  # what a step waits for all-reduce, by the clock
+    comm_cost_by_arms_ms: float | None  # total cost of other ranks per step, from the no_sync() arm
+    comm_cost_by_timers_ms: float | None  # the same, from how long ranks wait and how much more slowly they compute
+    profiled_hidden_fraction: float | None  # fraction that backward hides, by the profiler
 
     @property
     def total_bytes(self) -> int:
@@ -36,14 +39,14 @@ class AllReduceStats:
 
     @property
     def hidden_fraction(self) -> float | None:
-        """The share of ``alone_ms`` that runs beside the backward."""
+        """Fraction of ``allreduce_only_ms`` that overlaps with backward; None if unknown."""
         if not self.allreduce_only_ms or self.exposed_ms is None:
             return None
         return min(1.0, max(0.0, 1 - self.exposed_ms / self.allreduce_only_ms))
 
 
 def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
-    """None where DDP's buckets were never seen."""
+    """Return the all-reduce figures; None if DDP's buckets were not recorded."""
     if not runs.scaling.bucket_bytes:
         return None
     full, communication, overlap = runs.full_world, runs.allreduce_only, runs.scaling.overlap
@@ -63,7 +66,10 @@ def allreduce_stats(runs: ScalingRuns) -> AllReduceStats | None:
 
 
 def _exposed_allreduce_ms(full: Record | None, base: Record | None) -> float | None:
-    """More than DDP takes between the last gradient and the update on one rank, which sends nothing."""
+    """Exposed all-reduce per step in ms.
+
+    Subtracts what DDP takes between last gradient and update on one rank, which sends nothing.
+    """
     if full is None or base is None:
         return None
     with_others, by_itself = (
@@ -73,7 +79,10 @@ def _exposed_allreduce_ms(full: Record | None, base: Record | None) -> float | N
 
 
 def _comm_cost_by_arms_ms(runs: ScalingRuns) -> float | None:
-    """DDP less DDP that sends nothing, as far as it is more than on one rank: there, too, it copies gradients and broadcasts buffers."""
+    """Step time in DDP minus that under no_sync().
+
+    Subtracts DDP minus no DDP on one rank, where DDP also copies gradients and broadcasts buffers.
+    """
     return _mean_over_shared_rounds(
         lambda full, no_sync, one, no_ddp: full.wall_ms - no_sync.wall_ms - (one.wall_ms - no_ddp.wall_ms),
         [runs.full_world, runs.no_sync, runs.single_shard_batch, runs.single_no_ddp],
@@ -81,7 +90,7 @@ def _comm_cost_by_arms_ms(runs: ScalingRuns) -> float | None:
 
 
 def _comm_cost_by_timers_ms(runs: ScalingRuns) -> float | None:
-    """What ranks wait and compute longer in DDP than each for itself, as far as it is more than on one rank."""
+    """How much longer ranks wait and compute in DDP than independently, beyond the same on one rank."""
     return _mean_over_shared_rounds(
         lambda full, independent, one, no_ddp: (
             full.busy_ms + full.wait_ms - full.peer_data_wait_ms - independent.busy_ms - (one.busy_ms + one.wait_ms - no_ddp.busy_ms)
@@ -91,7 +100,7 @@ def _comm_cost_by_timers_ms(runs: ScalingRuns) -> float | None:
 
 
 def _mean_over_shared_rounds(of_steps: Callable[..., float], records: Sequence[Record | None]) -> float | None:
-    """That of the rounds that all ``records`` have; None where there is none."""
+    """Trimmed mean over the rounds that all ``records`` share; None without such a round."""
     there = [step_means_by_round(record) for record in records if record]
     if len(there) < len(records):
         return None
@@ -106,9 +115,10 @@ def _wire_divisor(full: Record | None) -> int:
 
 
 def measure_overlap(ranks: Sequence[Sequence[CommKernel]], steps: int) -> Overlap | None:
-    """Each kernel as it was where it was shortest: that rank began it last, and waited for nobody.
+    """Measure how much of the all-reduce kernels no other kernel hides.
 
-    ``ranks`` hold the same kernels of so many steps, in order. None where they do not, or hold none.
+    Each kernel counts where it was shortest: that rank started it last and did not wait. ``ranks`` holds, per rank, the kernels of the
+    same ``steps`` steps in order. None if their numbers differ or are zero.
     """
     if len({len(kernels) for kernels in ranks}) != 1 or not ranks[0]:
         return None

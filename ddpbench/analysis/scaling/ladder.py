@@ -1,4 +1,4 @@
-"""The rungs of a ladder: how fast so many ranks are, how much of one rank's speed they keep, and what they lose most to."""
+"""Scaling points: throughput, efficiency and largest loss per world size."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
 
 MAX_EFFICIENCY = 1.02
-"""More than this of N times one rank is no success: the one rank was slow."""
+"""An efficiency above this is no success: the 1-rank baseline was slow."""
 
 LOWER_CLOCK_FRACTION = 0.97
-"""A clock below this fraction of another's is a lower one."""
+"""A clock below this fraction of another counts as lower."""
 
 MIN_NAMED_LOSS_FRACTION = 0.005
-"""Of the ideal."""
+"""Smaller losses are not named; a fraction of the ideal."""
 
 SLOWER_RANKS = "slower ranks"
-"""What a rung loses whose own losses were not taken apart: its ranks compute more slowly."""
+"""The loss to ranks that compute more slowly, for a scaling point that has no waterfall."""
 
 
 @dataclass(frozen=True)
 class ScalingPoint:
-    """So many ranks. ``efficiency`` is a fraction, None where no round is shared with the first rung."""
+    """DDP on ``ranks`` ranks.
+
+    ``efficiency`` is a fraction; None without rounds shared with the 1-rank baseline.
+    """
 
     ranks: int
     images_per_s: float
     interval: FigureInterval | None
     efficiency: PairedRatio | None
-    largest_loss: str  # empty where next to nothing is lost; of the last rung two, where the rounds do not tell which is more
-    baseline_doubts: list[str]  # what is wrong with the baseline, where the efficiency is more than can be
+    largest_loss: str  # empty if next to nothing is lost; two for the final run if the rounds do not separate them
+    baseline_doubts: list[str]  # reasons to doubt the baseline, if the efficiency is implausibly high
 
 
 def compute_scaling_points(runs: ScalingRuns, breakdown: Waterfall | None) -> list[ScalingPoint]:
-    """The rungs that have a figure, the first first."""
+    """Return the scaling points that have a throughput, fewest ranks first."""
     return [rung for ranks, record in sorted(runs.ddp_by_ranks.items()) if (rung := _scaling_point(ranks, record, runs, breakdown))]
 
 
@@ -73,7 +76,10 @@ def _largest_loss(record: Record, single_rank: Record, runs: ScalingRuns, breakd
 
 
 def find_baseline_doubts(runs: ScalingRuns, single_rank: Record, many: Record) -> list[str]:
-    """What may be wrong with one rank as the measure of ``many``: each thing that was seen, or that nothing was."""
+    """Return the reasons to doubt ``single_rank`` as the baseline of ``many``.
+
+    If none was found, one line says so.
+    """
     found = []
     spread = coefficient_of_variation([timed.images_per_s for timed in single_rank.rounds]) if len(single_rank.rounds) > 1 else 0.0
     if spread > MAX_ROUND_CV:
@@ -102,7 +108,10 @@ def _lower_clock(single_rank: Record, many: Record) -> str:
 
 
 def _slow_rank_0(independent: Record | None) -> str:
-    """Rank 0, on which one rank trains, where it is slower than the others with every rank for itself."""
+    """Describe rank 0 if it is slower than the other independent ranks.
+
+    Empty otherwise. Rank 0 runs the 1-rank baseline.
+    """
     if independent is None:
         return ""
     own = {rank: fmean(own_ms(timed.traces[rank]) for timed in independent.rounds) for rank in range(independent.world_size)}

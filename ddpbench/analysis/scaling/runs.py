@@ -1,4 +1,4 @@
-"""The arms of a scaling job by what they are for, and what their rounds say of a step."""
+"""Arms of a scaling job by role, and the mean step times of their rounds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ INPUT_PHASES = ("data", "host_to_device")
 
 @dataclass(frozen=True)
 class ScalingRuns:
-    """None where an arm has no round."""
+    """Records of a scaling job by role; None for an arm without rounds."""
 
     scaling: Scaling
-    ddp_by_ranks: dict[int, Record]  # ranks -> DDP on so many
-    single_shard_batch: Record | None  # one rank with the batch that a rank of the whole world has
+    ddp_by_ranks: dict[int, Record]  # number of ranks -> DDP on that many
+    single_shard_batch: Record | None  # DDP on one rank, with the batch that a rank of the whole world has
     single_no_ddp: Record | None
     independent: Record | None
     no_sync: Record | None
@@ -51,7 +51,7 @@ class ScalingRuns:
 
     @property
     def final(self) -> Record | None:
-        """What the way down leads to: with data, where there are any."""
+        """The run that the waterfall ends at: with data, if measured."""
         return self.with_data or self.full_world
 
     def all_records(self) -> Iterator[Record]:
@@ -64,7 +64,7 @@ class ScalingRuns:
 
 
 def scaling_runs(job: Job) -> ScalingRuns | None:
-    """The arms of ``job``; None for a job of another kind."""
+    """Return the arms of ``job``; None if it is no scaling job."""
     if job.scaling is None:
         return None
     by_label = {record.label: record for record in job.records if record.rounds and record.status != "invalid"}
@@ -76,15 +76,18 @@ def scaling_runs(job: Job) -> ScalingRuns | None:
 
 @dataclass(frozen=True)
 class StepMeans:
-    """A step of one round, in ms: the means over ranks and steps, but ``wall`` of the slowest rank."""
+    """Milliseconds per step of one round.
+
+    Values are means over ranks and steps, but ``wall_ms`` is that of the slowest rank.
+    """
 
     wall_ms: float
-    input_ms: float  # waiting for data, and copying them
-    busy_ms: float  # own time besides
-    exposed_comm_ms: float  # for other ranks, on the rank that waits least in each step: all that is left is communication
-    exposed_allreduce_ms: float  # of gradients alone, on the rank that waits least for them
-    wait_ms: float  # for other ranks
-    peer_data_wait_ms: float  # of that, for data of theirs that are late
+    input_ms: float  # waiting for data and copying it
+    busy_ms: float  # the rest of a rank's own time
+    exposed_comm_ms: float  # collectives on the rank that waits least in each step: no rank is late any more, so this is communication
+    exposed_allreduce_ms: float  # the same for gradients alone
+    wait_ms: float  # in collectives
+    peer_data_wait_ms: float  # part of ``wait_ms``: the data of other ranks is late
 
 
 def step_means(timed: Round) -> StepMeans:
@@ -102,5 +105,5 @@ def step_means(timed: Round) -> StepMeans:
 
 
 def step_means_by_round(record: Record) -> dict[int, StepMeans]:
-    """Round -> its step."""
+    """Return the mean step of each round, by round index."""
     return {timed.index: step_means(timed) for timed in record.rounds}

@@ -1,4 +1,4 @@
-"""What a ladder comes to: the one thing that most images are lost to, and what to do about it."""
+"""Verdict of a scaling job: the largest loss, and what to do about it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from ddpbench.record.scaling import ddp_label as name_of
 from ddpbench.record.text import format_3sig, pluralize
 
 MAX_LOSS_WHEN_SCALING = 0.03
-"""Losing less than this fraction of the ideal, a training scales."""
+"""Training scales if it loses less than this fraction of the ideal."""
 
 SATURATED_BUSBW_FRACTION = 0.7
-"""All-reduce that reaches this fraction of what the links give gets all that there is, about."""
+"""All-reduce that reaches this fraction of the measured bus bandwidth is close to the limit of the links."""
 
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    """Everything that a verdict stands on."""
+    """Inputs of a scaling verdict."""
 
     runs: ScalingRuns
     breakdown: Waterfall
@@ -61,12 +61,15 @@ class ScalingAnalysis:
 
     @property
     def run(self) -> CommandBuilder:
-        """Of the last rung: of a batch that was shared it has a rank's share."""
+        """Command builder of the final run; with strong scaling, its batch is one rank's share."""
         return CommandBuilder(self.final, "scale")
 
 
 def analyze_scaling(job: Job, runs: ScalingRuns) -> ScalingAnalysis | None:
-    """None where there is no way down from the first rung to the last; where there is one, both have a figure."""
+    """Return the analysis of a scaling job.
+
+    None without a waterfall from one rank to the final run, which needs the throughput of both.
+    """
     way = waterfall(runs)
     if way is None:
         return None
@@ -74,7 +77,7 @@ def analyze_scaling(job: Job, runs: ScalingRuns) -> ScalingAnalysis | None:
 
 
 def scaling_verdict(analysis: ScalingAnalysis) -> Verdict:
-    """One of the verdicts on a ladder, by the means of its rounds."""
+    """Return the verdict from the means of the rounds."""
     way, worst, top = analysis.breakdown, analysis.breakdown.largest[0], analysis.points[-1]
     if top.baseline_doubts:
         return _baseline_in_doubt(top)
@@ -88,7 +91,7 @@ def scaling_verdict(analysis: ScalingAnalysis) -> Verdict:
 
 
 def judge_scaling(job: Job, runs: ScalingRuns) -> None:
-    """Gives ``job`` its verdict, and every rung that is too good to be true the check that says so."""
+    """Set the verdict of ``job``, and add a check to each implausibly efficient scaling point."""
     found = analyze_scaling(job, runs)
     runs.scaling.verdict = _with_repeatability(found, job) if found else _out_of_time(runs.scaling)
     for rung in found.points if found else compute_scaling_points(runs, None):
@@ -108,7 +111,10 @@ def judge_scaling(job: Job, runs: ScalingRuns) -> None:
 
 
 def _with_repeatability(analysis: ScalingAnalysis, job: Job) -> Verdict:
-    """The verdict with the share of resamples that name the same loss; inconclusive from too few rounds."""
+    """Return the verdict with the share of resamples that agree with it.
+
+    Inconclusive if there are too few rounds.
+    """
     plain, (rounds, _) = scaling_verdict(analysis), MIN_ROUNDS_AND_STEPS_FOR_VERDICT
     few = min(len(record.rounds) for record in analysis.runs.all_records() if record is not analysis.runs.allreduce_only)
     if few < rounds and plain.kind != "baseline-in-doubt":
@@ -121,7 +127,7 @@ def _with_repeatability(analysis: ScalingAnalysis, job: Job) -> Verdict:
 
 
 def _verdicts(resampled: Iterable[Sequence[Record | None]], job: Job) -> list[Verdict]:
-    """One per resample in which all rungs have a round."""
+    """Return one verdict per resample from which a waterfall can be computed."""
     found = []
     for records in resampled:
         again = msgspec.structs.replace(job, records=[_with_own_estimate(record) for record in records if record])
@@ -132,7 +138,7 @@ def _verdicts(resampled: Iterable[Sequence[Record | None]], job: Job) -> list[Ve
 
 
 def _with_own_estimate(record: Record) -> Record:
-    """The resampled record with the figure of its own rounds."""
+    """Return the resampled record with the median throughput of its resampled rounds."""
     if record.throughput is None or not record.rounds:
         return record
     middle = median(timed.images_per_s for timed in record.rounds)
@@ -140,7 +146,10 @@ def _with_own_estimate(record: Record) -> Record:
 
 
 def _out_of_time(scaling: Scaling) -> Verdict | None:
-    """Where the time ended before a rung had a round; None where something else did, of which the page tells."""
+    """Return "inconclusive" if time ran out before a scaling point had a round.
+
+    None if the cause is another, which the page reports.
+    """
     missing = [label for label in map(name_of, scaling.world_sizes) if label in scaling.skip_reasons]
     if not missing:
         return None
@@ -266,19 +275,19 @@ VERDICT_BY_LOSS: dict[str, Callable[[ScalingAnalysis, LossTerm], Verdict]] = {
 
 
 def _neighbour_note(analysis: ScalingAnalysis) -> str:
-    """Somebody else on the machine, who may be the one that takes."""
+    """A note if other users' processes took cores; they may be the contention. Else empty."""
     seen = any(check.code == "noisy-neighbour" for record in analysis.runs.all_records() for check in record.checks)
     return "; but other people's processes took cores meanwhile" if seen else ""
 
 
 def _losses_text(analysis: ScalingAnalysis) -> str:
-    """The losses, the greatest first, as shares of the ideal."""
+    """The losses in percent of the ideal, largest first."""
     lost = sorted((term for term in analysis.breakdown.terms if term.loss_fraction > 0.001), key=lambda term: -term.loss_fraction)
     return ", ".join(f"{term.name} {term.loss_fraction:.1%}" for term in lost) or "nothing is lost"
 
 
 def _halve_gradients_command(analysis: ScalingAnalysis) -> str:
-    """The run with and without half the bytes, where its gradients are not halved already."""
+    """Command that compares full and half-size gradients; empty if they are half-size already."""
     config = analysis.final.config
     if config.comm_hook != "none" or config.precision not in ("torch-default", "fp32", "tf32", "amp-fp16", "amp-bf16"):
         return ""

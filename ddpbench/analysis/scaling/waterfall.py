@@ -1,4 +1,4 @@
-"""From N times one rank down to what all ranks reach: where the images go, each loss by its name, and what has none."""
+"""Waterfall from N times one rank to the throughput of all ranks: losses by name, and a residual."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SMALLER_BATCH, CONTENTION, DATA, ALL_REDUCE, STRAGGLER, DDP, RESIDUAL = (
     "DDP",
     "residual",
 )
-"""What images are lost to, in the order of the way down.
+"""Names of the losses, in the order of the waterfall.
 
-smaller batch          a rank's share of a batch that is kept takes longer an image than the whole batch on one rank
-contention             all ranks at once, each for itself, compute more slowly than one rank on the empty machine
-data                   waiting for data and copying them, and for ranks whose data are late; computing more slowly beside the loader
-all-reduce not hidden  the wait for other ranks on the rank that waits least: nobody is late any more, gradients are on their way
-straggler              what the others wait longer than that one, and not for late data
-DDP                    a rank's own time in DDP over that without it, more than on one rank: its all-reduce works beside the backward
-residual               what is left, by which the way closes
+smaller batch          with a fixed global batch, a rank's share takes longer per image than the whole batch on one rank
+contention             independent ranks, all at once, compute more slowly than one rank on the idle machine
+data                   waiting for data, copying it, and waiting for ranks whose data is late; computing more slowly beside the loader
+all-reduce not hidden  collectives on the rank that waits least: no rank is late any more, gradients are in flight
+straggler              what the other ranks wait longer than that one, except for late data
+DDP                    a rank's own time in DDP over that without it, beyond the same on one rank: all-reduce runs during backward
+residual               the rest, so that all terms sum to measured minus ideal
 """
 
 StepMeansByRun = Mapping[str, Mapping[int, StepMeans]]
@@ -38,24 +38,30 @@ StepMeansByRun = Mapping[str, Mapping[int, StepMeans]]
 
 @dataclass(frozen=True)
 class LossTerm:
-    """One loss. ``reach`` is half the width of its 95% interval; None from too few rounds."""
+    """One loss of the waterfall.
+
+    ``half_width`` is that of its 95% interval, in images/s; None if there are too few rounds.
+    """
 
     name: str
-    ms_per_step: float  # a step
-    images_per_s: float  # below 0 where they are lost
+    ms_per_step: float  # lost per step
+    images_per_s: float  # negative for a loss
     half_width: float | None
-    loss_fraction: float  # of the ideal, a fraction
-    ms_by_round: Sequence[float]  # the same a round, in their order
+    loss_fraction: float  # of the ideal
+    ms_by_round: Sequence[float]  # ``ms_per_step`` of each round, in order
 
     def exceeds(self, other: LossTerm) -> bool:
-        """Whether this loss is surely the greater: by the difference in each round, as two may share a measurement. True of few rounds."""
+        """Whether this loss is larger beyond the noise.
+
+        True if there are too few rounds. Paired by round: two may share a measurement.
+        """
         more_ms = [ours - theirs for ours, theirs in zip(self.ms_by_round, other.ms_by_round, strict=True)]
         return len(more_ms) < MIN_VALUES_FOR_INTERVAL or trimmed_ci(more_ms).low > 0
 
 
 @dataclass(frozen=True)
 class Waterfall:
-    """``terms`` sum to ``measured - ideal``."""
+    """The ``images_per_s`` of ``terms`` sum to measured minus ideal."""
 
     ideal_images_per_s: float
     measured_images_per_s: float
@@ -66,23 +72,24 @@ class Waterfall:
 
     @property
     def loss_fraction(self) -> float:
-        """Of the ideal, a fraction."""
+        """Total loss as a fraction of the ideal."""
         return 1 - self.measured_images_per_s / self.ideal_images_per_s
 
     @property
     def largest(self) -> list[LossTerm]:
-        """The greatest loss, and behind it the next where the intervals of both leave open which is the greater."""
+        """The largest loss, followed by the second if their difference is within the noise."""
         first, second = sorted(self.terms, key=lambda term: term.images_per_s)[:2]
         return [first] if first.exceeds(second) else [first, second]
 
 
 def waterfall(runs: ScalingRuns) -> Waterfall | None:
-    """The way down of the rounds that all arms share; None without the first rung's figure, the last's, or such a round.
+    """Compute the waterfall over the rounds that all arms share.
 
-    Of five rounds or more each loss is a mean without its own least and greatest fifth; what that sets apart is in the residual.
+    None without such a round, or without the throughput of one rank, of the whole world or of the final run. From five rounds on each
+    loss is a mean without its lowest and highest fifth; the difference that this makes is in the residual.
 
-    ``ideal`` and ``measured`` are the figures of their arms, and a loss of so many milliseconds a step is worth the same number of
-    images wherever it stands, so that the order of the terms means nothing.
+    Ideal and measured are the throughput of their arms. A millisecond per step is worth the same images/s in every term, so the order
+    of the terms has no effect.
     """
     one, full, last = runs.single_rank, runs.full_world, runs.final
     if not (
@@ -107,7 +114,7 @@ def waterfall(runs: ScalingRuns) -> Waterfall | None:
     lost_ms = {index: _lost_ms(rounds, index, runs) for index in shared}
     ideal, measured = runs.world_size * first.images_per_s, reached.images_per_s
     batch = last.global_batch_size
-    a_ms = ideal * measured / (1000 * batch)  # images/s that a millisecond of a step is worth
+    a_ms = ideal * measured / (1000 * batch)  # images/s per millisecond of a step
     terms = [_term(name, [lost_ms[index][name] for index in shared], a_ms, ideal) for name in lost_ms[shared[0]]]
     rest_ms = [_extra_ms(rounds, index, runs) - fsum(lost_ms[index].values()) for index in shared]
     residual = measured - ideal - fsum(term.images_per_s for term in terms)
@@ -115,7 +122,10 @@ def waterfall(runs: ScalingRuns) -> Waterfall | None:
 
 
 def _residual_term(rest: LossTerm, residual: float, images_per_s_per_ms: float, ideal: float) -> LossTerm:
-    """What closes the way: figures are medians, and may lie as far from the mean of the rounds as this does from ``rest``."""
+    """The residual term.
+
+    Its interval is wider than that of ``rest`` by their difference: throughputs are medians, ``rest`` is a mean.
+    """
     reach = None if rest.half_width is None else rest.half_width + abs(residual - rest.images_per_s)
     return replace(
         rest, ms_per_step=-residual / images_per_s_per_ms, images_per_s=residual, loss_fraction=-residual / ideal, half_width=reach
@@ -123,12 +133,12 @@ def _residual_term(rest: LossTerm, residual: float, images_per_s_per_ms: float, 
 
 
 def _extra_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> float:
-    """What a step of all ranks takes longer than it would if nothing were lost."""
+    """Milliseconds by which a step of the final run exceeds the ideal."""
     return rounds["last"][index].wall_ms - rounds["one"][index].wall_ms / (runs.world_size if runs.scaling.strong_scaling else 1)
 
 
 def _lost_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> dict[str, float]:
-    """What each name takes of a step of one round, in ms."""
+    """Milliseconds per step of one round that each named loss costs."""
     at = {name: steps[index] for name, steps in rounds.items()}
     base, last, lost = at.get(SINGLE_SHARD_BATCH, at["one"]), at["last"], {}
     if runs.scaling.strong_scaling and SINGLE_SHARD_BATCH in at:

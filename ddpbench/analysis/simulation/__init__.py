@@ -1,1 +1,1 @@
-"""A data pipeline and the training that it feeds, step by step: what a loader, cores and devices with these times would give."""
+"""Simulation of a data pipeline and its training: the result of given loader, core and device times."""

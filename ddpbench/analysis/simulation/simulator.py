@@ -1,4 +1,4 @@
-"""Simulates a data pipeline and the training that it feeds, step by step."""
+"""Simulate a data pipeline and the training that it feeds, step by step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from random import Random
 
 @dataclass(frozen=True)
 class SimResult:
-    """The mean of a step in seconds, and the share of it in which no rank can go on for want of a batch."""
+    """Mean step time in seconds, and the fraction of it in which all ranks wait because a batch is missing."""
 
     step_s: float
     data_wait_fraction: float
 
 
 def simulate(params: SimParams, num_steps: int, rng: Random) -> SimResult:
-    """The course of so many steps, counted once the batches that were made ahead of the first are used up.
+    """Simulate ``num_steps`` steps, counted once the batches prefetched before the first are used up.
 
     A step lasts at least as long as the cores need for its work, and the storage for its files.
     """
@@ -26,7 +26,7 @@ def simulate(params: SimParams, num_steps: int, rng: Random) -> SimResult:
 
 
 def core_bound_step_s(params: SimParams) -> float:
-    """Seconds of a step that keeps every core busy all the time: they take turns, and none of their time is lost."""
+    """Seconds of a step that keeps every core busy all the time, if switching between processes costs nothing."""
     return params.ranks_per_node * params.step_cpu_s / params.cores if params.cores else 0.0
 
 
@@ -37,7 +37,7 @@ def _simulate_without_core_limit(params: SimParams, num_steps: int, rng: Random)
         _RankLoader(params, rng.choices(params.batch_times_s[rank % len(params.batch_times_s)], k=len(spans)))
         for rank in range(params.ranks)
     ]
-    ends = [0.0] * (params.run_ahead + 1)  # of the last steps, the oldest first
+    ends = [0.0] * (params.run_ahead + 1)  # end times of the last steps, oldest first
     began, waited = 0.0, 0.0
     for number, span in enumerate(spans):
         if number == depth:
@@ -50,18 +50,18 @@ def _simulate_without_core_limit(params: SimParams, num_steps: int, rng: Random)
 
 
 class _RankLoader:
-    """One rank's loader: when each batch is the trainer's."""
+    """One rank's loader: when the trainer gets each batch."""
 
     def __init__(self, params: SimParams, batch_times_s: Sequence[float]) -> None:
         self._batch_times_s = batch_times_s
         self._workers, self._depth = params.workers, params.workers * params.prefetch
         self._handoff_s, self._background_handoff = params.handoff_s, params.background_handoff
-        self._done = [0.0] * params.workers  # the worker's last batch
-        self._taken = [0.0] * self._depth  # the batch that made room for the next in this place
+        self._done = [0.0] * params.workers  # when each worker finished its last batch
+        self._taken = [0.0] * self._depth  # when the last batch in each prefetch slot was taken, which frees the slot
         self._handed = 0.0
 
     def take(self, number: int, trainer_free_s: float) -> float:
-        """When batch ``number`` is there for a trainer that asks for it at ``trainer_free_s``."""
+        """The time at which a trainer that requests batch ``number`` at ``trainer_free_s`` gets it."""
         if not self._workers:
             return trainer_free_s + self._batch_times_s[number] + self._handoff_s
         worker, place = number % self._workers, number % self._depth
@@ -79,21 +79,21 @@ class _RankLoader:
 
 @dataclass(frozen=True)
 class SimParams:
-    """One training with its loader. Times are seconds, of a process that has the core it needs; each is drawn anew from those measured.
+    """One training with its loader. Times are seconds of a process that has the core it needs, drawn at random from measured ones.
 
-    ``batches`` holds a list a rank: how long a worker takes for a batch. ``steps`` are those of all ranks on batches that are there
-    already, so the meeting of the ranks is in them.
+    ``batch_times_s`` holds one list per rank: how long a worker takes per batch. ``step_times_s`` are steps of all ranks together on
+    batches that are ready, so gradient sync is included.
     """
 
     ranks: int
-    workers: int  # a rank; 0 where the trainer makes its batches itself, between steps
-    prefetch: int  # batches a worker keeps ready
+    workers: int  # per rank; 0 if the trainer makes its batches itself, between steps
+    prefetch: int  # batches that a worker keeps ready
     batch_times_s: Sequence[Sequence[float]]
     step_times_s: Sequence[float]
-    handoff_s: float = 0.0  # from a worker's end of a batch to the trainer's having it
-    background_handoff: bool = False  # a thread hands over while the trainer trains, as the one that pins memory does
-    run_ahead: int = 0  # steps that the host may issue before the device has done them
-    cores: float | None = None  # of one node; None where nobody lacks any
+    handoff_s: float = 0.0  # from the end of a batch in its worker until the trainer has it
+    background_handoff: bool = False  # a thread hands over while the trainer trains, like the DataLoader's pin-memory thread
+    run_ahead: int = 0  # steps that the host may issue ahead of the device
+    cores: float | None = None  # of one node; None if there are enough
     ranks_per_node: int = 1
-    step_cpu_s: float = 0.0  # seconds of a core that a rank needs for a step: its workers' for a batch, and its trainer's
-    storage_s: float = 0.0  # seconds that a node's storage takes for the files of a step, those of all ranks there
+    step_cpu_s: float = 0.0  # CPU seconds of a rank per step: of its workers for one batch, and of its trainer
+    storage_s: float = 0.0  # seconds that a node's storage takes for the files of one step of all its ranks

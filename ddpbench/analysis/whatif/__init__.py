@@ -1,1 +1,1 @@
-"""What a training would do with other settings, from what was measured of it: the measurements, the change, the price."""
+"""Predict throughput with other settings: the measured state, the scenario, the estimated gain."""

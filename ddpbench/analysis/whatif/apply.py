@@ -1,4 +1,4 @@
-"""One change after the other, applied to a situation: what each makes of the times that were measured, and what it takes for granted."""
+"""Apply a scenario to a pipeline state, setting by setting, with the assumptions that each makes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from ddpbench.record.loaders import loader_spec
 from ddpbench.record.prediction import Scenario
 
 MIN_READ_WAIT_FRACTION = 0.1
-"""Files for which a worker waits this share of its time come slower to others, if the storage has no more to give."""
+"""From this fraction of read wait on, more workers may slow each other's reads down, if the storage is saturated."""
 
 
 def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfContext) -> PipelineState:
-    """The situation after all of ``scenario``. Raises Unmeasured for what nobody measured, UsageError for what cannot be."""
+    """Return the state with all of ``scenario`` applied.
+
+    Raises MissingMeasurement if a measurement is missing, UsageError if the scenario is impossible.
+    """
     after = before
     for name, apply in SETTERS.items():
         asked = getattr(scenario, name)
@@ -34,7 +37,7 @@ def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfCon
 
 
 def already_set(before: PipelineState, scenario: Scenario, context: WhatIfContext) -> Scenario:
-    """What of ``scenario`` is so already."""
+    """Return the part of ``scenario`` that is set already."""
     asked = {name: value for name in SETTERS if (value := getattr(scenario, name)) is not None}
     return Scenario(**{name: value for name, value in asked.items() if value == _present_value(name, before, context)})
 
@@ -79,7 +82,7 @@ def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> P
         if not number:
             raise UsageError(f"{state.loader} cannot do without threads", "--workers takes 1 or more")
         after = replace(state, workers=number)
-        fewer = (max(1, state.workers) / state.num_producers) / (number / after.num_producers)  # in a team
+        fewer = (max(1, state.workers) / state.num_producers) / (number / after.num_producers)  # in a thread group
         return replace(after, batch_times_s=scale_times(state.batch_times_s, fewer)).with_assumptions(
             Assumption("threads share the work on a batch evenly", 0.05)
         )
@@ -114,7 +117,10 @@ def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> Pipel
 
 
 def _fraction_without_sync(context: WhatIfContext) -> float:
-    """How long a step without gradient sync is, as a fraction of one with it. Raises Unmeasured."""
+    """Step time without gradient sync over that with it.
+
+    Raises MissingMeasurement if either was not measured.
+    """
     longer = step_time_ratio(context.inputs.controls.compute_only, context.inputs.controls.independent)
     if longer is None:
         raise MissingMeasurement("a step without gradient sync", context.builder.diagnose_command())
@@ -141,6 +147,6 @@ SETTERS: Mapping[str, Callable[..., PipelineState]] = {
     "gpus": with_gpus,
     "cores_per_gpu": with_cores_per_gpu,
 }
-"""By the fields of a Change, in the order in which they are applied: who loads before how many do, what a step is before a larger one."""
+"""Setters by field of Scenario, in the order of application: the loader before its workers, precision and compile before batch size."""
 
 assert SETTERS.keys() == {field.name for field in msgspec.structs.fields(Scenario)}

@@ -1,4 +1,4 @@
-"""What a prediction rests on beside measurements, and what it lacks."""
+"""Assumptions and missing measurements of a prediction."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from math import hypot
 
 @dataclass(frozen=True)
 class Assumption:
-    """``error`` is how far, as a standard deviation of the log of a step, it may be off."""
+    """``log_error`` is its uncertainty, a standard deviation of the log step time."""
 
     text: str
     log_error: float = 0.0
 
 
 def total_log_error(assumptions: Iterable[Assumption]) -> float:
-    """Of all of them: they err independently."""
+    """Combined error of all ``assumptions``, which are independent: the root sum of squares."""
     return hypot(*[each.log_error for each in assumptions])
 
 
 class MissingMeasurement(Exception):
-    """``what`` has to be measured to answer a question; ``how`` is the command, or what else to do."""
+    """A query needs a measurement that is missing.
+
+    ``what`` names it; ``command`` measures it, empty if no command does.
+    """
 
     def __init__(self, what: str, command: str = "") -> None:
         super().__init__(what)

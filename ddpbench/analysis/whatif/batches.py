@@ -1,4 +1,4 @@
-"""How long the workers of a loader take for its batches, and what that costs the cores."""
+"""Batch times of loader workers, and the CPU time that loading costs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.loader_stats import LoaderStats
 
 MIN_BATCHES_PER_RANK = 8
-"""Batches of a rank from which on their own spread is known."""
+"""Batches per rank needed to use their individual times."""
 
 BatchSeconds = Sequence[Sequence[Sequence[float]]]
-"""Round, rank, batch: seconds in a worker that always has a core."""
+"""Seconds by round, rank and batch, in a worker that always has a core."""
 
 EQUAL_BATCHES_ASSUMPTION = Assumption("nobody told how long single batches take: all as long as their mean", 0.05)
 
 
 @dataclass(frozen=True)
 class ProducerTimes:
-    """``reading`` is the share of a batch's time in which its worker waits for a file; None where that was not told apart."""
+    """``read_wait_fraction`` is the part of a batch's time in which its worker waits for files.
+
+    None if unknown.
+    """
 
     times_s: BatchSeconds
     read_wait_fraction: float | None
@@ -31,7 +34,10 @@ class ProducerTimes:
 
 
 def worker_times(stats: Sequence[Sequence[LoaderStats]], batch: int) -> ProducerTimes | None:
-    """Of worker processes, from what they told in each round, rank by rank; None where they told no times."""
+    """Return the batch times of worker processes, from ``stats`` by round and rank.
+
+    None if they report no times.
+    """
     cost = loader_cost(loading for each in stats for loading in each)
     if cost is None:
         return None
@@ -45,24 +51,30 @@ def worker_times(stats: Sequence[Sequence[LoaderStats]], batch: int) -> Producer
 
 
 def round_robin_times(benchmarks: Sequence[LoaderBenchmark], num_producers: int) -> ProducerTimes:
-    """Of so many ``num_producers`` that take turns and tell no times: from one's batch to its next is a turn, here with nobody training."""
+    """Return the batch times of producers that report none.
+
+    Loader benchmarks give the turns: the time from one batch of a producer to its next.
+    """
     return ProducerTimes([[_turn_durations(each.intervals_ms, max(1, num_producers)) for each in benchmarks]], None)
 
 
 def _turn_durations(intervals_ms: Sequence[float], num_producers: int) -> list[float]:
-    """Seconds of the turns that end with each batch; of a single turn that was not seen to its end, as of those that were in it."""
+    """Seconds of the turn that ends with each batch.
+
+    If not even one turn is complete, it is extrapolated from its intervals.
+    """
     seen = min(num_producers, len(intervals_ms))
     return [num_producers * fmean(intervals_ms[end - seen : end]) / 1000 for end in range(seen, len(intervals_ms) + 1)]
 
 
 def image_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
-    """Seconds of a core that an image takes outside of the trainer's own thread."""
+    """CPU seconds per image outside the trainer's main thread."""
     cost = loader_cost(each.loader_stats for each in benchmarks)
     return cost.cpu_s if cost else fmean(each.loader_cpu_s / each.images for each in benchmarks)
 
 
 def handoff_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
-    """Seconds of a core that handing an image over takes: the trainer's, and what its worker takes beside the stages."""
+    """CPU seconds of the handoff per image: in the trainer, and in the worker apart from the stages."""
     cost = loader_cost(each.loader_stats for each in benchmarks)
     beside = fmean(each.loader_cpu_s / each.images for each in benchmarks) - cost.cpu_s if cost else 0.0
     return fmean(each.main_process_cpu_s / each.images for each in benchmarks) + max(0.0, beside)

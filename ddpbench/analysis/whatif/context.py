@@ -1,4 +1,4 @@
-"""What is asked about: a run, what was measured of it, and what other records lend."""
+"""Context of a what-if query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpbench.analysis.whatif.external import ExternalMeasurements
 
 @dataclass(frozen=True)
 class WhatIfContext:
-    """A run that is changed in thought."""
+    """Inputs of a what-if query: the run, its measurements, and those of other records."""
 
     builder: CommandBuilder
     inputs: AnalysisInput

@@ -1,4 +1,4 @@
-"""What a question may need beyond one diagnosis: other loaders, and steps of another precision or batch, measured on the same devices."""
+"""Measurements of other loaders, precisions and batch sizes on the same devices, for a what-if query."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ddpbench.record.record import Job, Record
 
 @dataclass(frozen=True)
 class ExternalMeasurements:
-    """What others measured, or the diagnosis beside its trainings.
+    """Measurements from other records, or from the diagnosis itself.
 
-    ``candidates`` are by loader and the share that the GPU's own decoder decodes, None where nobody says which. ``steps`` are seconds,
-    round by round, on batches that are there already, by precision, images a rank, and compile mode.
+    ``candidates`` is keyed by loader and fraction that the GPU's hardware decoder decodes, None if not given. ``step_times_s`` is in
+    seconds, by round and step, on batches that are already on the device; keyed by precision, images per rank and compile mode.
     """
 
     candidates: Mapping[tuple[str, float | None], AlternativeLoader] = field(default_factory=dict)
@@ -28,16 +28,16 @@ class ExternalMeasurements:
 
 
 def own_measurements(inputs: AnalysisInput) -> ExternalMeasurements:
-    """What the diagnosis measured beside its trainings, and its step on batches that are there already."""
+    """Return the alternative loaders that the diagnosis measured, and the steps of its compute-only run."""
     diagnosis, device = inputs.controls.diagnosis, inputs.controls.compute_only
     candidates = diagnosis.alternative_loaders if diagnosis else []
     return ExternalMeasurements(_by_setting(candidates), {_step_key(device): step_times_s(device)} if device else {})
 
 
 def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasurements:
-    """What ``job`` itself measured of other settings, and what ``others`` add to it.
+    """Return what ``job`` measured with other settings, and what ``others`` add to it.
 
-    Raises UsageError for one of them that is of another workload, or of other devices.
+    Raises UsageError if one of ``others`` has another workload, image size or other devices.
     """
     real = baseline_of(job) or job.records[0]
     candidates: list[AlternativeLoader] = []
@@ -55,7 +55,7 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
 
 
 def _by_setting(candidates: Sequence[AlternativeLoader]) -> dict[tuple[str, float | None], AlternativeLoader]:
-    """Of several that are alike the last."""
+    """Index by setting; of several with the same setting the last wins."""
     return {(each.loader, each.hw_decoder_load): each for each in candidates}
 
 

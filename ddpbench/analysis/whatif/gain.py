@@ -1,8 +1,9 @@
-"""What a change gains: the same simulation before and after it, many times, each time from rounds that are drawn anew.
+"""Gain of a scenario, with its interval.
 
-The interval has two parts, added in quadrature on a log scale. One is the spread of these replicas. The other is what the model
-itself may be off by: the error that was seen of it over many trials, half of what it misses the measured run by, a part of the gain,
-others on the cores, who come and go, and every assumption that the change rests on.
+Before and after are simulated in many replicas, each of which resamples the measured rounds. The interval has two parts, added in
+quadrature on a log scale. One is the spread of the replicas. The other is the error of the model: the error seen over many trials, half
+of the residual against the measured run, a fraction of the gain, other processes on the cores, which come and go, and every assumption
+behind the scenario.
 """
 
 from __future__ import annotations
@@ -19,46 +20,49 @@ from ddpbench.analysis.whatif.state import PipelineState
 CONFIDENCE = 0.9
 REPLICAS = 24
 BATCHES_PER_REPLICA = 6000
-"""Batches that all ranks take in one replica: its mean is then good to about a percent."""
+"""Batches of all ranks together in one replica, which makes its mean accurate to about 1%."""
 
 MIN_SIMULATED_STEPS = 300
 
 MODEL_ERROR = 0.03
-"""Of a log gain, as a standard deviation, however small the gain."""
+"""Standard deviation of the log gain, however small the gain."""
 
 GAIN_ERROR_FRACTION = 0.12
-"""The same as a part of the log gain."""
+"""Additional standard deviation, as a fraction of the log gain."""
 
 MAX_RESIDUAL = 1.5
-"""A model that misses the measured run by more than this factor predicts nothing."""
+"""If the model misses the measured run by more than this factor, it predicts nothing."""
 
 RESIDUAL_ERROR_FRACTION = 0.5
-"""The same as a part of the log of how far the model misses the run that was measured."""
+"""Additional standard deviation, as a fraction of the log of the residual against the measured run."""
 
 OTHER_CORES_ERROR_FRACTION = 0.25
-"""The same as a part of the share of the cores that others kept busy: they come and go."""
+"""Additional standard deviation, as a fraction of the share of cores that other processes kept busy: these come and go."""
 
 STORAGE = "the storage"
 STORAGE_LIMIT_ASSUMPTION = Assumption("the storage gives what was measured of it, and no more", 0.1)
-"""Where that becomes the limit."""
+"""Made if storage becomes the bottleneck."""
 
 
 @dataclass(frozen=True)
 class GainEstimate:
-    """``gain`` is in times as many images/s, between ``low`` and ``high`` with 90% confidence."""
+    """``gain`` is images/s after over before, within ``low`` and ``high`` with 90% confidence."""
 
     gain: float
     low: float
     high: float
     before: SimResult
     after: SimResult
-    residual: float  # how many times as long as measured a step is by the model, before the change; cores that lose no time to turns
-    bottleneck: str  # the part that is the limit then
+    residual: float  # step time before the change, simulated without CPU loss, over measured
+    bottleneck: str  # after the change
     assumptions: tuple[Assumption, ...]
 
 
 def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: float) -> GainEstimate:
-    """``measured_step_s`` is the step of the run that ``before`` was told from. Raises Unmeasured where the model does not explain it."""
+    """Estimate the gain from ``before`` to ``after``. ``measured_step_s`` is the step time of the run behind ``before``.
+
+    Raises MissingMeasurement if the model does not explain it.
+    """
     _require_explained(before, measured_step_s)
     both, ratio = (before.sim_params(), after.sim_params()), after.ranks * after.batch_size / (before.ranks * before.batch_size)
     first, then = (_simulate(each, 0) for each in both)
@@ -80,23 +84,35 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
 
 
 def point_gain(before: PipelineState, after: PipelineState, measured_step_s: float) -> float:
-    """The gain alone, from all that was measured. Raises Unmeasured as ``price`` does."""
+    """Return the gain alone, without resampling.
+
+    Raises MissingMeasurement as ``estimate_gain`` does.
+    """
     _require_explained(before, measured_step_s)
     return _replica_gain(before, after, after.ranks * after.batch_size / (before.ranks * before.batch_size), measured_step_s, None)
 
 
 def model_error(gain: float, residual: float) -> float:
-    """As a standard deviation of the log gain; nothing that changes nothing errs by what the model misses."""
+    """Standard deviation of the log gain due to the model.
+
+    The residual has no effect on a change that gains nothing.
+    """
     return hypot(MODEL_ERROR, GAIN_ERROR_FRACTION * log(gain), RESIDUAL_ERROR_FRACTION * log(residual) * bias_weight(gain))
 
 
 def bias_weight(gain: float) -> float:
-    """From 0 for no gain to 1: what the model is off by alike, before and after a change does not matter for one that does nothing."""
+    """Weight of an error that is the same before and after.
+
+    It is 0 for no gain, where the error cancels, and at most 1.
+    """
     return min(1.0, abs(log(gain)) / MODEL_ERROR)
 
 
 def bottleneck_of(params: SimParams, result: SimResult) -> str:
-    """What the step lasts as long as, within a few percent: one part or, where none alone explains it, batches that come unevenly."""
+    """Name of the slowest part.
+
+    Mentions uneven batches if a step takes over 8% longer than this part alone.
+    """
     parts = {
         "the device": fmean(params.step_times_s),
         "the workers": max(fmean(each) for each in params.batch_times_s) / max(1, params.workers),
@@ -123,7 +139,10 @@ def _require_explained(before: PipelineState, measured_step_s: float) -> None:
 
 
 def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, measured_step_s: float, seed: int | None) -> float:
-    """By the same luck before and after. A model whose step is too long before would promise more than there is to be had."""
+    """Gain of one replica, with the same random draws before and after; no resampling if ``seed`` is None.
+
+    Capped at ``_max_gain``: a model whose step is too long before the change would promise more than can be gained.
+    """
     chances = [None, None] if seed is None else [Random(seed), Random(seed)]
     settings = [each.sim_params(chance) for each, chance in zip((before, after), chances, strict=True)]
     steps = [_simulate(setting, seed or 0).step_s for setting in settings]
@@ -131,7 +150,7 @@ def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, mea
 
 
 def _max_gain(params: SimParams, ratio: float, measured_step_s: float) -> float:
-    """What can be gained at most: a step is no shorter than on the device, by the cores, or by the storage."""
+    """Upper bound of the gain: a step is no shorter than device, cores and storage each allow."""
     return ratio * max(1.0, measured_step_s / max(fmean(params.step_times_s), core_bound_step_s(params), params.storage_s))
 
 

@@ -1,4 +1,4 @@
-"""Another loader in the place of the one that was measured, or the same with another share of the decoding; and its copies."""
+"""What-if rules for the loader, the load of the hardware decoder, and pinned memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ddpbench.record.loaders import SYNTHETIC, LoaderSpec, loader_spec
 
 
 def with_loader(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
-    """By what it was seen to give with nobody training; more than that only of loaders that leave the device alone."""
+    """Change the loader, based on its loader benchmark.
+
+    A loader that needs the GPU must also have been measured in the background of training.
+    """
     if name == SYNTHETIC:
         raise UsageError("synthetic batches are no loader to change to", "the page of a diagnosis tells what the device alone can do")
     _require_usable_loader(loader_spec(name), context)
@@ -28,7 +31,10 @@ def with_loader(state: PipelineState, name: str, context: WhatIfContext) -> Pipe
 
 
 def _require_usable_loader(spec: LoaderSpec, context: WhatIfContext) -> None:
-    """Raises UsageError for one that no measurement would help: it does not read these files, or not on these devices."""
+    """Raise UsageError if no measurement would help.
+
+    That is so if ``spec`` cannot read this dataset, or needs a GPU and the ranks have none.
+    """
     record = context.inputs.record
     if spec.needs_gpu and not context.on_gpu:
         raise UsageError(f"{spec.name} decodes on a GPU, and the ranks of the record are on processors", "--loader dali-cpu")
@@ -103,7 +109,10 @@ def _handoff_s(stats: Sequence[LoaderStats]) -> float:
 
 
 def _interference_s(state: PipelineState, candidate: AlternativeLoader, context: WhatIfContext) -> float:
-    """By how much a step on the device alone is longer with what the new loader takes of it: seen beside it, else as of the present one."""
+    """Seconds that ``candidate`` adds to a compute-only step.
+
+    Measured in the background if the candidate works on the device, else derived from the present loader.
+    """
     if context.inputs.controls.compute_only is None:
         raise MissingMeasurement("a step on batches that are there already", context.builder.diagnose_command())
     now_on_device, on_device = loader_spec(state.loader).on_device, loader_spec(candidate.loader).on_device
@@ -117,13 +126,19 @@ def _interference_s(state: PipelineState, candidate: AlternativeLoader, context:
 
 
 def _wire_bytes_ratio(loader: str, other: str) -> float:
-    """How many times as many bytes the batches of ``other`` are on their way to the device; 0 where either has no such way."""
+    """Bytes per batch copied to the device by ``other`` over those by ``loader``.
+
+    0 if either loads on the device.
+    """
     ours, theirs = loader_spec(loader), loader_spec(other)
     return 0.0 if ours.on_device or theirs.on_device else theirs.bytes_per_value / ours.bytes_per_value
 
 
 def _cpu_curves(state: PipelineState, candidate: AlternativeLoader, context: WhatIfContext) -> tuple[LoadCurve | None, LoadCurve | None]:
-    """An image's costs as those of the loader of ``state``, times what they differ by with nobody training."""
+    """CPU curves of ``candidate``, or None.
+
+    They are those of ``state``, adjusted by how the loader benchmarks differ.
+    """
     workers, present = _present_benchmarks(state, context)
     if state.image_cpu_curve is None or state.trainer_cpu_curve is None or not present:
         return None, None
@@ -137,7 +152,10 @@ def _cpu_curves(state: PipelineState, candidate: AlternativeLoader, context: Wha
 
 
 def _present_benchmarks(state: PipelineState, context: WhatIfContext) -> tuple[int, Sequence[LoaderBenchmark]]:
-    """The workers of the loader of ``state`` as it was measured, and what it gave with nobody training; nothing where it was not."""
+    """Worker count and loader benchmarks of the loader of ``state``.
+
+    No benchmarks if it was not measured.
+    """
     record, diagnosis = context.inputs.record, context.inputs.controls.diagnosis
     if state.loader == record.config.loader:
         return record.workers, diagnosis.loader_benchmarks if diagnosis else []
@@ -146,5 +164,8 @@ def _present_benchmarks(state: PipelineState, context: WhatIfContext) -> tuple[i
 
 
 def _handoff_cpu_s(name: str, workers: int, benchmarks: Sequence[LoaderBenchmark]) -> float:
-    """Nothing where the trainer makes its batches itself: what its thread takes then is making them."""
+    """CPU seconds of the handoff per image.
+
+    0 if the trainer loads its own batches, since its CPU time is then loading.
+    """
     return handoff_cpu_s(benchmarks) if loader_spec(name).num_producers(workers) or loader_spec(name).device_resident else 0.0

@@ -1,4 +1,4 @@
-"""The training that was measured, as the situation from which every other one is told."""
+"""Pipeline state of the measured run, from which every scenario starts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import PHASES
 
 MIN_RUN_AHEAD_FRACTION = 0.5
-"""A host that is ahead by this fraction of a step has issued the next before the device is done."""
+"""From this fraction of a step on, host run-ahead issues the next step before the device is done."""
 
 MIN_LOADED_FRACTION = 0.25
-"""What a loader takes of a step for which it gives a smaller part of a batch is not multiplied further: the noise would be, too."""
+"""Least loaded fraction of a batch for extrapolation to a whole batch; below it, noise would be multiplied too."""
 
 CHECKED_STEPS = 1000
-"""Steps from which the run itself is told."""
+"""Steps simulated to compare the model with the measured run."""
 
 SATURATED_CORES_FRACTION = 0.8
-"""Cores that are asked for this fraction of their time are what a step that lasts longer than its parts has waited for."""
+"""From this utilization on, cores explain why a step lasts longer than its parts."""
 
 MIN_STORAGE_RATE_FRACTION = 0.8
-"""A measured rate below this fraction of what the run drew is not the limit of its storage: by then the files lay in memory."""
+"""A storage rate below this fraction of what the run read is no limit: the files were in the page cache by then."""
 
 COMPUTE_TIME_ASSUMPTION = Assumption(
     "a step on batches that are there already was not measured: it takes what computing takes in the run", 0.05
@@ -46,7 +46,10 @@ ENOUGH_CORES_ASSUMPTION = Assumption("what the run takes of the cores is not kno
 
 
 def measured_state(inputs: AnalysisInput) -> PipelineState:
-    """The situation of ``inputs``. Raises Unmeasured where its record does not tell how long a step or a batch takes."""
+    """Return the pipeline state of ``inputs``.
+
+    Raises MissingMeasurement if the time of a batch is unknown.
+    """
     record, config, node = inputs.record, inputs.record.config, cpu_demand(inputs.record)
     batches = _producer_times(inputs)
     steps, longer, assumed = _steps(inputs)
@@ -86,7 +89,10 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
 
 
 def with_cpu_loss(state: PipelineState, measured_step_s: float) -> PipelineState:
-    """With fewer cores, where these explain why a step lasted longer than they and every other part would have it."""
+    """Return ``state`` with its CPU loss.
+
+    It is unchanged unless nearly saturated cores explain why a step took longer than simulated.
+    """
     setting = state.sim_params()
     asked = core_bound_step_s(setting) / measured_step_s
     if (
@@ -100,32 +106,39 @@ def with_cpu_loss(state: PipelineState, measured_step_s: float) -> PipelineState
 
 
 def step_times_s(record: Record) -> list[list[float]]:
-    """Seconds of every step, round by round: the mean over ranks, since they meet in it."""
+    """Seconds of every step, by round: the mean over ranks, since they synchronize in it."""
     return [round_step_times_s(timed) for timed in record.rounds]
 
 
 def round_step_times_s(timed: Round) -> list[float]:
-    """The same of one round."""
+    """Seconds of every step of one round, the mean over ranks."""
     return _phase_times_s(timed, PHASES)
 
 
 def copy_s(inputs: AnalysisInput) -> float:
-    """Seconds of a step that copies from page-locked memory take, and the host, beyond what batches on the device take."""
+    """Seconds per step that host work and copies from pinned memory add to a compute-only step.
+
+    0 without a GPU.
+    """
     if inputs.record.environment.device_type != "cuda":
         return 0.0
     return max(0.0, extra_step_s(inputs.controls.replay, inputs.controls.compute_only) or 0.0)
 
 
 def pageable_copy_s(inputs: AnalysisInput) -> float:
-    """Seconds of a step for which the run waits for copies, beyond those, where they are from pageable memory."""
+    """Seconds per step that the run waits for copies beyond ``copy_s``.
+
+    0 without a GPU or with pinned memory.
+    """
     if inputs.record.environment.device_type != "cuda" or inputs.record.config.pin_memory:
         return 0.0
     return max(0.0, inputs.summary.phases_ms["host_to_device"] / 1000 - copy_s(inputs))
 
 
 def interference_s(inputs: AnalysisInput) -> float:
-    """Seconds by which loading its batch makes a step on a GPU longer: by what it takes from it, and of a loader on the device, where
-    what it gave beside was counted, by what the training waits for the rest of the batch.
+    """Seconds by which loading a whole batch makes a step on a GPU longer; 0 without a GPU or if not measured.
+
+    For a loader on the device with a known delivery ratio this includes the wait for the rest of the batch.
     """
     device, longer = step_s(inputs.controls.compute_only), extra_step_s(inputs.controls.loader_in_background, inputs.controls.compute_only)
     if device is None or longer is None or inputs.record.environment.device_type != "cuda":
@@ -140,7 +153,10 @@ def interference_s(inputs: AnalysisInput) -> float:
 
 
 def delivery_ratio(rounds: Sequence[Round]) -> float | None:
-    """Of the images that were trained on, what part the loader beside gave meanwhile: at most 1. None where that was not counted."""
+    """Images that the background loader delivered per image trained on, at most 1.
+
+    None if not counted.
+    """
     traces = [trace for timed in rounds for trace in timed.traces]
     given = [trace.loader_stats.images for trace in traces if trace.loader_stats is not None]
     trained = sum(trace.images for trace in traces)
@@ -148,9 +164,10 @@ def delivery_ratio(rounds: Sequence[Round]) -> float | None:
 
 
 def shortfall_wait_s(delivered_fraction: float, batch: int, benchmarks: Sequence[LoaderBenchmark]) -> float:
-    """Seconds of a step for which the training waits where a loader on its device gives it only that part of a batch while both work.
+    """Seconds per step that training waits for the rest of a batch.
 
-    The rest it makes with the device for itself, as fast as alone.
+    The loader delivers ``delivered_fraction`` of it while both use the device. It then has the device to itself and loads the rest as
+    fast as in its benchmark.
     """
     return (1 - delivered_fraction) * batch / _min_loader_rate(benchmarks) if benchmarks else 0.0
 
@@ -160,7 +177,10 @@ def _min_loader_rate(benchmarks: Sequence[LoaderBenchmark]) -> float:
 
 
 def _steps(inputs: AnalysisInput) -> tuple[list[list[float]], float, list[Assumption]]:
-    """On batches that lie on the device, by how much longer they are in the run, and what that takes for granted."""
+    """Return compute-only step times, seconds added in the run, assumptions.
+
+    Copies and interference add to each step of the run.
+    """
     if inputs.controls.compute_only is None:
         return [_phase_times_s(timed, COMPUTE_PHASES) for timed in inputs.record.rounds], 0.0, [COMPUTE_TIME_ASSUMPTION]
     on_device = loader_spec(inputs.record.config.loader).on_device
@@ -169,7 +189,10 @@ def _steps(inputs: AnalysisInput) -> tuple[list[list[float]], float, list[Assump
 
 
 def _files_per_s(inputs: AnalysisInput) -> float | None:
-    """What the storage gives a node, files in memory among them: no less than the run drew."""
+    """Files/s that storage and page cache give a node.
+
+    It is at least what the run read. None if unknown or no limit.
+    """
     storage = inputs.controls.diagnosis.storage if inputs.controls.diagnosis else None
     if storage is None or storage.cached_fraction is None:
         return None
@@ -179,7 +202,10 @@ def _files_per_s(inputs: AnalysisInput) -> float | None:
 
 
 def _phase_times_s(timed: Round, phases: Sequence[str]) -> list[float]:
-    """With all phases they are stretched to the round's wall time, of which no part is lost."""
+    """Seconds per step in ``phases``, the mean over ranks.
+
+    With all PHASES they are stretched to fill the wall time of the round.
+    """
     each = [[sum(parts) for parts in zip(*(trace.phases_ms[phase] for phase in phases), strict=True)] for trace in timed.traces]
     spans = [fmean(ranks) / 1000 for ranks in zip(*each, strict=False)]
     mean_s = timed.wall_s / max(trace.steps for trace in timed.traces)
@@ -203,7 +229,7 @@ def _producer_times(inputs: AnalysisInput) -> ProducerTimes:
     if found is None:
         found = by_itself
     elif by_itself is not None and not found.assumptions and not by_itself.assumptions:
-        found = replace(found, times_s=[*found.times_s, *by_itself.times_s])  # a slow batch in many is in few rounds of a training
+        found = replace(found, times_s=[*found.times_s, *by_itself.times_s])  # few rounds may have missed rare slow batches
     if found is None:
         raise MissingMeasurement(f"how long the workers of {config.loader} take for a batch")
     return found
@@ -230,9 +256,10 @@ def _image_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
 
 
 def _trainer_cpu_curve(inputs: AnalysisInput, load: float) -> tuple[LoadCurve | None, float]:
-    """Of the run less its workers' stages, and of the training on batches that are there already: with what handing them over takes.
+    """Return the trainer's CPU seconds per step by load, and those of the handoff in it.
 
-    That is the second that is returned: as with nobody training, but no more than the run itself took for it.
+    The curve has the compute-only run, and the run itself less the stages of its workers. The handoff is that of the loader benchmark,
+    capped at what the run used beyond compute-only.
     """
     node, diagnosis, batch = cpu_demand(inputs.record), inputs.controls.diagnosis, inputs.record.config.batch_size
     told = all(trace.loader_stats is not None and trace.loader_stats.cpu_s for trace in inputs.record.traces)
@@ -248,7 +275,7 @@ def _trainer_cpu_curve(inputs: AnalysisInput, load: float) -> tuple[LoadCurve | 
 
 
 def _cpu_s(record: Record, *, with_workers: bool) -> float | None:
-    """Seconds of a core a step, of a rank."""
+    """CPU seconds per step and rank; None if unknown."""
     traces = record.traces
     if any(trace.cpu_s is None for trace in traces):
         return None

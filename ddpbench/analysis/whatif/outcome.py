@@ -1,4 +1,4 @@
-"""What became of predictions: which were tried, what they gained, and what to use from now on."""
+"""Outcomes of predictions: which were tried, what they gained, and which setting is best."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job, Record
 
 MAX_INTERVAL_RATIO = 1.5
-"""A measured interval that spans more than this factor decides nothing about the prediction."""
+"""A measured interval that spans more than this factor neither confirms nor refutes a prediction."""
 
 
 @dataclass(frozen=True)
 class PredictionOutcome:
-    """``measured`` is None where a change was not tried, or came to nothing: ``failed`` says why."""
+    """``measured`` is None if the scenario was not tried, or failed: ``failure`` says why."""
 
     prediction: Prediction
     measured: PairedRatio | None = None
     failure: str = ""
-    missing_batches: int = 0  # batches that the shortest round of either side lacks to a complete one
+    missing_batches: int = 0  # that the shortest round of either side lacks to be complete
 
     @property
     def is_wide(self) -> bool:
-        """Whether the interval of what was measured is too wide to confirm or refute a prediction."""
+        """Whether the measured interval is too wide to confirm or refute the prediction."""
         return self.measured is not None and self.measured.high > MAX_INTERVAL_RATIO * self.measured.low
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether what was measured lies in the predicted interval; None if one of them is missing, or the measurement too wide."""
+        """Whether the measured gain lies in the predicted interval.
+
+        None if either is missing or ``is_wide``.
+        """
         found = self.prediction
         if self.measured is None or found.low is None or found.high is None or self.is_wide:
             return None
@@ -41,17 +44,17 @@ class PredictionOutcome:
 
     @property
     def is_gain(self) -> bool:
-        """Whether it is faster than the setting as it is, beyond the noise."""
+        """Whether it is faster than the baseline, beyond the noise."""
         return self.measured is not None and self.measured.is_above_one
 
     @property
     def is_significant(self) -> bool:
-        """Whether it is faster, or slower, beyond the noise."""
+        """Whether it is faster or slower than the baseline, beyond the noise."""
         return self.measured is not None and self.measured.has_interval and not self.measured.low <= 1 <= self.measured.high
 
 
 def outcomes(job: Job) -> list[PredictionOutcome]:
-    """One a prediction of the diagnosis, the greatest predicted gain first."""
+    """Return one outcome per prediction of the diagnosis, largest predicted gain first."""
     if job.diagnosis is None:
         return []
     by_label = {record.label: record for record in job.records}
@@ -72,23 +75,29 @@ def _outcome(prediction: Prediction, tried: Record | None, baseline: Record | No
 
 
 def best_outcome(candidates: list[PredictionOutcome]) -> PredictionOutcome | None:
-    """The one that measurably gained most."""
+    """Return the outcome with the largest measured gain.
+
+    None if none is a gain beyond the noise.
+    """
     return max((each for each in candidates if each.is_gain), key=lambda each: each.measured.center if each.measured else 0.0, default=None)
 
 
 def config_fields(scenario: Scenario) -> dict[str, object]:
-    """The fields of a Config that it changes."""
+    """Return the fields of Config that ``scenario`` changes."""
     values = {name: getattr(scenario, name) for name in scenario.__struct_fields__}
     return {name: value for name, value in values.items() if value is not None and name in CONFIG_FIELDS}
 
 
 def is_runnable(scenario: Scenario) -> bool:
-    """Whether flags of a run are all of it: more cores or ranks are not to be had by asking."""
+    """Whether flags of a run can express all of ``scenario``.
+
+    More cores or ranks need another machine or launch.
+    """
     return all(getattr(scenario, name) is None or name in CONFIG_FIELDS for name in scenario.__struct_fields__)
 
 
 def command_with(job: Job, scenario: Scenario) -> str:
-    """The run with that change."""
+    """Return the command that runs the baseline of ``job`` with ``scenario``."""
     record = baseline_of(job)
     assert record is not None, "a diagnosis"
     return CommandBuilder.of(record, job).command(**{name: (value,) for name, value in config_fields(scenario).items()})

@@ -1,4 +1,4 @@
-"""A question to a diagnosis: what would the training do with this change?"""
+"""What-if queries: the predicted throughput of a diagnosed run in a scenario."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ddpbench.record.record import Job
 
 @dataclass(frozen=True)
 class WhatIfAnswer:
-    """``price`` is that of ``change``, from ``before`` to ``after``."""
+    """``estimate`` is the gain of ``scenario``, from ``before`` to ``after``."""
 
     scenario: Scenario
     estimate: GainEstimate
     before: PipelineState
     after: PipelineState
-    measured_images_per_s: float  # measured, of all ranks
-    already_set: Scenario  # what of the change is so already
+    measured_images_per_s: float  # of all ranks
+    already_set: Scenario  # the part of ``scenario`` that is set already
 
     @property
     def images_per_s(self) -> float:
@@ -51,7 +51,10 @@ class WhatIfAnswer:
 
 
 def evaluate_scenario(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario, external: ExternalMeasurements) -> WhatIfAnswer:
-    """Raises Unmeasured for what has to be measured first, UsageError for what cannot be, or is so already."""
+    """Answer a what-if query.
+
+    Raises MissingMeasurement if a measurement is missing, UsageError if ``scenario`` is impossible or set already.
+    """
     before, patient = measured_state(inputs), WhatIfContext(builder, inputs, external)
     as_it_is = already_set(before, scenario, patient)
     if as_it_is == scenario:
@@ -62,7 +65,10 @@ def evaluate_scenario(inputs: AnalysisInput, builder: CommandBuilder, scenario: 
 
 
 def predict_gain(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario) -> Prediction:
-    """The same, from the diagnosis alone and as it is recorded; of what was not measured it says what that is."""
+    """Return the prediction of ``scenario`` from the diagnosis alone.
+
+    It names the measurement that is missing, if any.
+    """
     try:
         return evaluate_scenario(inputs, builder, scenario, own_measurements(inputs)).prediction
     except MissingMeasurement as lacking:
@@ -70,7 +76,10 @@ def predict_gain(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scena
 
 
 def gain_predictor(inputs: AnalysisInput, builder: CommandBuilder) -> Callable[[Scenario], float | None]:
-    """Tells the gain of one change after the other; None of what has to be measured first, or cannot be."""
+    """Return a function from scenario to gain.
+
+    The gain is None if a measurement is missing or the scenario is impossible.
+    """
     with suppress(MissingMeasurement):
         before, patient = measured_state(inputs), WhatIfContext(builder, inputs, own_measurements(inputs))
 
@@ -85,7 +94,10 @@ def gain_predictor(inputs: AnalysisInput, builder: CommandBuilder) -> Callable[[
 
 
 def diagnosed_input(job: Job) -> tuple[AnalysisInput, CommandBuilder]:
-    """The diagnosed run of ``job`` as a case. Raises UsageError where it is no diagnosis, or its run has no round."""
+    """Return the analysis input and command builder of the diagnosed run.
+
+    Raises UsageError if ``job`` is no diagnosis, or its run has no round.
+    """
     record = baseline_of(job)
     if record is None:
         raise UsageError("the record is no diagnosis: nothing around the run was measured", f"'{_diagnose_command(job)}' measures it")
@@ -96,7 +108,10 @@ def diagnosed_input(job: Job) -> tuple[AnalysisInput, CommandBuilder]:
 
 
 def answer_whatif(job: Job, scenario: Scenario, others: Sequence[Job] = ()) -> WhatIfAnswer:
-    """What a diagnosis answers, with what ``others`` lend it. Raises UsageError, for what is not measured too: with how to measure it."""
+    """Answer a what-if query from a diagnosis and the measurements of ``others``.
+
+    Raises UsageError, also for a missing measurement, with how to measure it.
+    """
     case, run = diagnosed_input(job)
     try:
         return evaluate_scenario(case, run, scenario, collect_measurements(job, others))

@@ -20,37 +20,37 @@ BELOW_MEASURED_LOAD = Assumption(
 )
 
 MIN_STEP_S = 1e-6
-"""No step is shorter, whatever is saved of it."""
+"""Lower bound of a step, whatever a scenario saves."""
 
 
 @dataclass(frozen=True)
 class PipelineState:
-    """Times are seconds. A load is threads that want a core, a core."""
+    """Times are seconds. A load is runnable threads per core."""
 
     loader: str
     precision: str
     compile: str
-    batch_size: int  # images a rank a step
+    batch_size: int  # images per rank and step
     ranks: int
     ranks_per_node: int
-    workers: int  # a rank: processes, or threads
+    workers: int  # processes or threads per rank
     prefetch: int
-    batch_times_s: BatchSeconds  # times of batches under ``load``, in the worker or the team of threads that makes them
-    step_times_s: Sequence[Sequence[float]]  # round, step: on batches that lie on the device
-    interference_s: float  # than those it is for copies, and for what the loader takes of the device
+    batch_times_s: BatchSeconds  # under ``measured_load``, in the worker or thread group that loads the batch
+    step_times_s: Sequence[Sequence[float]]  # by round and step, on batches that are already on the device
+    interference_s: float  # added to ``step_times_s`` by copies, and by the loader's use of the device
     handoff_s: float
     background_handoff: bool
     run_ahead: int
-    cores: float | None  # of a node; None where nothing is known of the work
-    other_cores: float  # of them, those that others keep busy
+    cores: float | None  # of a node; None if the CPU time of the work is unknown
+    other_cores: float  # part of ``cores`` that other processes keep busy
     trainer_threads: int
-    image_cpu_curve: LoadCurve | None  # seconds of a core that an image takes in the workers, by load
-    trainer_cpu_curve: LoadCurve | None  # that a step takes in a trainer, and handing its batch over
-    handoff_cpu_s: float  # of that, what ends with the workers
-    measured_load: float  # under which ``made`` was measured
-    read_wait_fraction: float | None  # share of a batch's time that its worker waits for a file
-    files_per_s: float | None = None  # that the storage gives a node; None where it is not known, or no limit
-    cpu_loss: float = 0.0  # share of the cores' time that is lost where all want them
+    image_cpu_curve: LoadCurve | None  # CPU seconds per image in the workers, by load
+    trainer_cpu_curve: LoadCurve | None  # CPU seconds per step in a trainer, handoff included, by load
+    handoff_cpu_s: float  # part of the trainer's CPU time that disappears without workers
+    measured_load: float  # load at which ``batch_times_s`` was measured
+    read_wait_fraction: float | None  # fraction of a batch's time in which its worker waits for files
+    files_per_s: float | None = None  # of a node's storage; None if unknown or no limit
+    cpu_loss: float = 0.0  # fraction of the cores' time lost to oversubscription
     assumptions: tuple[Assumption, ...] = ()
 
     def with_assumptions(self, *more: Assumption) -> PipelineState:
@@ -58,12 +58,12 @@ class PipelineState:
 
     @property
     def num_producers(self) -> int:
-        """A rank: workers, or teams of threads; 0 where the trainer makes its batches itself."""
+        """Workers or thread groups per rank; 0 if the trainer loads its own batches."""
         return loader_spec(self.loader).num_producers(self.workers)
 
     @property
     def target_load(self) -> float:
-        """The load of these workers and trainers, all of them busy."""
+        """Load with all workers and trainers busy; 0 if the cores are unknown."""
         return self.ranks_per_node * (self.workers + self.trainer_threads) / self.cores if self.cores else 0.0
 
     @property
@@ -79,7 +79,7 @@ class PipelineState:
         return [ABOVE_MEASURED_LOAD] * beyond + [BELOW_MEASURED_LOAD] * below
 
     def sim_params(self, rng: Random | None = None) -> SimParams:
-        """What is simulated, from all rounds or, by ``rng``, from as many that are drawn anew."""
+        """Return simulation parameters from all rounds or, with ``rng``, from a bootstrap resample of them."""
         rounds, steps = self._batch_times_at_load(), self.step_times_s
         if rng is not None:
             rounds, steps = rng.choices(rounds, k=len(rounds)), rng.choices(steps, k=len(steps))
@@ -100,13 +100,16 @@ class PipelineState:
         )
 
     def available_cores(self, cores: float) -> float:
-        """What others leave of them: at least what falls to these threads where each on the machine gets as much."""
+        """Cores that other processes leave.
+
+        It is at least the fair share of these threads among all on the machine.
+        """
         threads = self.ranks_per_node * (self.workers + self.trainer_threads)
         return max(cores - self.other_cores, cores * threads / (threads + self.other_cores))
 
     @property
     def step_cpu_s(self) -> float:
-        """Seconds of a core that a step takes on a rank."""
+        """CPU seconds per step and rank; 0 if unknown."""
         if self.image_cpu_curve is None or self.trainer_cpu_curve is None:
             return 0.0
         return self.batch_size * self.image_cpu_curve.at(self.target_load) + self.trainer_cpu_curve.at(self.target_load)
@@ -118,22 +121,25 @@ class PipelineState:
 
 
 MAX_EXTRAPOLATION = 1.25
-"""So many times the greatest load under which it was measured, a value is not known any more."""
+"""Beyond this multiple of the highest measured load, a value is unknown."""
 
 
 @dataclass(frozen=True)
 class LoadCurve:
-    """``points`` are (load, value), the load in threads that want a core, a core; there is one at least."""
+    """A value as a function of load.
+
+    ``points`` are (load, value), sorted, at least one; the load is in runnable threads per core.
+    """
 
     points: tuple[tuple[float, float], ...]
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> LoadCurve:
-        """Of several values under one load the last holds."""
+        """Build a curve from (load, value) pairs; of several values at one load the last wins."""
         return cls(tuple(sorted(dict(points).items())))
 
     def at(self, load: float) -> float:
-        """On the line between the two nearest; outside of them as at the nearest."""
+        """Interpolate linearly between the two nearest points; constant outside of them."""
         before = [point for point in self.points if point[0] <= load]
         after = [point for point in self.points if point[0] >= load]
         if not before or not after:
@@ -148,9 +154,12 @@ class LoadCurve:
         return LoadCurve(tuple((load, value + more) for load, value in self.points))
 
     def covers(self, load: float) -> bool:
-        """Whether ``load`` is not far above those that were measured; more cores than threads are like one a thread."""
+        """Whether ``load`` is at most MAX_EXTRAPOLATION times the highest measured.
+
+        Loads up to 1 are always covered: each thread then has a core.
+        """
         return load <= max(1.0, MAX_EXTRAPOLATION * self.points[-1][0])
 
     def starts_above(self, load: float) -> bool:
-        """Whether it was measured only while threads waited for cores, more of them than ``load`` are."""
+        """Whether all measured loads were oversubscribed and above ``load``."""
         return self.points[0][0] > max(1.0, load)

@@ -1,4 +1,4 @@
-"""Another step on batches that are there already: of another precision, compiled, of more images."""
+"""What-if rules for the compute-only step: precision, compile mode and batch size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def with_precision(state: PipelineState, name: str, context: WhatIfContext) -> P
 
 
 def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> PipelineState:
-    """Of a step that waits for the host to launch its kernels; what fusing them gives is known of no model beforehand."""
+    """Change the compile mode.
+
+    Unless measured, only the launch gaps that CUDA graphs close are predicted, never fusion.
+    """
     if (steps := _measured_steps(context, state.precision, state.batch_size, mode)) is not None:
         return replace(state, compile=mode, step_times_s=steps)
     gap = _kernel_activity(state, context)
@@ -49,7 +52,7 @@ def with_batch_size(state: PipelineState, images: int, context: WhatIfContext) -
         steps = [[_scaled_step(span, times, state, context) for span in each] for each in state.step_times_s]
         assumed = Assumption("an image takes the device and the workers as long, and gradient sync a step", 0.04 * abs(log2(times)))
     trainer_cpu = state.trainer_cpu_curve
-    if trainer_cpu is not None:  # a GPU's trainer issues as many kernels, and hands more over; on processors it computes for the step
+    if trainer_cpu is not None:  # with a GPU the trainer issues the same kernels but hands off more images; on CPU it computes the step
         longer = fmean(span for each in steps for span in each) / fmean(span for each in state.step_times_s for span in each)
         trainer_cpu = trainer_cpu.shifted((times - 1) * state.handoff_cpu_s) if context.on_gpu else trainer_cpu.scaled(longer)
     return replace(
@@ -65,19 +68,28 @@ def with_batch_size(state: PipelineState, images: int, context: WhatIfContext) -
 
 
 def _measured_steps(context: WhatIfContext, precision: str, batch: int, compile_mode: str) -> Sequence[Sequence[float]] | None:
-    """Steps that were measured; None too where the run has none beside which they could stand."""
+    """Measured step times with these settings, or None.
+
+    Also None if the diagnosis has no compute-only run to compare them with.
+    """
     return context.external.step_times_s.get((precision, batch, compile_mode)) if context.inputs.controls.compute_only else None
 
 
 def _kernel_activity(state: PipelineState, context: WhatIfContext) -> KernelActivity | None:
-    """What was seen of the kernels of a step like those of ``state``."""
+    """Measured kernel activity of the compute-only step.
+
+    None if ``state`` has another precision or compile mode.
+    """
     device, config = context.inputs.controls.compute_only, context.inputs.record.config
     as_it_was = (state.precision, state.compile) == (config.precision, config.compile)
     return device.kernel_activity if device and as_it_was else None
 
 
 def _scaled_step(span: float, times: float, state: PipelineState, context: WhatIfContext) -> float:
-    """A step of ``times`` as many images: its sync stays, and so does the time to launch it, which kernels may come to fill."""
+    """Seconds of a step with ``times`` as many images.
+
+    Gradient sync stays; so do launch gaps, until longer kernels fill them.
+    """
     around = context.inputs.controls
     device, no_sync = step_s(around.compute_only), step_s(around.independent)
     sync = min(max(0.0, 1 - no_sync / device), 0.9) * span if device and no_sync else 0.0

@@ -1,1 +1,1 @@
-"""What holds a training's data pipeline back: trainings that take turns, experiments beside them, one record."""
+"""The diagnose experiment: what limits a training's data pipeline, from control runs and measurements in one record."""

@@ -1,6 +1,6 @@
-"""Other loaders on the same files: what they give and cost is measured with nobody training, and not assumed.
+"""Benchmarks other loaders on the same files without training, so that their throughput and cost are measured, not assumed.
 
-Of one that decodes on the device that tells little: what it takes from the training is measured beside it.
+A loader that decodes on the GPU also runs in the background of a training, to measure what it takes from the training.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ ALTERNATIVE_FIELDS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
     ("torch-uint8", "cifar10"): ({"loader": "tensor"},),
     ("torch", "mnist"): ({"loader": "tensor"},),
 }
-"""By loader and data set, the fields in which they differ."""
+"""Config fields of the alternatives, by loader and dataset."""
 
 MAX_TRAINING_MEMORY_FRACTION = 0.7
-"""The share of a device's memory that a training may take, for a loader that decodes there to find room beside it."""
+"""Maximum share of the device's memory that a training may use for a loader that decodes there to fit as well."""
 
 
 def alternative_configs(config: ResolvedConfig, world: World) -> list[ResolvedConfig]:
-    """Those that could feed every rank, on all of them alike: nodes may differ in what is installed, and in how much memory is free."""
+    """Alternatives that work on every rank; nodes may differ in installed packages and free memory."""
     found, spec = [], workloads.find_workload(config.workload)
     for fields in ALTERNATIVE_FIELDS.get((config.loader, spec.dataset), ()):
-        other = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # what was given is for the present one
+        other = msgspec.structs.replace(config, **{"hw_decoder_load": None, **fields})  # the user's value is for the present loader
         if other == config:
             continue
         with suppress(ConfigFailed):  # not installed, or not for these files
@@ -57,7 +57,7 @@ def alternative_configs(config: ResolvedConfig, world: World) -> list[ResolvedCo
 
 
 def measure_alternative_loaders(context: DiagnosisContext) -> list[AlternativeLoader]:
-    """Each with as many workers as the present one, on all ranks at once. One that does not work here is told, and left out."""
+    """Benchmark each alternative with the present worker count, on all ranks at once; reports and skips those that fail."""
     found, filled = [], _memory_fraction(context)
     for config in context.alternatives:
         if loader_spec(config.loader).needs_gpu and filled > MAX_TRAINING_MEMORY_FRACTION:
@@ -71,7 +71,7 @@ def measure_alternative_loaders(context: DiagnosisContext) -> list[AlternativeLo
 
 
 def _memory_fraction(context: DiagnosisContext) -> float:
-    """The share of the device's memory that the training took, where it is told."""
+    """Share of device memory that the training used, maximum over ranks; 0 if unknown."""
     records = context.job_context.journal.job.records if context.job_context.journal else []
     seen = [(summary.peak_allocated_bytes, summary.device_total_bytes) for summary in map(summarize, records)]
     return context.job_context.world.all_max(max((peak / total for peak, total in seen if peak and total), default=0.0))
@@ -94,9 +94,9 @@ def _measure_alternative(context: DiagnosisContext, config: ResolvedConfig) -> A
 
 
 def round_with_background_loader(context: DiagnosisContext, config: ResolvedConfig) -> Round | None:
-    """Training on batches that lie on the device while that loader works, on rank 0; None on the others.
+    """Train on synthetic batches while that loader works in the background; the Round on rank 0, None on the others.
 
-    Raises ArmOver, on every rank, where there is no room for both on one of them.
+    Raises ConfigFailed on every rank if one of them has no room for both.
     """
     ground, opener = (
         context.job_context,

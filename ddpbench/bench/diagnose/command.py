@@ -1,15 +1,15 @@
-"""What holds the data pipeline of one training back, as a recipe."""
+"""The ``diagnose`` command: finds what limits the data pipeline of one training."""
 
 from __future__ import annotations
 
 import os
 from typing import NoReturn
 
+from ddpbench.bench.arm_specs import build_request
 from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
 from ddpbench.bench.diagnose.recipe import DiagnoseJobSpec
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
 from ddpbench.bench.runner import run_job
-from ddpbench.bench.sweep import build_request
 from ddpbench.distributed.exit_status import EXIT_STATUS_VARIABLE, exit_with_error
 from ddpbench.machine.rank_env import from_env
 from ddpbench.machine.streams import print_note
@@ -24,7 +24,7 @@ DEFAULT_DIAGNOSE_OPTIONS = DiagnoseOptions()
 
 
 def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_OPTIONS) -> NoReturn:
-    """Diagnoses the one training of the request on this rank, and ends the process with the exit code."""
+    """Diagnose the request's training on this rank, then exit the process with the exit code."""
     try:
         seat, real = from_env(), with_loader(request.arms[0])
         if options.apply:
@@ -47,12 +47,12 @@ def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_
 
 
 def check_can_apply() -> None:
-    """Raises UsageError where nobody of ours starts the ranks: those of a launcher end with what they were started for."""
+    """Raises UsageError if a foreign launcher started the ranks: they end with the command that they were started for."""
     if EXIT_STATUS_VARIABLE not in os.environ:
         raise UsageError("--apply starts a second run, and here the ranks are the launcher's", "--gpus N, and no torchrun")
 
 
 def note_default_loader(requested: Config, resolved: Config) -> None:
-    """Says that there was no loader to diagnose, and which is looked at in its stead."""
+    """Print a note if the request has no loader to diagnose, naming the one diagnosed in its place."""
     if resolved.loader == "torch" and requested.loader in (None, SYNTHETIC) and not requested.data_dir:
         print_note(f"synthetic data need no loader; this is the loader {resolved.loader}. Yours: --loader NAME, --data-dir DIR")

@@ -1,11 +1,11 @@
-"""Which trainings a diagnosis is made of: the one that was asked for, and the same under other conditions."""
+"""The arms of a diagnosis: the requested training and its control runs."""
 
 from __future__ import annotations
 
 import msgspec
 
+from ddpbench.bench.arm_specs import ArmSpec
 from ddpbench.bench.resolve import default_loader
-from ddpbench.bench.sweep import ArmSpec
 from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
@@ -17,9 +17,9 @@ MIN_WARMUP_STEPS = 2
 
 
 def with_loader(config: Config) -> Config:
-    """``config`` with a loader that has something to do: ``torch``, on a made set, where none was named but the resident batch.
+    """``config`` with a loader that does work: ``torch`` on generated data, if it names none or only synthetic data.
 
-    Raises UsageError where the workload's data set is not loaded at all.
+    Raises UsageError if the workload's dataset has no loader.
     """
     spec = workloads.find_workload(config.workload)
     loader = config.loader or default_loader(config, spec)
@@ -31,9 +31,9 @@ def with_loader(config: Config) -> Config:
 
 
 def control_runs(baseline: Config, world_size: int) -> tuple[list[ArmSpec], dict[str, str]]:
-    """The trainings in the order in which the first turns are taken, and why others are none; ``baseline`` is the one asked for.
+    """The arms in the order of their first turns, and reasons for control runs left out; ``baseline`` is the requested training.
 
-    Each warms up anew in every turn: where nobody says how long, two steps at least, and on until two windows agree.
+    Each arm warms up again in every turn: at least two steps unless the user set the warm-up, and on until two windows agree.
     """
     baseline = msgspec.structs.replace(baseline, warmup=baseline.warmup or MIN_WARMUP_STEPS)
     resident = msgspec.structs.replace(baseline, loader=SYNTHETIC, data_dir=None, download=False)

@@ -21,7 +21,7 @@ from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.loaders import SYNTHETIC
 
 SEED_STRIDE = 7919
-"""Seeds lie so far apart: a training takes the seeds next to its own for its rounds."""
+"""Distance between the seeds of two file orders; a training uses consecutive seeds for its rounds."""
 
 
 class LoaderFactories:
@@ -32,21 +32,21 @@ class LoaderFactories:
         self._replayed: SharedHostLoader | None = None
 
     def for_label(self, label: str) -> LoaderFactory:
-        """The opener of a training by its label."""
+        """The loader factory of the control run with that label."""
         return {BASELINE: self._open_baseline, LOADER_IN_BACKGROUND: self._open_in_background, REPLAY: self._open_replay}.get(
             label, open_loader
         )
 
     def with_new_file_order(self, config: ResolvedConfig) -> ResolvedConfig:
-        """``config`` with an order of files of its own: what a turn has read lies in the page cache, and would be read again."""
+        """``config`` with a new order of files: those that an earlier turn read first are in the page cache."""
         return msgspec.structs.replace(config, seed=(config.seed + SEED_STRIDE * next(self._order_numbers)) % 2**32)
 
     def keep_for_replay(self, host: HostLoader, device: torch.device, batches: int) -> None:
-        """The next so many batches of ``host`` are those that are replayed, in every turn the same."""
+        """Keep the next ``batches`` batches of ``host`` and replay them in every round of the replay arm."""
         self._replayed = SharedHostLoader(Replay(host, device, batches))
 
     def close(self) -> None:
-        """Nothing is opened any more."""
+        """Free the batches that are kept for replay; call after the last round."""
         if self._replayed:
             self._replayed.close_shared()
             self._replayed = None
@@ -68,7 +68,7 @@ class LoaderFactories:
 
 
 class SharedHostLoader:
-    """Batches in host memory that several sessions are given, one after the other; what each has of them on the device is its own."""
+    """Batches in host memory shared by successive sessions; each session has its own copies on the device."""
 
     def __init__(self, host: HostLoader) -> None:
         self.data, self.max_prefetched, self.device_transform = host.data, host.max_prefetched, host.device_transform
@@ -81,15 +81,15 @@ class SharedHostLoader:
         return self._host.worker_pids()
 
     def close(self) -> None:
-        """A session is over, and the next one will come."""
+        """Do nothing: the next session uses the same batches."""
 
     def close_shared(self) -> None:
-        """None will come."""
+        """Close the host loader after the last session."""
         self._host.close()
 
 
 def _take_on_side_stream(loader: Loader, device: torch.device) -> Callable[[], object]:
-    """Takes batches that are made on the device, for which the stream that trains then does not wait."""
+    """A function that takes and drops one batch; batches on a GPU use a side stream, so that the training's stream does not wait."""
     if device.type != "cuda":
         return lambda: loader.next_batch(lambda: None)
     stream = torch.cuda.Stream(device)
@@ -103,10 +103,10 @@ def _take_on_side_stream(loader: Loader, device: torch.device) -> Callable[[], o
 
 
 class BackgroundLoader:
-    """Gives the batches of ``resident``, and for each takes one of ``working`` and drops it, in a thread that nobody waits for.
+    """Delivers batches of ``synthetic_loader``; for each, a thread takes one batch of ``background`` by ``take`` and drops it.
 
-    As many as are trained on, also where the host issues all steps of a round long before the device is done with them. A loader that
-    is slower than the training is always behind, and never rests. ``take`` takes its next batch.
+    The training never waits for that thread, which takes as many batches as are trained on, even if the host issues all steps of a
+    round long before the device is done with them. A background loader slower than the training is always behind and never idle.
     """
 
     max_prefetched = 0
@@ -115,7 +115,7 @@ class BackgroundLoader:
         self.data = synthetic_loader.data
         self._synthetic_loader, self._background, self._take = synthetic_loader, background, take
         self._pending, self._closing = 0, False
-        self._batch_size = self._images_taken = 0  # images in each, and all that were taken
+        self._batch_size = self._images_taken = 0  # images per batch, and images taken so far
         self._changed = threading.Condition()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="ddpbench-beside", daemon=True)
@@ -132,7 +132,7 @@ class BackgroundLoader:
         return batch
 
     def pop_stats(self) -> LoaderStats:
-        """How many images were taken since the last call. What is owed from before it is let off: it would be taken beside other steps."""
+        """Images taken in the background since the last call. Drops the backlog, which would run during other steps."""
         with self._changed:
             taken, self._images_taken, self._pending = self._images_taken, 0, 0
         return LoaderStats(images=taken)
@@ -157,7 +157,7 @@ class BackgroundLoader:
                 self._pending -= 1
             try:
                 self._take()
-            except Exception as problem:  # the training's own thread raises it
+            except Exception as problem:  # next_batch raises it in the training thread
                 self._error = problem
                 return
             with self._changed:

@@ -1,4 +1,4 @@
-"""The measurements of a diagnosis beside its trainings: nodes, loader, copies, storage."""
+"""The measurements of a diagnosis besides its trainings: nodes, loader, copies, storage."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ddpbench.record.loaders import loader_spec
 from ddpbench.workloads import registry as workloads
 
 BENCHMARK_WINDOWS = 3
-"""What a loader that is not fast is looked at for: its first batches, the others until it runs evenly, and then."""
+"""Windows to benchmark a slow loader: for its first batches, until it runs evenly, and for the measurement."""
 
 
 def benchmark_on_all_ranks(context: DiagnosisContext) -> list[LoaderBenchmark]:
-    """One a rank. Notes how long a batch takes on the slowest, and keeps those to replay while the workers run anyway."""
+    """One benchmark per rank. Also notes seconds per batch on the slowest rank, and keeps batches for the replay arm."""
     world = context.job_context.world
 
     def keep(loader: Loader, alone: LoaderBenchmark) -> None:
@@ -40,7 +40,7 @@ def benchmark_on_all_ranks(context: DiagnosisContext) -> list[LoaderBenchmark]:
 
 
 def benchmark_on_one_rank(context: DiagnosisContext) -> LoaderBenchmark | None:
-    """Rank 0's, with the others idle: it gives more than with all at once where they take from each other."""
+    """Rank 0's benchmark while the others idle; faster than with all ranks if their loaders compete."""
     world, config = context.job_context.world, context.loader_factories.with_new_file_order(context.config)
     return run_on_rank_zero(world, partial(benchmark_loader, config, world, context.window_s))
 
@@ -63,7 +63,7 @@ LOADER_ON_ONE_RANK = DiagnosisExperiment(
 
 
 def measure_batch_copies(context: DiagnosisContext) -> H2DBandwidth | None:
-    """All ranks at once, with as many bytes as a batch of the loader has."""
+    """Copies of batch-sized buffers to the device, on all ranks at once."""
     if not context.batch_bytes:
         raise ConfigFailed("there was no time to take a batch, whose size it would be")
     return measure_h2d_bandwidth(context.job_context.world, context.batch_bytes, context.config.batch_size)
@@ -79,15 +79,15 @@ H2D_COPIES = DiagnosisExperiment("h2d_bandwidth", "measuring copies to the devic
 
 
 def measure_loader_stages(context: DiagnosisContext) -> dict[str, float] | None:
-    """CPU seconds an image by stage, on rank 0 while the others wait."""
-    from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s  # DALI, which few have
+    """CPU seconds per image by stage, on rank 0 while the others wait; None on the others."""
+    from ddpbench.data.loaders.dali.stage_costs import measure_stage_cpu_s  # imported here: requires DALI, which is optional
 
     world = context.job_context.world
     return run_on_rank_zero(world, partial(measure_stage_cpu_s, context.config, world.device.torch_device))
 
 
 def _is_threaded(context: DiagnosisContext) -> bool:
-    """Workers tell of their stages while they work."""
+    """Whether the loader uses threads; worker processes report their stages while they work."""
     return loader_spec(context.config.loader).uses_threads
 
 
@@ -98,7 +98,7 @@ STORAGE_BUDGET_S = 3.0
 
 
 def measure_dataset_storage(context: DiagnosisContext) -> Storage | None:
-    """Rank 0's node's, while every rank waits. The files that it reads lie in the page cache no longer, or again."""
+    """Storage benchmark of rank 0's node while every rank waits. Evicts the files it reads; those cached before are cached again."""
     directory = context.config.data_dir
     assert directory, "told by why_not"
     return run_on_rank_zero(
@@ -108,7 +108,7 @@ def measure_dataset_storage(context: DiagnosisContext) -> Storage | None:
 
 
 def _num_readers(context: DiagnosisContext) -> int:
-    """As many as the loaders of a node have workers."""
+    """As many readers as the loaders of a node have workers."""
     return max(1, context.config.workers * context.job_context.world.rank_env.local_world_size)
 
 
@@ -125,7 +125,7 @@ STORAGE = DiagnosisExperiment(
 
 
 def collect_node_states(context: DiagnosisContext) -> list[NodeState]:
-    """One a node, as its first rank finds it while the others wait."""
+    """One state per node, collected by its first rank while the others wait."""
     world = context.job_context.world
     here = [place for place in world.placements if place.host == world.placement.host]
     own = collect_node_state(here) if world.rank == here[0].rank else None

@@ -1,4 +1,4 @@
-"""The recipe of a diagnosis: what is measured before the trainings and after them, in the time that there is."""
+"""The diagnosis job: what is measured before and after the control runs, within the time limit."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.progress import format_time_left
 
 LOADER_WINDOW_S = 2.0
-"""How long a loader is looked at alone, about, in the time that a diagnosis usually has."""
+"""Approximate seconds per loader benchmark, under the usual time limit of a diagnosis."""
 
 BEFORE_ROUNDS = (NODE_STATES, LOADER_ON_ALL_RANKS)
 AFTER_ROUNDS = (H2D_COPIES, LOADER_ON_ONE_RANK, LOADER_STAGES, ALTERNATIVE_LOADERS, STORAGE)
-"""The storage last: it drops files from the page cache."""
+"""Storage comes last, because it evicts files from the page cache."""
 
 PROFILE_S = 5.0
 MAX_AFTER_ROUNDS_FRACTION = 0.3
-"""The share of the time that is kept free for what comes after the trainings, at most."""
+"""Maximum fraction of the time that is reserved for what comes after the rounds."""
 
 
 class DiagnoseJobSpec(JobSpec):
-    """One diagnosis on one rank. ``labels`` are those of its trainings, in the order of the arms.
+    """One diagnosis on one rank, with the ``labels`` of its control runs in the order of the arms.
 
-    Where it is to ``verify`` what it predicts, ``limit_s`` is shared with that.
+    With ``verify``, trying the predictions gets its share of ``limit_s``.
     """
 
     _budget: TimeBudget
     _context: DiagnosisContext
     _experiments_s: float
-    """From ``before_rounds`` on, which is given the ground that they stand on."""
+    """These three are set by ``before_rounds``, which receives the job context."""
 
     def __init__(self, open_journal: JournalFactory, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
         super().__init__(open_journal, render_diagnosis)
@@ -60,7 +60,7 @@ class DiagnoseJobSpec(JobSpec):
         self._time_scale = round_plans.time_scale(self._limit_s)
 
     def before_rounds(self, context: JobContext) -> None:
-        """The machine, while nothing runs, and the loader alone, by whose pace the rounds are laid out."""
+        """Measure the idle nodes, then the loader without training; its pace determines the length of the rounds."""
         self._budget = TimeBudget(self._limit_s, context.start, context.world, WRAP_UP_S * min(1.0, self._time_scale))
         self._context = DiagnosisContext(
             context, context.configs[self._labels.index(BASELINE)], self.loader_factories, LOADER_WINDOW_S * self._time_scale
@@ -76,7 +76,7 @@ class DiagnoseJobSpec(JobSpec):
         self._experiments_s = min(wanted_s, MAX_AFTER_ROUNDS_FRACTION * self._limit_s)
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
-        """Early enough for what comes after them. The first is always tried."""
+        """Early enough for what comes after the rounds. The first round is always tried."""
         return elapsed_s + self._available_s()
 
     def after_rounds_s(self) -> float:
@@ -86,19 +86,19 @@ class DiagnoseJobSpec(JobSpec):
         return self.loader_factories.for_label(label)
 
     def graded_records(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The training as it was asked for, by which the command succeeds or fails."""
+        """The baseline's record, which decides whether the command succeeds."""
         return [record for record in records if record.label == BASELINE]
 
     def round_plan(self, label: str) -> RoundPlan:
-        """How the training of that label takes its turns."""
+        """Length and number of rounds of the control run with that label."""
         return round_plans.diagnose_round_plan(label, self._context, self._limit_s, self._available_s())
 
     def _available_s(self) -> float:
-        """Seconds that rounds may still take together."""
+        """Seconds left for all rounds together."""
         return max(0.0, self._budget.remaining_s() - self._experiments_s)
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
-        """The experiments for which nobody trains, and a look inside a step: after the profiler every launch is slower."""
+        """Run the experiments that need idle devices, then verify and profile; the profiler comes last as it slows every launch."""
         for arm in arms:
             arm.park()
         self.loader_factories.close()
@@ -117,7 +117,7 @@ class DiagnoseJobSpec(JobSpec):
             profile_arm(context, arms, self._labels.index(COMPUTE_ONLY))
 
     def _run_experiment(self, experiment: DiagnosisExperiment) -> None:
-        """One experiment, unless it cannot be or does not fit; what it gave is on disk before the next begins."""
+        """Run one experiment and save its result, or record why it was skipped."""
         ground, left_s = self._context.job_context, self._budget.remaining_s()
         if why := experiment.skip_reason(self._context) or (NO_TIME_LEFT if left_s < experiment.expected_s(self._context) else ""):
             self._record_skipped({experiment.field: why})

@@ -1,4 +1,4 @@
-"""How long the turns of a diagnosis' trainings are, and how much is replayed, by the pace of the loader, in the time that there is."""
+"""Round lengths and replay size of a diagnosis, from the loader's pace and the time limit."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ddpbench.data.loaders.replay import MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY
 
 DIAGNOSE_ROUND_S, DIAGNOSE_WARMUP_S = 1.5, 3.0
-"""How long a round of a training lasts, and a warm-up, about, in the time that a diagnosis usually has."""
+"""Approximate seconds of a round and of a warm-up, under the usual time limit of a diagnosis."""
 
 RESERVED_ROUNDS = {BASELINE: 3, COMPUTE_ONLY: 1}
-"""Rounds without which there is no verdict: time is kept for them."""
+"""Rounds without which there is no verdict: time is reserved for them."""
 
 MAX_ROUND_FRACTION = 1 / 4
-"""The share of the time for rounds that one may take where steps are slow."""
+"""Maximum fraction of the time for rounds that one round takes if steps are slow."""
 
 MAX_REPLAY_FILL_WINDOWS = 3
-"""So many windows of looking at a loader may go into reading the batches to replay."""
+"""Maximum loader benchmark windows spent on reading the batches to replay."""
 
 
 def time_scale(limit_s: float) -> float:
-    """How long windows and rounds are, of what they usually are: of more time half goes into longer rounds, and half into more."""
+    """Factor for window and round lengths. Half of any additional time goes into longer rounds, half into more of them."""
     share = limit_s / DIAGNOSIS_S
     return min(share, sqrt(share))
 
 
 def diagnose_round_plan(label: str, context: DiagnosisContext, limit_s: float, available_s: float) -> RoundPlan:
-    """How the training of that label takes its turns, where all share ``available_s`` seconds of a diagnosis of ``limit_s``.
+    """The RoundPlan of the control run ``label``, if all share ``available_s`` seconds of a diagnosis of ``limit_s``.
 
-    The run itself has its rounds at once where its loader starts too slowly.
+    The baseline runs its required rounds in one turn if its loader starts slowly.
     """
     round_s, warm_up_s = DIAGNOSE_ROUND_S * time_scale(limit_s), DIAGNOSE_WARMUP_S * time_scale(limit_s)
     usual = RoundPlan(
@@ -43,7 +43,7 @@ def diagnose_round_plan(label: str, context: DiagnosisContext, limit_s: float, a
         max_round_s=MAX_ROUND_FRACTION * available_s,
         reserved_rounds=RESERVED_ROUNDS.get(label, 0),
         first_round_s=inf if label == REPLAY and not replay_batch_count(context) else ACTIVATION_S + warm_up_s + round_s,
-        park_s=context.worker_batch_s if label == LOADER_IN_BACKGROUND else 0.0,  # the batch that it waits for is waited for to the end
+        park_s=context.worker_batch_s if label == LOADER_IN_BACKGROUND else 0.0,  # closing waits for the batch that is being loaded
     )
     if label != BASELINE:
         return usual
@@ -52,7 +52,7 @@ def diagnose_round_plan(label: str, context: DiagnosisContext, limit_s: float, a
 
 
 def replay_batch_count(context: DiagnosisContext) -> int:
-    """As many as there is time to read, and no more than are of use; 0 where that is not worth it, or the loader's pace not known."""
+    """Batches to replay, limited by reading time and ``MAX_REPLAY_BATCHES``; 0 if not worthwhile or if the loader's pace is unknown."""
     if not context.loader_batch_s:
         return 0
     reading_s = MAX_REPLAY_FILL_WINDOWS * context.window_s

@@ -1,4 +1,4 @@
-"""What the experiments of a diagnosis stand on, and how one of them is told."""
+"""Context of a diagnosis on one rank, and the description of one experiment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.record.config import ResolvedConfig
 
 ACTIVATION_S = 2.0
-"""What a turn takes beside its steps, about."""
+"""Approximate seconds of a turn besides its steps."""
 
 
 @dataclass
@@ -22,20 +22,18 @@ class DiagnosisContext:
     job_context: JobContext
     config: ResolvedConfig  # of the run that is diagnosed
     loader_factories: LoaderFactories
-    window_s: float  # how long a loader is looked at
-    loader_batch_s: float = (
-        0.0  # the least that a step of the real run can take: what its loader alone takes for a batch on the slowest rank
-    )
-    batch_bytes: int = 0  # what a batch takes on the wire, where it crosses one
-    alternatives: Sequence[ResolvedConfig] = ()  # other loaders for the run, on which all ranks have agreed
+    window_s: float  # length of a loader benchmark
+    loader_batch_s: float = 0.0  # loader benchmark's time per batch on the slowest rank, a lower bound of the run's step
+    batch_bytes: int = 0  # bytes copied to the device per batch; 0 if none are
+    alternatives: Sequence[ResolvedConfig] = ()  # other loaders that work on all ranks
 
     @property
     def worker_batch_s(self) -> float:
-        """What each worker takes for a batch, as far as that is known: the first comes as late, and bursts of them lie so far apart."""
+        """Seconds per batch of each worker, as far as known: the delay of its first batch and the interval between bursts."""
         return max(1, self.config.workers) * self.loader_batch_s
 
     def loader_paced(self, round_plan: RoundPlan, config: ResolvedConfig, gain: float = 1.0) -> RoundPlan:
-        """The same for a training that waits for its loader; of ``config``, which is to be ``gain`` times as fast as the real run."""
+        """``round_plan`` for a training that waits for its loader, with a ``config`` expected to be ``gain`` times as fast."""
         step_s, workers = self.loader_batch_s / gain, config.workers
         round_plan = replace(round_plan, min_step_s=step_s)
         loading_s = (2 * max(1, workers) + round_plan.steps_per_round(0.0, workers)) * step_s
@@ -44,20 +42,21 @@ class DiagnosisContext:
 
 @dataclass(frozen=True)
 class DiagnosisExperiment:
-    """One experiment: every rank carries it out, and rank 0 has its value.
+    """One experiment: every rank runs it, and rank 0 has its value.
 
-    ``why_not`` tells every rank alike why it cannot be here, or nothing. ``measure`` may still raise ArmOver, on every rank.
+    ``skip_reason`` returns, alike on every rank, why the experiment cannot run here, or "". ``measure`` may still raise ConfigFailed on
+    every rank. Durations are estimates in seconds.
     """
 
     field: DiagnosisField
-    phase: str  # "measuring the loader alone"
+    phase: str  # as displayed: "measuring the loader alone"
     measure: Callable[[DiagnosisContext], object]
-    base_s: float  # about, and beside it
-    loader_windows: int = 0  # of looking at a loader
+    base_s: float  # in addition to loader windows
+    loader_windows: int = 0  # number of loader benchmark windows
     skip_reason: Callable[[DiagnosisContext], str] = lambda scene: ""
-    extra_s: Callable[[DiagnosisContext], float] = lambda scene: 0.0  # of what is not everywhere
-    is_needed: Callable[[DiagnosisContext], bool] = lambda scene: True  # or the training itself tells what it would find
+    extra_s: Callable[[DiagnosisContext], float] = lambda scene: 0.0  # in addition, for what not every diagnosis has
+    is_needed: Callable[[DiagnosisContext], bool] = lambda scene: True  # False if other measurements already show it
 
     def expected_s(self, context: DiagnosisContext) -> float:
-        """How long it lasts, about."""
+        """Estimated duration in seconds."""
         return self.base_s + self.loader_windows * max(context.window_s, context.worker_batch_s) + self.extra_s(context)

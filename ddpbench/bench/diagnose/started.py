@@ -1,4 +1,4 @@
-"""A diagnosis in ranks that are started for it, and after it the full run under the setting that won."""
+"""Launches a diagnosis in child ranks, then optionally the full run under the best configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request
 
 
 def launch_diagnosis(request: Request, options: DiagnoseOptions) -> int:
-    """Diagnoses the one training of the request, and runs it under the setting that won where that is asked for; returns the exit code."""
+    """Diagnose the request's training, then run the best configuration if ``options.apply``; returns the exit code."""
     try:
         with_loader(request.arms[0])
     except BenchError as error:
@@ -31,9 +31,9 @@ def launch_diagnosis(request: Request, options: DiagnoseOptions) -> int:
 
 
 def run_best_setting(request: Request, record_path: str) -> int:
-    """Runs what gained most in the diagnosis that left ``record_path``; the setting as it is, where nothing did.
+    """Run the best configuration of the diagnosis at ``record_path``, or the present one if none is better; returns the exit code.
 
-    The ``--json`` of the request is the diagnosis' own: where that has stdout, the report of this run goes to stderr.
+    ``--json`` belongs to the diagnosis: if that writes to stdout, the report of this run goes to stderr.
     """
     job = load(Path(record_path))
     real, won = baseline_of(job), best_outcome(outcomes(job))

@@ -1,4 +1,4 @@
-"""What is predicted of cures goes on record first; then those that promise most are tried beside the setting as it is."""
+"""Records the predicted gain of every remedy, then tries the most promising ones against the present configuration."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from ddpbench.record.record import Job, Record
 from ddpbench.report.progress import format_time_left
 
 MAX_TRIALS = 2
-"""Cures that are tried, at most: each takes time from the others."""
+"""Maximum number of remedies to try: each takes time from the others."""
 
 TRIAL_ROUNDS = 6
 
 MAX_TRIAL_ROUND_FRACTION = 1 / 3
-"""No round takes more of what there is for those of an arm that are needed: it is warmed up, too."""
+"""Maximum fraction that one round takes of the time for an arm's required rounds; the rest is for warm-up."""
 
 TRIALS_KEY = "to try"
 
 
 def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float, warm_up_s: float) -> bool:
-    """Every rank calls it. Predicts, and tries what there is time for in ``left_s``, as arms that take turns with the present setting.
+    """Predict, then try the top remedies for which ``left_s`` suffices, in turns with the present configuration.
 
-    False where there was no time for any that should be.
+    Every rank calls this. Returns False if there are remedies to try, but no time for any.
     """
     ground, world, pace = context.job_context, context.job_context.world, RoundTimer()
     ground.enter_phase("predicting", "predicting what the cures gain")
@@ -58,7 +58,7 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
     world.barrier()
     cures = msgspec.json.decode(world.store.try_get(TRIALS_KEY) or "[]", type=list[Prediction])
     available_s = left_s - world.all_max(pace.elapsed_s)
-    for complete, number in product((True, False), range(len(cures), 0, -1)):  # one cure in complete rounds proves more than two in short
+    for complete, number in product((True, False), range(len(cures), 0, -1)):  # one remedy in full rounds proves more than two in short
         contenders = plan_trials(context, cures[:number], available_s, round_s, warm_up_s, complete)
         if expected_time_s(contenders) <= available_s:
             run_trials(context, contenders, pace, left_s)
@@ -68,7 +68,7 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting that takes turns with others: the present one, or a cure."""
+    """A configuration that takes turns with others: the present one, or a remedy."""
 
     label: str
     config: ResolvedConfig
@@ -78,7 +78,7 @@ class Trial:
 def plan_trials(
     context: DiagnosisContext, candidates: Sequence[Prediction], available_s: float, round_s: float, warm_up_s: float, never_shortened: bool
 ) -> list[Trial]:
-    """The present setting, then the cures, in ``available_s``; in ``never_shortened`` rounds as long as they need."""
+    """The present configuration and the remedies, planned for ``available_s``; ``never_shortened`` as in RoundPlan."""
     longest_s = MAX_TRIAL_ROUND_FRACTION * available_s / (MIN_VALUES_FOR_INTERVAL * (1 + len(candidates)))
     usual = RoundPlan(round_s, warm_up_s, 0.0, longest_s, MIN_VALUES_FOR_INTERVAL, first_round_s=ACTIVATION_S + warm_up_s + round_s)
     usual = replace(usual, never_shortened=never_shortened)
@@ -86,14 +86,14 @@ def plan_trials(
     contenders = [Trial(BASELINE_REPEAT, present, context.loader_paced(usual, present))]
     for cure in candidates:
         config = msgspec.structs.replace(present, **config_fields(cure.scenario))
-        batches = present.batch_size / config.batch_size  # as many as of the present setting have as many images
+        batches = present.batch_size / config.batch_size  # batches per present batch with the same number of images
         paced = context.loader_paced(replace(usual, dry_run=True), config, batches * (cure.gain or 1.0))
         contenders.append(Trial(TRIAL_PREFIX + cure.scenario.flag_text, config, paced))
     return contenders
 
 
 def expected_time_s(trials: Sequence[Trial]) -> float:
-    """What the rounds that are needed take, about: in ABBA order every second turn goes on with the arm of the one before."""
+    """Estimated seconds of all required rounds. In ABBA order, every second turn continues with the arm of the previous one."""
     present = trials[0].round_plan
     return sum(each.round_plan.reserved_rounds * each.round_plan.first_round_s for each in trials) - (present.reserved_rounds - 1) * (
         present.first_round_s - present.round_s
@@ -101,7 +101,7 @@ def expected_time_s(trials: Sequence[Trial]) -> float:
 
 
 def predict_and_record(journal: Journal) -> list[Prediction]:
-    """Every prediction, once it is on record."""
+    """All predictions, after they are recorded; empty if the run has no round."""
     job = journal.job
     try:
         predictions = predict_remedies(job)
@@ -112,13 +112,16 @@ def predict_and_record(journal: Journal) -> list[Prediction]:
 
 
 def top_candidates(predictions: Sequence[Prediction]) -> list[Prediction]:
-    """Those to try, the greatest gain first."""
+    """The remedies to try, by descending gain."""
     possible = [each for each in predictions if each.gain is not None and is_runnable(each.scenario)]
     return sorted(possible, key=lambda each: -(each.gain or 0.0))[:MAX_TRIALS]
 
 
 def predict_remedies(job: Job) -> list[Prediction]:
-    """One of every cure that is a change of settings. Where the rounds leave the verdict open and the ranks wait for data, of all."""
+    """One prediction per remedy that changes the configuration.
+
+    If the verdict is inconclusive but the ranks wait for data, this covers the remedies of a data-bound run.
+    """
     judge_all(job)
     case, run = diagnosed_input(job)
     found = case.record.verdict
@@ -131,7 +134,7 @@ def predict_remedies(job: Job) -> list[Prediction]:
 
 
 def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: RoundTimer, end_s: float) -> None:
-    """Rounds in ABBA order, as long as they end within ``end_s`` of the beginning of ``round_timer``. A cure that fails is told so."""
+    """Run rounds in ABBA order until ``end_s`` seconds on ``round_timer``. A remedy that fails is recorded as failed."""
     ground, briefs = context.job_context, [each.round_plan for each in trials]
     world, journal = ground.world, ground.journal
     opener = open_on_all_ranks(checking_factory(context.loader_factories.for_label(BASELINE)), world)
@@ -160,7 +163,7 @@ def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: 
 
 
 def checking_factory(loader_factory: LoaderFactory) -> LoaderFactory:
-    """The same, after all that can be checked before: other workers may want more shared memory than there is."""
+    """Wrap ``loader_factory`` to check the configuration first: other worker counts may need more shared memory than there is."""
 
     def opened(config: ResolvedConfig, shard: Shard) -> Loader:
         check_loader(config, shard.dataset, shard.classes, shard.world_size)
@@ -170,6 +173,6 @@ def checking_factory(loader_factory: LoaderFactory) -> LoaderFactory:
 
 
 def trial_records(trials: Sequence[Trial], context: DiagnosisContext, requested: Config) -> list[Record]:
-    """One an arm, before it begins."""
+    """One record per arm, before it begins."""
     world = context.job_context.world
     return [new_record(requested, each.config, world.for_device(each.config.device), each.label) for each in trials]

@@ -1,1 +1,1 @@
-"""What is lost between one rank and all of them: a ladder of ranks and arms on the whole world, in one launch."""
+"""The scale experiment: what is lost between one rank and all of them, measured on a ladder of ranks within one launch."""

@@ -1,4 +1,4 @@
-"""The arm that does not train: DDP's own buckets, summed over all ranks, step after step."""
+"""An arm that does not train: it all-reduces DDP's own buckets, step after step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ddpbench.record.trace import PHASES, Memory, Numerics, Trace
 HOOK_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 ALLREDUCE_ROUND_S, MIN_ALLREDUCE_STEPS, MAX_ALLREDUCE_STEPS = 0.5, 4, 200
-"""What only sums buckets is steady sooner than a training."""
+"""Shorter than a training round: all-reduces alone settle sooner."""
 
 
 class AllReduceArm(Arm):
-    """``buckets`` tells their sizes in bytes, which DDP knows once it has trained; a turn before that gives no round."""
+    """``get_bucket_bytes`` returns DDP's bucket sizes in bytes, empty until DDP has trained; a round before that returns None."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class AllReduceArm(Arm):
         self._get_bucket_bytes = get_bucket_bytes
 
     def activate(self) -> None:
-        """There is no training to be put on the device."""
+        """Do nothing: there is no training to put on the device."""
 
     def run_round(self, index: int) -> Round | None:
         if not (sizes := self._get_bucket_bytes()):
@@ -59,7 +59,7 @@ class AllReduceArm(Arm):
         return collect_round(index, traces, "none") if traces else None
 
     def _trace(self, steps_s: list[float]) -> Trace:
-        """All of a step is sync. Its images are those whose gradients it would have summed."""
+        """A trace whose steps are all sync. It counts the images whose gradients a training would have summed."""
         nothing = [0.0] * len(steps_s)
         phases_ms = {phase: [round(1e3 * step_s, 4) for step_s in steps_s] if phase == "sync" else nothing for phase in PHASES}
         return Trace(
@@ -76,6 +76,6 @@ class AllReduceArm(Arm):
 
 
 def gradient_and_wire_dtype(config: ResolvedConfig) -> tuple[torch.dtype, torch.dtype]:
-    """The dtype of gradients, and the one that a communication hook sends them as."""
+    """The dtype of gradients, and the dtype that a communication hook sends them as."""
     gradients: torch.dtype = getattr(torch, PRECISIONS[config.precision].model_dtype)
     return gradients, HOOK_DTYPES.get(config.comm_hook, gradients)

@@ -1,4 +1,4 @@
-"""The ``scale`` command: which trainings make the ladder and its control runs."""
+"""The ``scale`` command: the arms of the ladder and its control runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NoReturn
 
 import msgspec
 
+from ddpbench.bench.arm_specs import ArmSpec, build_request
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
 from ddpbench.bench.resolve import default_batch_size, default_loader
 from ddpbench.bench.runner import run_job
 from ddpbench.bench.scaling.recipe import ScaleJobSpec
-from ddpbench.bench.sweep import ArmSpec, build_request
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.record.config import Config
@@ -34,9 +34,9 @@ from ddpbench.workloads import registry as workloads
 
 
 def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
-    """1, 2, 4 ... ranks of the first node, then of 1, 2, 4 ... nodes, and at last all.
+    """1, 2, 4 ... ranks of the first node, then 1, 2, 4 ... whole nodes, and finally all ranks.
 
-    Nodes that have not ``ranks_per_node`` ranks each are no steps: then ranks alone double.
+    If ``world_size`` is not a multiple of ``ranks_per_node``, just 1, 2, 4 ... ranks, and all.
     """
     whole = world_size % ranks_per_node == 0
     steps = (
@@ -48,7 +48,7 @@ def rank_ladder(world_size: int, ranks_per_node: int) -> list[int]:
 
 
 def check_can_scale(config: Config, rank_env: RankEnv) -> None:
-    """Raises UsageError where there is nothing to scale: one rank, or ranks that DDP does not tie together."""
+    """Raises UsageError if there is nothing to scale: a single rank, or an engine other than DDP."""
     if config.engine != "ddp":
         raise UsageError(f"scale takes DDP apart, and --engine {config.engine} is another", "leave --engine out")
     if rank_env.world_size == 1:
@@ -58,10 +58,9 @@ def check_can_scale(config: Config, rank_env: RankEnv) -> None:
 def scaling_arms(
     requested: Config, rank_counts: list[int], strong_batch: int | None = None
 ) -> tuple[list[ArmSpec], dict[str, int], dict[str, str]]:
-    """The trainings in the order in which the first turns are taken, on how many ranks each is, and why others are none.
+    """The arms in the order of their first turns, the rank count of each by label, and reasons for arms left out.
 
-    With ``strong_batch`` that is the batch of one rank, of which every rank of a rung takes its share; raises UsageError where a rung
-    does not divide it.
+    With ``strong_batch``, that batch is divided evenly among the ranks at each world size; raises UsageError if one does not divide it.
     """
     ranks = rank_counts[-1]
     if strong_batch:
@@ -91,7 +90,7 @@ def scaling_arms(
 
 
 def check_batch_divides(batch: int, rank_counts: list[int]) -> None:
-    """Raises UsageError where ``batch`` cannot be shared evenly on every rung."""
+    """Raises UsageError if ``batch`` cannot be divided evenly at every world size."""
     uneven = next((count for count in rank_counts if batch % count), None)
     if uneven:
         even = lcm(*rank_counts)
@@ -105,7 +104,7 @@ def _powers_of_two(limit: int) -> list[int]:
 
 
 def run_scaling(request: Request, strong: bool) -> NoReturn:
-    """Measures the one training of the request on 1, 2, 4 ... ranks of this launch, and ends the process with the exit code."""
+    """Measure the request's training on 1, 2, 4 ... ranks of this launch, then exit the process with the exit code."""
     try:
         seat, asked = from_env(), request.arms[0]
         check_can_scale(asked, seat)

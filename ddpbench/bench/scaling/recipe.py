@@ -23,10 +23,10 @@ from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, WITH_DATA
 from ddpbench.report.pages.scaling import render_scaling
 
 DEFAULT_LIMIT_S = 175.0
-"""Without ``--time-limit``, with what it takes to start: under three minutes."""
+"""Default for ``--time-limit``, startup included: under three minutes."""
 
 MAX_BUSBW_S = 8.0
-"""How long the look at the links lasts at most; in a shorter limit less."""
+"""Maximum seconds for the all-reduce bandwidth; less under a shorter limit."""
 
 PROFILE_S = 6.0
 
@@ -34,9 +34,9 @@ FIRST_STEPS_PLAN = RoundPlan(0.0, warmup_s=MIN_STEP_S)
 
 
 class ScaleJobSpec(JobSpec):
-    """One scaling job on one rank. ``ranks`` tells how many take part in an arm, by its label, in the order of the arms.
+    """One scaling job on one rank, with ``rounds`` rounds per arm.
 
-    Each is to have ``rounds``.
+    ``ranks_by_label`` gives the number of ranks in each arm, in the order of the arms.
     """
 
     equal_rounds = True
@@ -44,7 +44,7 @@ class ScaleJobSpec(JobSpec):
     _budget: TimeBudget
     _barrier: IdleBarrier
     _profile_s: float
-    """From ``before_rounds`` on, which is given the ground that they stand on."""
+    """These three are set by ``before_rounds``, which receives the job context."""
 
     def __init__(self, open_journal: JournalFactory, limit_s: float | None, rounds: int, ranks_by_label: Mapping[str, int]) -> None:
         super().__init__(open_journal, render_scaling)
@@ -54,15 +54,15 @@ class ScaleJobSpec(JobSpec):
         self._bucket_bytes: list[int] = []
 
     def ranks_for(self, label: str, world: World) -> World:
-        """The ranks that take part in the arm of that label, with their process group once there is one."""
+        """The ranks of the arm with that label, with their process group once it exists."""
         ranks = self._ranks_by_label[label]
         return world if ranks == world.size else self._groups.get(ranks, world.subset(ranks))
 
     def before_rounds(self, context: JobContext) -> None:
-        """How fast the links are while nobody trains, and the process groups of the rungs.
+        """Measure the all-reduce bandwidth without training, and create the process groups of the ladder.
 
-        The group of all ranks is used first, as in a run: one that is used when there is another may keep the kernels of a training
-        waiting for a microsecond each (results/scaling/later_groups.py).
+        The group of all ranks is used first, as in a run: a group that is used while there is another one may delay each kernel of a
+        training by a microsecond (results/scaling/later_groups.py).
         """
         whole = context.world
         check_same_ladder(self._ranks_by_label, whole)
@@ -78,7 +78,7 @@ class ScaleJobSpec(JobSpec):
             self._run_first_steps(context)
 
     def _run_first_steps(self, context: JobContext) -> None:
-        """Every rank by itself, all at once, in nobody's turn: libraries are loaded, and cuDNN looks for the fastest kernels."""
+        """Train a few steps on every rank independently, outside any round: this loads libraries and lets cuDNN pick its kernels."""
         context.enter_phase("taking first steps", "loading what a training needs")
         config = context.configs[[*self._ranks_by_label].index(INDEPENDENT_RANKS)]
         training = Arm(config, context.world, context.marker, ArmOptions(len(self._ranks_by_label), round_plan=FIRST_STEPS_PLAN))
@@ -86,18 +86,18 @@ class ScaleJobSpec(JobSpec):
         training.park()
 
     def round_plan(self, label: str) -> RoundPlan:
-        """How the training of that label takes its turns."""
+        """Length and number of rounds of the arm with that label."""
         return scale_round_plan(label, self._ranks_by_label, self._rounds, self._available_s())
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
-        """Early enough for what comes after them. The first is always tried."""
+        """Early enough for what comes after the rounds. The first round is always tried."""
         return elapsed_s + self._available_s()
 
     def after_rounds_s(self) -> float:
         return self._profile_s
 
     def _available_s(self) -> float:
-        """Seconds that rounds may still take together."""
+        """Seconds left for all rounds together."""
         return max(0.0, self._budget.remaining_s() - self._profile_s)
 
     def make_arm(self, label: str, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
@@ -110,7 +110,7 @@ class ScaleJobSpec(JobSpec):
         self._bucket_bytes = sizes
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:
-        """What was learned on the way; on GPUs a look at their communication kernels: after the profiler every launch is slower."""
+        """Record what was measured along with the rounds; on GPUs, profile communication last, because it slows every later launch."""
         waiting = self._barrier.busy_wait_cores()
         overlap = self._profile_overlap(context, arms) if self._profile_s and self._budget.remaining_s() >= self._profile_s else None
         if not (context.journal and context.journal.job.scaling):
@@ -120,7 +120,7 @@ class ScaleJobSpec(JobSpec):
         context.journal.update_scaling(bucket_bytes=self._bucket_bytes, busy_wait_cores=waiting, overlap=overlap, skip_reasons=left_out)
 
     def _profile_overlap(self, context: JobContext, arms: Sequence[Arm]) -> Overlap | None:
-        """Rank 0's alone."""
+        """Profile the all-reduces of the arm on all ranks; None on every rank but 0."""
         context.enter_phase("profiling", "looking at the communication inside a step")
         full = arms[list(self._ranks_by_label).index(self._full_label)]
         assert isinstance(full, SubsetArm), "the ladder is made of rungs"
@@ -129,7 +129,7 @@ class ScaleJobSpec(JobSpec):
 
 
 def check_same_ladder(ranks_by_label: Mapping[str, int], world: World) -> None:
-    """Raises UsageError where nodes of unequal size have laid out different ladders: their ranks would wait for each other for ever."""
+    """Raises UsageError if nodes of unequal size have built different ladders: their ranks would wait for each other forever."""
     laid_out = float(zlib.crc32(repr([*ranks_by_label.items()]).encode()))
     if world.all_max(laid_out) != world.all_min(laid_out):
         raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")
@@ -138,14 +138,14 @@ def check_same_ladder(ranks_by_label: Mapping[str, int], world: World) -> None:
 SCALE_MIN_ROUND_S = 0.5
 
 SCALE_ACTIVATION_S = 1.5
-"""What a turn takes beside its round, about: a model is built, warmed up, and laid aside."""
+"""Estimated seconds of a turn besides its round: building the model, warming up, parking."""
 
 WITH_DATA_SLOWDOWN = 3.0
-"""A turn with data takes as long as so many others: workers start, and batches come slowly."""
+"""A turn with data takes as long as this many other turns: workers start, and batches come slowly."""
 
 
 def scale_round_plan(label: str, labels: Collection[str], rounds: int, available_s: float) -> RoundPlan:
-    """How the arm of ``label`` takes its turns, where all of ``labels`` share ``available_s`` seconds for so many rounds each."""
+    """The RoundPlan of the arm ``label``, if all arms in ``labels`` share ``available_s`` seconds for ``rounds`` rounds each."""
     turn_s = available_s / rounds / (len(labels) + (WITH_DATA_SLOWDOWN - 1) * (WITH_DATA in labels))
     round_s = min(TARGET_ROUND_S, max(SCALE_MIN_ROUND_S, turn_s - SCALE_ACTIVATION_S))
     usual = RoundPlan(round_s, warmup_s=max(1.0, round_s), first_round_s=SCALE_ACTIVATION_S + round_s)

@@ -1,4 +1,4 @@
-"""The arms of a scaling job: some ranks train, or only sum gradients, and the others wait without a sound."""
+"""Arms on a subset of ranks: the first ranks train while the others idle."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ddpbench.training.session import Session
 
 
 class IdleBarrier:
-    """Waiting for the others' turns, in one blocking call on the host: no kernel of a rank that waits runs on its GPU."""
+    """Waits for other ranks in one blocking call on the host, so that a waiting rank runs no kernel on its GPU."""
 
     def __init__(self, world: World, marker: ProgressMarker) -> None:
         self._world, self._marker = world, marker
         self._waited_s, self._busy_s = 0.0, 0.0
 
     def wait_for_all(self, is_finished: bool, participates: bool) -> bool:
-        """Returns when every rank is here: whether the arm is over on one of them."""
+        """Wait until every rank is here; returns whether the arm is finished on any of them."""
         self._marker.pause()
         begin, busy = perf_counter(), time.process_time()
         is_over = self._world.any_rank(is_finished)
@@ -37,13 +37,13 @@ class IdleBarrier:
         return is_over
 
     def busy_wait_cores(self) -> float | None:
-        """Cores that a waiting rank kept busy, the most of any rank; None where none ever waited."""
+        """Cores that a waiting rank kept busy, maximum over ranks; None if no rank ever waited."""
         most = self._world.all_max(self._busy_s / self._waited_s if self._waited_s else -1.0)
         return None if most < 0 else most
 
 
 class SubsetArm(Arm):
-    """An arm of the first ranks of a launch. Every rank of the launch takes its turns; one that has no part in them holds nothing."""
+    """An arm of the first ranks of a launch. Every rank of the launch calls its rounds; ranks outside it hold no training."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class SubsetArm(Arm):
         return measured
 
     def _continue_training(self, session: Session) -> Trace:
-        """A loader's first batches come faster than those that follow: a round of its is as long as the pace of the last one says."""
+        """Set the length of the next round from the pace of this one: a loader's first batches come faster than later ones."""
         trace = super()._continue_training(session)
         if self._max_prefetched:
             self._steps_per_round = self._choose_steps_per_round(self._world.all_max(trace.wall_s / trace.steps))
         return trace
 
     def profile_overlap(self) -> Overlap | None:
-        """What the profiler sees of the all-reduce in a step, over all ranks; None on every rank but 0, and where it sees nothing."""
+        """All-reduce time in a step from the profiler, over all ranks; None on every rank but 0, and if the profiler saw none."""
         assert self._session is not None, "between enter and leave"
         return measure_overlap(self._world.gather(profile_all_reduces(self._session)), PROFILED_STEPS)

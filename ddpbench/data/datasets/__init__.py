@@ -1,1 +1,1 @@
-"""Datasets in files and in memory, and which samples they hold."""
+"""Datasets in files and in memory, and their samples."""

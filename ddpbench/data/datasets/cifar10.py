@@ -1,4 +1,7 @@
-"""CIFAR-10's python batches, as torchvision lays them out: DIR/cifar-10-batches-py/data_batch_1 to 5 and test_batch, or DIR itself."""
+"""CIFAR-10's python batches, in torchvision's layout.
+
+The files are DIR/cifar-10-batches-py/data_batch_1 to 5 and test_batch, or the same in DIR itself.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from ddpbench.record.errors import UsageError
 
 SIDE, CLASSES = 32, 10
 ALLOWED_GLOBALS = frozenset({"numpy._reconstruct", "numpy._frombuffer", "numpy.ndarray", "numpy.dtype", "_codecs.encode"})
-"""What a pickled array is made by, in numpy of any version, without the modules between."""
+"""Names that a pickled array needs, in any numpy version, without the submodules in between."""
 
 LAYOUT = "DIR/cifar-10-batches-py/data_batch_1 to 5 are needed, as torchvision.datasets.CIFAR10 lays them out"
 _PATTERN: dict[Split, str] = {"train": "data_batch_[0-9]", "held-out": "test_batch"}
@@ -20,15 +23,15 @@ _EXPECTED_FILES: dict[Split, list[str]] = {"train": [f"data_batch_{number}" for 
 
 
 def files(directory: str, part: Split) -> list[Path]:
-    """The batches of ``part`` below ``directory``, in order; empty where there are none."""
+    """The batches of ``part`` in ``directory``, in order; empty if there are none."""
     root = Path(directory)
     return sorted((root / "cifar-10-batches-py").glob(_PATTERN[part])) or sorted(root.glob(_PATTERN[part]))
 
 
 def read(directory: str, part: Split) -> InMemoryDataset:
-    """Every batch of ``part`` below ``directory``, of which there is one.
+    """All batches of ``part`` in ``directory``, which has at least one.
 
-    Raises UsageError naming the file that is no CIFAR-10 batch, or the one that is missing.
+    Raises UsageError naming the file that is not a CIFAR-10 batch, or the missing one.
     """
     import numpy as np
 
@@ -42,7 +45,10 @@ def read(directory: str, part: Split) -> InMemoryDataset:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes arrays, and nothing else that a pickle may name: the folder is often somebody else's, and a pickle can be any program."""
+    """Unpickles only arrays.
+
+    The folder may come from an untrusted source, and a pickle can run any program.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         if f"{module.partition('.')[0]}.{name}" not in ALLOWED_GLOBALS:

@@ -1,4 +1,4 @@
-"""``--download``: torchvision fetches a data set into a folder, once a folder however many ranks ask."""
+"""``--download``: torchvision downloads a dataset, once per folder for all ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import DATASETS
 
 _TORCHVISION_CLASS = {"cifar10": "CIFAR10", "mnist": "MNIST"}
-"""What torchvision.datasets calls each."""
+"""Class names in torchvision.datasets."""
 
 
 def download_dataset(dataset: str, directory: str | None) -> None:
-    """Fetches ``dataset`` into ``directory``, unless both of its parts are there. Raises UsageError where it cannot be had.
+    """Download ``dataset`` into ``directory``, unless both splits are there.
 
-    Every process of every node may call this at the same time: one fetches, the others wait for it. It comes into being under its
-    name when all of it is there.
+    All processes of all nodes may call this at the same time: one downloads, the others wait. The dataset appears under its final name
+    only when it is complete. Raises UsageError if it cannot be downloaded.
     """
     if dataset not in DATASET_FILES:
         raise UsageError(
@@ -47,7 +47,10 @@ def _is_complete(found: DatasetFiles, directory: str) -> bool:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Everything in ``source`` by renaming it: a folder in one go, unless there is one, which then has each file of it."""
+    """Move all of ``source`` into ``target``.
+
+    A folder is moved by one rename, or file by file if it exists in ``target``.
+    """
     for each in source.iterdir():
         place = target / each.name
         if each.is_dir() and place.is_dir():
@@ -57,10 +60,10 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _download_with_torchvision(dataset: str, directory: str) -> None:
-    from torchvision import datasets  # seconds of import, which only a download needs here
+    from torchvision import datasets  # takes seconds to import, and only a download needs it
 
     try:
-        with redirect_stdout(sys.stderr):  # stdout may be where the record goes
+        with redirect_stdout(sys.stderr):  # stdout may carry the record
             getattr(datasets, _TORCHVISION_CLASS[dataset])(directory, download=True)
     except Exception as problem:  # urllib, ssl, tarfile and torchvision itself each raise their own
         why = str(problem).strip().splitlines()

@@ -1,4 +1,4 @@
-"""The datasets that fit in memory, by name: their sizes and how they are read. Torch-free."""
+"""The datasets that fit in memory, by name: their sizes and how to read them. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import DATASETS
 
 CIFAR100_FOLDERS = ("cifar-100-python", "cifar-100-binary")
-"""The folders that its archives hold."""
+"""Folder names in CIFAR-100's archives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFiles:
-    """A data set in files, of images ``side`` pixels a side.
+    """A dataset in files; its images are ``side`` x ``side`` pixels.
 
-    ``files`` are those of a part below a folder, none where it is not there; ``read`` reads them. ``layout`` says what is needed.
+    ``files`` lists the files of a split in a folder, empty if it is missing; ``read`` reads them; ``layout`` describes the required
+    files.
     """
 
     side: int
@@ -52,21 +53,27 @@ DATASET_FILES: Mapping[str, DatasetFiles] = {
 
 
 def load_train(dataset: str, directory: str | None) -> InMemoryDataset:
-    """The training set, made here where no ``directory`` is named. Raises UsageError naming the file that cannot be read."""
+    """The training set, generated if ``directory`` is None.
+
+    Raises UsageError naming the file that cannot be read.
+    """
     return _read(dataset, directory, "train")
 
 
 def load_held_out(dataset: str, directory: str | None) -> InMemoryDataset | None:
-    """The held-out set, as ``train`` reads it; None where ``directory`` has none. The disc's are the training points themselves."""
+    """The held-out set, read like ``load_train``; None if ``directory`` has none.
+
+    For the disc these are the training points.
+    """
     if directory and dataset in DATASET_FILES and not DATASET_FILES[dataset].files(directory, "held-out"):
         return None
     return _read(dataset, directory, "held-out")
 
 
 def check_dataset(dataset: str, directory: str | None, classes: int) -> int:
-    """How many training samples there are, after both parts were read. Raises UsageError naming the folder or the file.
+    """Number of training samples, after reading both splits.
 
-    A made set is not made for it.
+    Nothing is generated for it. Raises UsageError naming the folder or file.
     """
     if dataset == "disc":
         if directory:
@@ -84,7 +91,7 @@ def check_dataset(dataset: str, directory: str | None, classes: int) -> int:
 
 
 def detect_dataset(directory: str) -> str | None:
-    """The set, by its title, whose files lie in ``directory``, as far as their names tell."""
+    """Title of the dataset in ``directory``, judging by file names; None if unknown."""
     for dataset, found in DATASET_FILES.items():
         if found.files(directory, "train"):
             return DATASETS[dataset].title
@@ -93,12 +100,15 @@ def detect_dataset(directory: str) -> str | None:
 
 
 def _is_cifar100(folder: Path) -> bool:
-    """Its python and its binary version are a file of each part; ``train`` is no telling name where it is alone."""
+    """Whether ``folder`` holds CIFAR-100.
+
+    Its python and binary versions have one file per split. A lone training file counts only in a folder named in CIFAR100_FOLDERS.
+    """
     names = {name for name in ("train", "test", "meta", "train.bin", "test.bin") if (folder / name).is_file()}
     return bool(names & {"train", "train.bin"}) and (len(names) > 1 or folder.name in CIFAR100_FOLDERS)
 
 
-@lru_cache(maxsize=2)  # both parts of one set: what a check has read, a loader need not read again
+@lru_cache(maxsize=2)  # both splits of one dataset, so that a loader reuses what a check has read
 def _read(dataset: str, directory: str | None, part: Split) -> InMemoryDataset:
     if dataset == "disc":
         return points()
@@ -123,14 +133,15 @@ POINTS, CLASSES = 1000, 2
 
 
 def points() -> InMemoryDataset:
-    """The same points on every machine, uniform in [0, 1]^2 and then standardised; label 1 within sqrt(1 / (2 pi)) of the origin.
+    """The same points on every machine, uniform in [0, 1]^2, then standardised.
 
-    The published text does not say where the disc has its centre. In the origin, an eighth of the points are inside; so fits
-    the published error of a net that only ever names the majority, 13.1%. In the middle of the square it would be half.
+    The label is 1 within sqrt(1 / (2 pi)) of the origin. The published text does not state the centre of the disc. With the centre at the
+    origin, an eighth of the points are inside, which fits the published error of a network that only predicts the majority class, 13.1%.
+    With the centre of the square it would be half.
     """
     import numpy as np
 
-    drawn = np.random.RandomState(0).random_sample((POINTS, 2))  # its numbers are fixed for good, which those of Generator are not
+    drawn = np.random.RandomState(0).random_sample((POINTS, 2))  # its stream is fixed for all numpy versions, unlike Generator's
     inside = (drawn**2).sum(1) < 1 / (2 * pi)
     standardised = (drawn - drawn.mean(0)) / drawn.std(0)
     return InMemoryDataset(standardised.astype(np.float32), inside.astype(np.int64), f"{POINTS:,} points in and around a disc")

@@ -1,4 +1,7 @@
-"""A tree of images with one folder a class, as ImageNet has it. Read with the standard library alone."""
+"""An image tree with one folder per class, like ImageNet.
+
+Read with the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from ddpbench.record.record import DatasetInfo, FileKind
 
 JPEG_EXTENSIONS = (".jpg", ".jpeg")
 IMAGE_EXTENSIONS = (*JPEG_EXTENSIONS, ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Of image files, the same as torchvision's ImageFolder takes."""
+"""Same extensions as torchvision's ImageFolder."""
 
 
 @dataclass(frozen=True)
 class ImageFolderIndex:
-    """Every image of a tree: its path and its class, which is the place of its class folder in the order of names."""
+    """Path and class of every image of a tree; a class is the index of its folder in name order."""
 
     files: list[str]
     labels: list[int]
@@ -33,25 +36,31 @@ class ImageFolderIndex:
     generated: bool = False
 
     def describe(self, loader: str) -> DatasetInfo:
-        """Which data a loader of that name reads here."""
+        """DatasetInfo for the loader named ``loader``."""
         return DatasetInfo(
             loader=loader, description=self.description, file_kind=self.file_kind, images=len(self.files), generated=self.generated
         )
 
 
 MAX_CACHED_INDEXES = 2
-"""Trees that a process keeps: to list one of a million images anew, at every opening of a loader, would take seconds."""
+"""Trees cached per process.
+
+Listing a million images again whenever a loader is opened would take seconds.
+"""
 
 MAX_LISTED_EXTENSIONS = 4
-"""That are told of files that are no images."""
+"""Maximum number of extensions listed for skipped non-image files."""
 
 SPLIT_FOLDERS = {"train", "val", "test"}
-"""Folders that hold class folders, and are none where nothing else is there."""
+"""Folders that hold class folders; class folders themselves only if there are others, too."""
 
 
 @lru_cache(maxsize=MAX_CACHED_INDEXES)
 def read_index(directory: str) -> ImageFolderIndex:
-    """Every image below ``directory``, in the order of names. Raises UsageError where it cannot be read, or there is none any more."""
+    """All images in ``directory``, in name order.
+
+    Raises UsageError if it cannot be read, or no longer has images.
+    """
     tree = _build_index(dict(enumerate(class_folders(directory))), is_generated(directory))
     if not tree.files:
         raise UsageError(f"no images in '{directory}'", "images must lie in DIR/train/CLASS/ or in DIR/CLASS/")
@@ -59,7 +68,10 @@ def read_index(directory: str) -> ImageFolderIndex:
 
 
 def index_fingerprint(directory: str) -> str:
-    """How many images ``read`` finds, and a digest of their names: the same on every node that has the same, wherever it lies there."""
+    """Number of images that ``read_index`` finds, and a digest of their names.
+
+    Equal on every node with the same tree, wherever the tree is stored.
+    """
     tree, root = read_index(directory), str(Path(directory))
     names = sha256()
     for file in tree.files:
@@ -68,19 +80,25 @@ def index_fingerprint(directory: str) -> str:
 
 
 def has_held_out(directory: str) -> bool:
-    """Whether there are class folders to train on, and images in those of DIR/val."""
+    """Whether there are class folders to train on, and images in the class folders of DIR/val."""
     return bool(_train_folders(Path(directory))) and _have_images(_folders_in(Path(directory) / "val"))
 
 
 @lru_cache(maxsize=MAX_CACHED_INDEXES)
 def read_held_out_index(directory: str) -> ImageFolderIndex | None:
-    """Every image of DIR/val, labelled as in training; None without any in class folders. Raises UsageError as ``count`` does."""
+    """All images of DIR/val, labelled as in training.
+
+    None if its class folders have none. Raises UsageError like ``count_images``.
+    """
     tree = _build_index(_held_out_folders(directory, class_folders(directory)), is_generated(directory))
     return tree if tree.files else None
 
 
 def _build_index(folders: Mapping[int, Path], generated: bool) -> ImageFolderIndex:
-    """Every image of the class folders, which stand under their labels; of what is passed over for its name, how many files and why."""
+    """All images of ``folders``, keyed by label.
+
+    The description states how many files were skipped because of their extension, and which extensions.
+    """
     images: list[tuple[str, int]] = []
     others: list[str] = []
     for label, folder in folders.items():
@@ -100,10 +118,10 @@ def _build_index(folders: Mapping[int, Path], generated: bool) -> ImageFolderInd
 
 
 def count_images(directory: str, classes: int, max_count: int) -> int:
-    """How many images ``directory`` holds, counted up to ``max_count``, and up to one in each class.
+    """Number of images in ``directory``, counted up to ``max_count``.
 
-    Raises UsageError where it is missing, holds no class folders, or more of them than the model has ``classes``, where one of
-    them is empty, or where DIR/val has one that training has not, or no image in any.
+    Looks for at least one image in every class. Raises UsageError if ``directory`` is missing, has no class folders, more of them than
+    the model has ``classes``, or an empty one; and if DIR/val has a class that training does not have, or no images in its class folders.
     """
     folders = class_folders(directory)
     if len(folders) > classes:
@@ -124,7 +142,10 @@ def count_images(directory: str, classes: int, max_count: int) -> int:
 
 
 def class_folders(directory: str) -> list[Path]:
-    """The class folders in DIR/train, or in DIR itself where there are none, by name. Raises UsageError."""
+    """The class folders in DIR/train, or else in DIR itself, by name.
+
+    Raises UsageError if there are none, if ``directory`` is not a folder, or if it holds another known dataset.
+    """
     root = Path(directory)
     if not root.is_dir():
         raise UsageError(f"'{directory}' is no folder" if root.exists() else f"there is no folder '{directory}'", "check --data-dir")
@@ -145,7 +166,7 @@ def _train_folders(root: Path) -> list[Path]:
 
 
 def _held_out_folders(directory: str, train_folders: Sequence[Path]) -> dict[int, Path]:
-    """The class folders of DIR/val under the labels that ``train_folders`` gives their names."""
+    """Class folders of DIR/val, keyed by the labels of the same names in ``train_folders``."""
     labels = {folder.name: label for label, folder in enumerate(train_folders)}
     folders = _folders_in(Path(directory) / "val")
     for folder in folders:
@@ -164,7 +185,10 @@ def _folders_in(root: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Every file below ``folder``, by name; of hidden ones those that seem to be images: systems leave others behind."""
+    """All files in ``folder`` and its subfolders, by name.
+
+    Hidden files are included only if they look like images: operating systems leave others behind.
+    """
     for parent, folders, names in os.walk(folder, onerror=raise_unreadable, followlinks=True):
         folders.sort()
         yield from (os.path.join(parent, name) for name in sorted(names) if not name.startswith(".") or _is_image(name))

@@ -1,4 +1,7 @@
-"""MNIST's IDX files, packed with gzip or not, as torchvision lays them out: DIR/MNIST/raw/train-images-idx3-ubyte, or DIR itself."""
+"""MNIST's IDX files, gzipped or not, in torchvision's layout.
+
+The files are DIR/MNIST/raw/train-images-idx3-ubyte etc., or the same in DIR itself.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _PREFIX: dict[Split, str] = {"train": "train", "held-out": "t10k"}
 
 
 def files(directory: str, part: Split) -> list[Path]:
-    """The file of images and that of labels of ``part`` below ``directory``; empty where one of them is missing."""
+    """Image file and label file of ``part`` in ``directory``; empty if one of them is missing."""
     for folder in (Path(directory) / "MNIST" / "raw", Path(directory)):
         names = (f"{_PREFIX[part]}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
         either = (next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None) for name in names)
@@ -32,7 +35,10 @@ def files(directory: str, part: Split) -> list[Path]:
 
 
 def read(directory: str, part: Split) -> InMemoryDataset:
-    """The images of ``part`` below ``directory``, where its files are. Raises UsageError naming the file that is not as IDX has it."""
+    """The images of ``part`` in ``directory``, whose files exist.
+
+    Raises UsageError naming the file that is not valid IDX.
+    """
     import numpy as np
 
     images_file, labels_file = files(directory, part)
@@ -47,7 +53,7 @@ def read(directory: str, part: Split) -> InMemoryDataset:
 
 
 def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
-    """The array of bytes in ``file``: a magic number, the length of every dimension, the bytes (yann.lecun.com/exdb/mnist)."""
+    """The byte array in ``file``: magic number, length of each dimension, data (yann.lecun.com/exdb/mnist)."""
     import numpy as np
 
     with os_error_as_usage_error():
@@ -62,7 +68,7 @@ def _idx(file: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     shape = [int.from_bytes(content[place : place + 4], "big") for place in range(4, header, 4)]
     if len(content) != header + prod(shape):
         raise _damaged(file, f"{len(content):,} bytes and not {header + prod(shape):,}, is it truncated?")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # torch wants what it could write to
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()  # torch needs a writable array
 
 
 def _damaged(file: Path, why: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""Samples by number, as DataLoader's workers ask for them, and the batches that they become; each stage is timed in place."""
+"""Map-style datasets for DataLoader's workers, and their collate function; each stage is timed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ddpbench.record.record import DatasetInfo
 Sample = tuple[Tensor, int]
 
 Transform = Callable[[bytes, str, Stopwatch], Tensor]
-"""From the bytes of an image file to a sample. Laps are decode and augment; raises BenchError naming the file, which is given for that."""
+"""From image bytes to a sample, with laps for decode and augment. Raises BenchError naming the file, its second argument."""
 
 ArrayTransform = Callable[[npt.NDArray[Any]], Tensor]
 
 
 @dataclass(frozen=True)
 class TransformSpec:
-    """What the loader of that name does to a sample.
+    """How the loader named ``loader`` transforms samples.
 
-    ``of_tree`` is asked with the size of a sample and whether to augment it, ``of_memory`` with the data set before them.
+    ``image_transform`` takes the size of a sample and whether to augment it; ``array_transform`` takes the dataset before these.
     """
 
     loader: str
@@ -42,10 +42,10 @@ class TransformSpec:
 
 
 class ImageFolderDataset(Dataset[Sample | BenchError]):
-    """Images of a tree, read and decoded when asked for.
+    """Images of a tree, read and decoded on demand.
 
-    In the place of a file that cannot be read comes the one after it. Where more than ``allowed`` of a batch could not be, or none
-    at all can, the error comes instead of a sample.
+    An unreadable file is replaced by the next one. If more than ``max_skipped`` files of a batch are unreadable, or all files of the
+    tree, the item is the error instead of a sample.
     """
 
     def __init__(self, index: ImageFolderIndex, transform: Transform, watch: Stopwatch, max_skipped: int) -> None:
@@ -74,7 +74,7 @@ class ImageFolderDataset(Dataset[Sample | BenchError]):
 
 
 class ArrayDataset(Dataset[Sample]):
-    """Images or points that lie in memory."""
+    """Images or points in memory."""
 
     def __init__(self, arrays: InMemoryDataset, transform: ArrayTransform, watch: Stopwatch) -> None:
         self._arrays, self._transform, self._watch = arrays, transform, watch
@@ -86,7 +86,10 @@ class ArrayDataset(Dataset[Sample]):
         return self._transform(self._arrays.samples[index]), int(self._arrays.labels[index])
 
     def __getitems__(self, indices: list[int]) -> list[Sample]:
-        """A batch's, in one lap: to read the clocks takes a part of the time that a small sample takes."""
+        """A batch of samples, in one lap.
+
+        Reading the clocks takes a noticeable part of the time of a small sample.
+        """
         self._watch.start()
         samples = [self[index] for index in indices]
         self._watch.lap("augment")
@@ -95,16 +98,16 @@ class ArrayDataset(Dataset[Sample]):
 
 @dataclass(frozen=True)
 class BadBatch:
-    """In the place of a batch that there cannot be: why, and all files that were met on the way there."""
+    """Stands for a failed batch: the error, and all unreadable files met until then."""
 
     error: BenchError
     skipped_files: tuple[BenchError, ...]
 
 
 class Collate:
-    """One batch of the samples with its sheet, or the first error among them with every file that could not be read.
+    """Collates samples into a HostBatch with its timing, or a BadBatch with the first error.
 
-    An error travels as a result: raised in a worker it would arrive wrapped in the worker's traceback.
+    An error is returned as a result: raised in a worker, it would arrive wrapped in the worker's traceback.
     """
 
     def __init__(self, watch: Stopwatch) -> None:
@@ -123,7 +126,7 @@ class Collate:
 def make_dataset(
     transforms: TransformSpec, config: ResolvedConfig, dataset: str, watch: Stopwatch
 ) -> tuple[ImageFolderDataset | ArrayDataset, DatasetInfo]:
-    """The training samples that ``config`` asks for, and which data they are."""
+    """The training dataset that ``config`` selects, and its DatasetInfo."""
     if dataset != "imagenet":
         arrays = files.load_train(dataset, config.data_dir)
         view = transforms.array_transform(dataset, config.image_size, config.augment)

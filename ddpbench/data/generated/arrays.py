@@ -1,4 +1,7 @@
-"""Made images in the shape of CIFAR-10 and MNIST, the same on every machine: a net that trains as it should learns them."""
+"""Generated images in the shape of CIFAR-10 and MNIST.
+
+They are the same on every machine. A network that trains correctly learns them.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +13,43 @@ from ddpbench.record.registry import DATASETS
 
 CLASSES = 10
 CELL = 4
-"""Pixels a side of the squares that a class's picture is made of."""
+"""Side in pixels of the squares in a class's pattern."""
 
 MAX_SHIFT = 2
-"""Pixels that a picture lies off its place at most, in each direction."""
+"""Maximum shift of a pattern in pixels, in each direction."""
 
 NOISE_BYTES = 1 << 20
-"""Bytes of noise in all, of which every image has a window of its own."""
+"""Bytes of noise in total; each image uses a random window of it."""
 
 
 @dataclass(frozen=True)
 class ImageStyle:
-    """How images look, and how many there are: as many as in the set they stand for, so that an epoch is as long."""
+    """Look and number of images, equal to that of the original dataset so that epochs have equal length."""
 
     side: int
     images: Mapping[Split, int]
-    contrast: int  # of the class's picture, of 255; noise has the rest
-    lit_fraction: float  # share of the picture's squares that are not black
+    contrast: int  # levels of the class's pattern, of 255; noise has the rest
+    lit_fraction: float  # fraction of the pattern's squares that are not black
 
 
 GENERATED: Mapping[str, ImageStyle] = {
     "cifar10": ImageStyle(32, {"train": 50_000, "held-out": 10_000}, contrast=96, lit_fraction=1.0),
     "mnist": ImageStyle(28, {"train": 60_000, "held-out": 10_000}, contrast=128, lit_fraction=0.3),
 }
-"""The made sets, by the data set that each stands for."""
+"""The generated datasets, by the dataset that each stands in for."""
 
 
 def generate_images(dataset: str, part: Split, images: int | None = None, classes: int = CLASSES) -> InMemoryDataset:
-    """``part`` of the made set that stands for ``dataset``, all of it or that many images; takes a few tenths of a second.
+    """Split ``part`` of the generated dataset that stands in for ``dataset``.
 
-    Every class has a picture of coloured squares. An image is its class's picture, shifted by up to two pixels, under noise
-    of its own. Whole numbers throughout, so that no machine rounds in another way.
+    All of it, or ``images`` images; takes a few tenths of a second. Each class has a pattern of coloured squares. An image is the pattern
+    of its class, shifted by up to two pixels, plus individual noise. All arithmetic is in integers, so that no machine rounds
+    differently.
     """
     import numpy as np
 
     shape, channels = GENERATED[dataset], DATASETS[dataset].channels
-    # RandomState: its numbers are fixed for good, which those of numpy's Generator are not
+    # RandomState, because its stream is fixed for all numpy versions, unlike Generator's
     common, own = np.random.RandomState(0), np.random.RandomState(1 if part == "train" else 2)
     grid = (CLASSES, shape.side // CELL, shape.side // CELL)
     squares = common.randint(0, shape.contrast, (*grid, channels)) * (common.random_sample(grid) < shape.lit_fraction)[..., None]
@@ -64,5 +68,5 @@ def generate_images(dataset: str, part: Split, images: int | None = None, classe
 
 
 def describe_generated(dataset: str, images: int) -> str:
-    """What a report calls the made set that stands for ``dataset``."""
+    """Description in reports of the generated dataset that stands in for ``dataset``."""
     return f"made set in the shape of {DATASETS[dataset].title}, {images:,} images"

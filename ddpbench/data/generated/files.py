@@ -16,14 +16,17 @@ from ddpbench.data.in_memory import InMemoryDataset, Split
 from ddpbench.record.registry import DATASETS
 
 FILES_VERSION = 1
-"""Raised whenever the same set comes out other."""
+"""Increased whenever the content of the generated files changes."""
 
 TRAIN_BATCH_FILES = 5
-"""Files of CIFAR-10 that hold images to train on."""
+"""Number of CIFAR-10's training files."""
 
 
 def generated_files(dataset: str, images: int, classes: int) -> GeneratedDataset:
-    """``images`` to train on, in the files of ``dataset``, and as large a share held out as the real set has."""
+    """``images`` training images, in the file format of ``dataset``.
+
+    The held-out split is the same fraction as in the original dataset.
+    """
     shape, known = GENERATED[dataset], DATASETS[dataset]
     held_out = -(-images * shape.images["held-out"] // shape.images["train"])
     return GeneratedDataset(
@@ -51,7 +54,7 @@ def _write(dataset: str, images: int, held_out: int, classes: int, folder: Path,
 
 
 GeneratedFile = tuple[str, bytes, int]
-"""Its path, its content, and how many images are done with it."""
+"""Path, content, and number of images completed with this file."""
 
 
 def _python_batches(part: Split, arrays: InMemoryDataset) -> Iterator[GeneratedFile]:
@@ -85,7 +88,7 @@ CODE = {opcode.name: opcode.code.encode("latin-1") for opcode in opcodes}
 
 
 def dumps(values: Mapping[str, Any]) -> bytes:
-    """The pickle of a dictionary, whose values are ASCII text, lists of it, or anything that has none."""
+    """Pickle of a dictionary whose values are ASCII strings, lists of them, or values without strings."""
     items = b"".join(_text(key) + _value(value) for key, value in values.items())
     return b"".join([CODE["PROTO"], bytes([PROTOCOL]), CODE["EMPTY_DICT"], CODE["MARK"], items, CODE["SETITEMS"], CODE["STOP"]])
 
@@ -95,7 +98,7 @@ def _value(value: Any) -> bytes:
         return _text(value)
     if isinstance(value, list) and value and isinstance(value[0], str):
         return b"".join([CODE["EMPTY_LIST"], CODE["MARK"], *map(_text, value), CODE["APPENDS"]])
-    return pickle.dumps(value, PROTOCOL)[2:-1]  # without its own opcodes of the protocol and of the end
+    return pickle.dumps(value, PROTOCOL)[2:-1]  # without the opcodes PROTO and STOP
 
 
 def _text(text: str) -> bytes:

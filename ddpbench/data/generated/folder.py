@@ -1,4 +1,4 @@
-"""A folder that holds a complete generated dataset, or none."""
+"""A folder that holds a complete generated dataset, or nothing."""
 
 from __future__ import annotations
 
@@ -13,54 +13,58 @@ from ddpbench.machine.signals import handle_signals, raise_signal_received
 from ddpbench.record.errors import UsageError
 
 MARKER_FILE = ".ddpbench-made"
-"""The file in the folder that tells what it holds."""
+"""File in the folder that names its dataset."""
 
 MAX_DEPTH = 2
-"""Folders between a set and its images, at most: MNIST/raw."""
+"""Maximum folder depth between a dataset and its images: MNIST/raw."""
 
 OTHER_FOLDER_HINT = "choose another folder; XDG_CACHE_HOME says where the cache lies"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedDataset:
-    """What is made, and how: ``write`` puts it into a folder, and tells time and again how many images are done.
+    """A dataset that can be generated.
 
-    ``name`` is no other set's, nor that of this one once it is made in another way.
+    ``write`` writes it to a folder and reports the images done so far. ``name`` identifies the dataset and its version.
     """
 
     name: str
     title: str
-    train_images: int  # to train on
+    train_images: int
     held_out_images: int
     classes: int
     num_files: int
-    size_bytes: int  # bytes, about
+    size_bytes: int  # approximate
     write: Callable[[Path, Callable[[int], None]], None]
 
 
 def is_generated(directory: str) -> bool:
-    """Whether the images in ``directory`` were made here: it holds a made set, or is a folder of one."""
+    """Whether ``directory`` is, or is inside, the folder of a generated dataset."""
     folder = Path(directory).absolute()
     return any((each / MARKER_FILE).is_file() for each in (folder, *folder.parents[:MAX_DEPTH]))
 
 
 def holds_dataset(folder: Path, dataset: GeneratedDataset) -> bool:
-    """Whether ``dataset`` lies in ``folder``, whole. Raises UsageError where something else does, or it cannot be read."""
+    """Whether ``folder`` holds the complete ``dataset``.
+
+    Raises UsageError if it holds other files, or cannot be read.
+    """
     try:
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return False
         if (folder / MARKER_FILE).is_file() and (folder / MARKER_FILE).read_text() == dataset.name:
-            return sum(len(names) for _, _, names in os.walk(folder)) > dataset.num_files  # beside them lies the marker
+            return sum(len(names) for _, _, names in os.walk(folder)) > dataset.num_files  # the marker is one more file
     except OSError as problem:
         raise UsageError(f"cannot read '{folder}': {problem.strerror}", OTHER_FOLDER_HINT) from problem
     raise UsageError(f"'{folder}' holds something else than {dataset.title}", "name another folder, or take it away")
 
 
 def generate(folder: Path, dataset: GeneratedDataset, on_progress: Callable[[int], None]) -> None:
-    """Makes ``folder`` hold ``dataset``, unless it does. Of the processes that ask at the same time one makes it, the others wait.
+    """Generate ``dataset`` in ``folder``, unless it is there.
 
-    It comes into being under its name by one renaming, so that whoever finds it finds all of it. One that has lost files is made
-    anew. Raises UsageError where ``folder`` holds something else, or cannot be written.
+    One of several concurrent processes generates it, the others wait. It appears under its final name by one rename, so a reader always
+    finds it complete. A dataset with missing files is generated again. Raises UsageError if ``folder`` holds other files, or cannot be
+    written.
     """
     if holds_dataset(folder, dataset):
         return
@@ -69,7 +73,7 @@ def generate(folder: Path, dataset: GeneratedDataset, on_progress: Callable[[int
     try:
         with handle_signals(raise_signal_received), exclusive_lock(folder.parent):
             if not holds_dataset(folder, dataset):
-                shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+                shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
                 _check_free_space(folder, dataset)
                 on_progress(0)
                 try:
@@ -95,9 +99,12 @@ def _check_free_space(folder: Path, dataset: GeneratedDataset) -> None:
 
 
 def cache_dir(variables: Mapping[str, str] = os.environ) -> Path:
-    """XDG_CACHE_HOME/ddpbench, or ~/.cache/ddpbench. Raises UsageError where there is no home either."""
+    """XDG_CACHE_HOME/ddpbench, or ~/.cache/ddpbench.
+
+    Raises UsageError if there is no home folder either.
+    """
     named = variables.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(named):  # others are to be ignored, the XDG Base Directory Specification says
+    if os.path.isabs(named):  # the XDG Base Directory Specification says to ignore relative paths
         return Path(named) / "ddpbench"
     try:
         return Path.home() / ".cache" / "ddpbench"

@@ -1,4 +1,7 @@
-"""Made JPEGs in a folder tree like ImageNet's, as heavy to read and decode as photographs: for where ImageNet is not at hand."""
+"""Generated JPEGs in a folder tree like ImageNet's, for use without ImageNet.
+
+Reading and decoding them costs as much as photographs.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from ddpbench.data.generated.photographs import MEAN_BYTES, PHOTO_VERSION, noise
 from ddpbench.machine.host import usable_cores
 
 TRAIN_PER_HELD_OUT = 25
-"""One image is held out for so many to train on, and one a class at least."""
+"""Training images per held-out image; every class has at least one held-out image."""
 
 MAX_CHUNK_IMAGES = 32
-"""Images of a lot, at most."""
+"""Maximum number of images per chunk."""
 
 
 def generated_image_folder(images: int, classes: int) -> GeneratedDataset:
-    """``images`` JPEGs in train/ and a few in val/, in ``classes`` folders each, made in threads on all usable cores."""
+    """``images`` JPEGs in train/ and a few in val/, in ``classes`` folders each.
+
+    They are generated in threads on all usable cores.
+    """
     held_out = max(classes, images // TRAIN_PER_HELD_OUT)
     return GeneratedDataset(
         name=f"imagenet-{images}x{classes}-recipe{PHOTO_VERSION}",
@@ -34,11 +40,11 @@ def generated_image_folder(images: int, classes: int) -> GeneratedDataset:
 
 
 def _write(splits: Mapping[str, int], classes: int, folder: Path, on_progress: Callable[[int], None]) -> None:
-    noise_field()  # once, before many threads ask for it
+    noise_field()  # compute the cached field once, before the threads use it
     for part in splits:
         for label in range(classes):
             (folder / part / _class_name(label)).mkdir(parents=True)
-    pool, done = ThreadPoolExecutor(max(1, int(usable_cores()))), 0  # numpy and PIL leave the interpreter to other threads
+    pool, done = ThreadPoolExecutor(max(1, int(usable_cores()))), 0  # numpy and PIL release the GIL
     try:
         for written in pool.map(partial(_write_chunk, folder), _chunks(splits, classes)):
             done += written
@@ -48,11 +54,11 @@ def _write(splits: Mapping[str, int], classes: int, folder: Path, on_progress: C
 
 
 Chunk = tuple[str, int, range]
-"""Images that one thread makes at a time: their part, their class, their numbers."""
+"""Images that one thread generates at a time: split, class, image numbers."""
 
 
 def _chunks(splits: Mapping[str, int], classes: int) -> Iterator[Chunk]:
-    """All of a set; every ``classes``-th image is of one class."""
+    """All chunks of the splits; every ``classes``-th image is of the same class."""
     for part, count in splits.items():
         for label in range(classes):
             own = range(label, count, classes)
@@ -69,5 +75,5 @@ def _write_chunk(folder: Path, chunk: Chunk) -> int:
 
 
 def _class_name(label: int) -> str:
-    """As ImageNet's class folders are named."""
+    """Folder name in ImageNet's style."""
     return f"n{label:08d}"

@@ -1,7 +1,7 @@
-"""How a made photograph looks: grain with a photograph's spectrum over the coloured squares of its class, as a JPEG.
+"""Generated photographs, as JPEG.
 
-What a file costs to read and to decode hangs on its bytes and its pixels, and a net learns the squares. Sizes, qualities and odd
-formats are drawn as ImageNet has them.
+They show grain with the spectrum of photographs over the coloured squares of a class. The cost of reading and decoding a file depends on
+its bytes and pixels; a network learns the squares. Sizes, qualities and unusual formats have the same distribution as in ImageNet.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Pixels = npt.NDArray[np.int16]
-    Random = np.random.RandomState  # its numbers are fixed for good, which those of numpy's Generator are not
+    Random = np.random.RandomState  # its stream is fixed for all numpy versions, unlike Generator's
 
 PHOTO_VERSION = 1
-"""Raised whenever the same number gives another photograph."""
+"""Increased whenever the same number yields another photograph."""
 
 SIZES = (
     (38, (500, 500), (375, 375)),
@@ -31,49 +31,53 @@ SIZES = (
     (2, (1024, 1024), (683, 768)),
     (1, (1600, 1600), (1067, 1200)),
 )
-"""Of a hundred photographs so many are of a width and of a height between these, in pixels."""
+"""Per hundred photographs: how many, and their range of widths and of heights in pixels."""
 
 MAX_DRAWN_WIDTH, MAX_DRAWN_HEIGHT = 640, 500
-"""Pixels of the largest that is drawn in full; a larger one is drawn small and enlarged, and so has as little detail as they have."""
+"""Maximum size drawn at full resolution, in pixels.
+
+Larger photographs are drawn at this size and enlarged, so they have no more detail.
+"""
 
 QUALITIES = (82, 94)
-"""Of JPEG, the lowest and the highest."""
+"""Minimum and maximum JPEG quality."""
 
 GREYSCALE_EVERY = 50
-"""One in so many is."""
+"""One in this many photographs is greyscale, on average."""
 
 CMYK_EVERY, FIRST_CMYK = 2000, 7
-"""One in so many is, number 7 the first, so that a small set has one too."""
+"""One in this many photographs is CMYK, the first being number 7, so that a small dataset has one too."""
 
 NOISE_SIDE = 1024
-"""Pixels a side of the one field of grain, of which every photograph is a window."""
+"""Side in pixels of the shared noise field; every photograph is a window of it."""
 
 CONTRAST, COLOURFULNESS = 54, 0.3
-"""Standard deviation of grain, in levels of 255; what each colour has alone, over what all three share."""
+"""Standard deviation of the grain, in levels of 255, and strength of the noise per colour relative to the shared noise."""
 
 MIN_CONTRAST, MAX_CONTRAST, FULL_CONTRAST = 7, 31, 16
-"""A photograph has that many parts at least and at most of the full contrast, so that some files are light and some heavy."""
+"""Minimum and maximum contrast in units of 1/FULL_CONTRAST, so that file sizes vary."""
 
 GREY = 128
 
 CELL, CELLS = 25, 5
-"""Pixels a side of the squares of a class, and squares a side of the tile that they make, which repeats."""
+"""Side of the squares of a class in pixels, and squares per side of the repeating tile."""
 
 TINT, CELL_TINT = 40, 24
-"""Levels that the colour of a class lies off grey at most, and each of its squares off that."""
+"""Maximum difference of a class's colour from grey, and of its squares from that colour, in levels."""
 
 MEAN_BYTES = 110_300
-"""Of a file, measured over 4,000."""
+"""Mean file size, measured over 4,000."""
 
 
 def write_photo(number: int, label: int, held_out: bool, file: BinaryIO) -> None:
-    """Writes the JPEG of that number, of class ``label``: the same on every machine. Takes 2 ms of a core.
+    """Write the JPEG of photograph ``number``, of class ``label``.
 
-    While PIL encodes it leaves the interpreter to other threads only where ``file`` is a file of the system.
+    It is the same on every machine. Takes 2 ms of a core. PIL releases the GIL while encoding only if ``file`` is an operating-system
+    file.
 
-    Measured over 4,000: 110 kB and 467 x 387 pixels in the mean, 104 kB and 500 x 375 in the median, 30 to 176 kB from the 5th to
-    the 95th percentile, up to 954 kB; 2.2% grey, two in CMYK. ImageNet's training images have 108 kB in the mean. PIL decodes one
-    in 1.25 ms of a core; with crop, flip and normalisation a core does 400 to 420 a second, beside 450 of JPEGs of 82 kB.
+    Measured over 4,000: mean 110 kB and 467 x 387 pixels, median 104 kB and 500 x 375, 30 to 176 kB from the 5th to the 95th percentile,
+    up to 954 kB; 2.2% grey, two in CMYK. ImageNet's training images have a mean of 108 kB. PIL decodes one in 1.25 ms of a core; with
+    crop, flip and normalisation a core processes 400 to 420 per second, compared with 450 for JPEGs of 82 kB.
     """
     import numpy as np
     from PIL import Image
@@ -99,7 +103,7 @@ def write_photo(number: int, label: int, held_out: bool, file: BinaryIO) -> None
 
 
 def _size(own: Random) -> tuple[int, int]:
-    """Width and height, in pixels."""
+    """Random width and height, in pixels."""
     place = own.randint(sum(share for share, _, _ in SIZES))
     for share, widths, heights in SIZES:
         if place < share:
@@ -110,7 +114,7 @@ def _size(own: Random) -> tuple[int, int]:
 
 @lru_cache(maxsize=128)
 def _squares(label: int) -> Pixels:
-    """The tile of a class, side by side, (HIGHEST, at least WIDEST, 3)."""
+    """Repeated tile of a class, at least (MAX_DRAWN_HEIGHT, MAX_DRAWN_WIDTH, 3)."""
     import numpy as np
 
     own = np.random.RandomState(label)
@@ -123,7 +127,10 @@ def _squares(label: int) -> Pixels:
 
 @lru_cache(maxsize=1)
 def noise_field() -> Pixels:
-    """Noise whose amplitude falls as one over the frequency, (S, S, 3): one field that the colours share, and one of each."""
+    """Noise with an amplitude of one over the frequency, (S, S, 3).
+
+    The sum of one field shared by all colours, and one field per colour.
+    """
     import numpy as np
 
     own = np.random.RandomState(0)

@@ -1,4 +1,4 @@
-"""The sets that can be made, by the data set that each stands for."""
+"""The datasets that can be generated, by the dataset that each stands in for."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.registry import DATASETS
 
 GPU_SIZE, CPU_SIZE = (12_800, 100), (512, 16)
-"""Images and classes of the set that stands for ImageNet, as it is for GPUs, and for ranks on processors."""
+"""Default images and classes of the ImageNet stand-in, for GPU ranks and for CPU ranks."""
 
 
 def generated_dataset(dataset: str, images: int | None = None, classes: int | None = None) -> GeneratedDataset:
-    """The set that stands for ``dataset``, as large as it usually is or with so many ``images`` to train on.
+    """The generated dataset that stands in for ``dataset``.
 
-    Raises UsageError where there would be no image for each class, or more classes than ``dataset`` has.
+    It has the default size, or ``images`` training images. Raises UsageError if there are fewer images than classes, or more classes than
+    in ``dataset``.
     """
     most = None if dataset == "imagenet" else CLASSES
     usual = GPU_SIZE if dataset == "imagenet" else (GENERATED[dataset].images["train"], CLASSES)
@@ -29,7 +30,10 @@ def generated_dataset(dataset: str, images: int | None = None, classes: int | No
 
 
 def default_imagenet(samples: int, classes: int, cuda: bool) -> GeneratedDataset:
-    """The set that stands for ImageNet where nobody names a folder: of at least ``samples``, and at most so many ``classes``."""
+    """The ImageNet stand-in for runs without a data folder.
+
+    It has at least ``samples`` images and at most ``classes`` classes.
+    """
     images, usual = GPU_SIZE if cuda else CPU_SIZE
     while images < samples:
         images *= 2

@@ -1,4 +1,4 @@
-"""From a Settled to a Loader."""
+"""Opens the loader that a ResolvedConfig selects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ddpbench.record.names import import_object
 
 
 def open_loader(config: ResolvedConfig, shard: Shard) -> Loader:
-    """The loader of ``config``, which is checked, for the rank of ``shard``; its workers start at once.
+    """Open the loader of ``config``, already checked, for the rank of ``shard``.
 
-    Every call opens it at the first batch of epoch 0.
+    Its workers start at once. Every call begins at the first batch of epoch 0.
     """
     spec = find_loader(config.loader)
     opened: Any = import_object(spec.factory)(config, shard)
@@ -24,7 +24,10 @@ def open_loader(config: ResolvedConfig, shard: Shard) -> Loader:
 
 
 def open_host_loader(config: ResolvedConfig, shard: Shard) -> HostLoader:
-    """The same, before its batches are carried to the device. Raises UsageError for a loader that makes them there."""
+    """Like ``open_loader``, but without the copy to the device.
+
+    Raises UsageError for a loader that prepares its batches on the device.
+    """
     spec = find_loader(config.loader)
     if spec.on_device:
         raise UsageError(f"loader '{spec.name}' makes its batches on the device", "its batches never lie in host memory")

@@ -1,4 +1,7 @@
-"""The loader ``replay``: real batches that wait in host memory and are copied every step. What reading them costs is gone."""
+"""The loader ``replay``: real batches kept in host memory.
+
+They are copied to the device every step, without the cost of reading.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ from ddpbench.record.loaders import REPLAY
 MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES = 16, 2
 
 MAX_MEMORY_FRACTION = 0.2
-"""Of what is free on the host, for all ranks there together."""
+"""Fraction of the host's free memory, for all its ranks together."""
 
 
 def open_replay(config: ResolvedConfig, shard: Shard) -> Replay:
-    """Replays the loader ``torch``."""
+    """Replay the loader ``torch``."""
     return make_replay(open_torch(config, shard), shard.device)
 
 
 def make_replay(host: HostLoader, device: torch.device) -> Replay:
-    """The next batches of ``host``, which is closed then."""
+    """Replay the next batches of ``host``, which is then closed."""
     try:
         return Replay(host, device)
     finally:
@@ -35,9 +38,9 @@ def make_replay(host: HostLoader, device: torch.device) -> Replay:
 
 
 class Replay:
-    """The next batches of a loader, in memory that a GPU copies from without the processor.
+    """Repeats the next batches of a loader.
 
-    There are ``batches`` of them, or as many as the host has the memory for, which come again and again.
+    A GPU copies them from memory without the CPU. Keeps ``max_batches`` batches, or as many as fit in host memory.
     """
 
     max_prefetched = 0
@@ -62,26 +65,32 @@ class Replay:
         return []
 
     def close(self) -> None:
-        """Gives the memory back, which torch would keep page-locked."""
+        """Free the memory, which torch would keep page-locked."""
         self._batches.clear()
         if self._pinned:
             torch.cuda.synchronize()
-            torch._C._host_emptyCache()  # torch 2.11 has no public way
+            torch._C._host_emptyCache()  # no public API in torch 2.11
 
 
 def max_batches_in_memory(batch: HostBatch, pinned: bool, ranks: int | None = None, free_bytes: int | None = None) -> int:
-    """How many such batches each of ``ranks`` on a host may keep of its ``free_bytes``; by themselves what is there now."""
+    """How many such batches each of ``ranks`` may keep.
+
+    ``ranks`` and ``free_bytes`` are per host; by default those of this host now.
+    """
     ranks = ranks or from_env().local_world_size
     free_bytes = free_bytes or min(usable_memory_bytes(), psutil.virtual_memory().available)
     return int(MAX_MEMORY_FRACTION * free_bytes / ranks / sum(_allocated_bytes(part, pinned) for part in (batch.samples, batch.labels)))
 
 
 def _allocated_bytes(part: Tensor, pinned: bool) -> int:
-    """Torch page-locks powers of two."""
+    """Bytes that torch allocates: page-locked memory is rounded up to a power of two."""
     return 1 << (part.nbytes - 1).bit_length() if pinned else part.nbytes
 
 
 def _copy_batch(batch: HostBatch, pinned: bool) -> HostBatch:
-    """A copy of its own: a loader may use its memory again, and that of workers is shared memory, of which there is little."""
+    """An independent copy of ``batch``.
+
+    A loader may reuse its memory, and workers use shared memory, which is scarce.
+    """
     samples, labels = (torch.empty_like(part, pin_memory=pinned).copy_(part) for part in (batch.samples, batch.labels))
     return HostBatch(samples, labels)

@@ -20,19 +20,20 @@ from ddpbench.record.diagnosis import SHM_DIR
 from ddpbench.record.errors import BenchError
 
 START_TIMEOUT_S = 60.0
-"""A worker begins in milliseconds where it is forked, and in seconds where it imports torch anew."""
+"""A forked worker starts in milliseconds; a spawned one, which imports torch again, in seconds."""
 
 ALIVE_POLL_S = 0.5
-"""So often somebody looks whether those that have not begun still live."""
+"""Interval of checks that workers which have not started are still alive."""
 
 MAX_START_ATTEMPTS = 3
 
 
 def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any], list[BaseProcess]]:
-    """An iterator over ``data_loader`` whose workers have all begun, and these.
+    """An iterator over ``data_loader``, and its workers, all started.
 
-    A child of CPython 3.11 takes a lock that another thread may have held when it was forked, and that nobody gives back
-    (``_PyThreadState_DeleteExcept``). That is rare, and hung a run all the same. Raises BenchError where they do not begin TRIES times.
+    A forked child of CPython 3.11 takes a lock that another thread may have held during the fork, and that is then never released
+    (``_PyThreadState_DeleteExcept``). This is rare, but has hung a run. Raises BenchError if workers do not start in MAX_START_ATTEMPTS
+    attempts.
     """
     usual = data_loader.worker_init_fn
     for _ in range(MAX_START_ATTEMPTS):
@@ -47,12 +48,15 @@ def start_workers(data_loader: DataLoader[Any], hint: str) -> tuple[Iterator[Any
         print_note(f"a loader worker did not begin within {START_TIMEOUT_S:.0f} s, and all are started again")
         for process in processes:
             process.kill()
-        stream._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way
+        stream._shutdown_workers()  # type: ignore[attr-defined]  # no public API
     raise BenchError(f"loader workers did not begin within {START_TIMEOUT_S:.0f} s, {MAX_START_ATTEMPTS} times", hint)
 
 
 class StartBarrier:
-    """What a worker runs first: ``then``, and it is counted."""
+    """The ``worker_init_fn`` that counts the workers that have started.
+
+    Calls ``worker_init`` first.
+    """
 
     def __init__(self, worker_init: Callable[[int], None] | None) -> None:
         self._worker_init, self._started = worker_init, multiprocessing.Semaphore(0)
@@ -63,7 +67,10 @@ class StartBarrier:
         self._started.release()
 
     def wait_for_all(self, workers: Sequence[BaseProcess]) -> bool:
-        """Whether all have begun in time. Of one that has died it is told where a batch is asked for."""
+        """Whether all workers have started in time.
+
+        True if one has died: that is reported when a batch is requested.
+        """
         deadline = monotonic() + START_TIMEOUT_S
         for _ in workers:
             while not self._started.acquire(timeout=ALIVE_POLL_S):
@@ -76,7 +83,10 @@ class StartBarrier:
 
 @contextmanager
 def suppress_worker_count_warning() -> Iterator[None]:
-    """Torch counts the machine's cores, and knows neither other ranks nor quotas; what is measured tells of too many workers."""
+    """Context without torch's warning about the number of workers.
+
+    It counts the machine's cores and ignores other ranks and quotas; the measurements reveal too many workers.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         yield
@@ -84,14 +94,14 @@ def suppress_worker_count_warning() -> Iterator[None]:
 
 @contextmanager
 def keep_sigchld_handler() -> Iterator[None]:
-    """Around what makes a DataLoader start its workers."""
+    """Context for starting DataLoader workers that keeps the SIGCHLD handler."""
     handler = signal.getsignal(signal.SIGCHLD)
     try:
         yield
     finally:
         if signal.getsignal(signal.SIGCHLD) is not handler:
-            # torch's own raises wherever this process stands when a worker dies, in the middle of a step or of closing;
-            # without it the death is noticed within 5 s, where a batch is asked for
+            # torch's handler raises at any point of this process when a worker dies, even during a step or while closing;
+            # without it the death is noticed within 5 s, when a batch is requested
             signal.signal(signal.SIGCHLD, handler)
 
 
@@ -101,15 +111,18 @@ OUT_OF_MEMORY_HINT = (
 
 
 def stalled_worker(iterator: Any) -> str:
-    """Which worker has the next batch of ``iterator`` to give, and what the system says of it; nothing where it has no workers."""
-    with suppress(AttributeError, KeyError, psutil.Error):  # it has none, has given it meanwhile, or died; there is no public way
+    """Describe the worker that owes the next batch of ``iterator``, and its state; empty without workers."""
+    with suppress(AttributeError, KeyError, psutil.Error):  # no workers, already delivered, or died; no public API
         worker = psutil.Process(iterator._workers[iterator._task_info[iterator._rcvd_idx][0]].pid)
         return f"loader worker {worker.pid} ({worker.status()}) owes it a batch; does storage answer, is {SHM_DIR} full?"
     return ""
 
 
 def dead_worker(workers: Sequence[BaseProcess]) -> str:
-    """Which worker is dead or dies within a second, and of what: ``SIGKILL``, or ``exit code 1``; empty where all live or end well."""
+    """Describe the worker that is dead or dies within a second, and why.
+
+    The reason is ``SIGKILL`` or ``exit code 1``, for example. Empty if all are alive or have exited normally.
+    """
     ended = wait([process.sentinel for process in workers], timeout=1)
     for process in workers:
         if process.sentinel in ended:

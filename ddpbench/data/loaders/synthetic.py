@@ -1,4 +1,4 @@
-"""Batches that lie on the device and are trained on again and again."""
+"""The loader ``synthetic``: random batches on the device, reused every step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import DatasetInfo
 
 GEMM_BATCHES = 50
-"""As the published run of gemm-mlp keeps on its device."""
+"""As many as the published run of gemm-mlp keeps on its device."""
 
 
 def open_synthetic(config: ResolvedConfig, shard: Shard) -> SyntheticLoader:
-    """Standard normal inputs and uniform labels, drawn on the device from seed and rank: one batch, or 50 of matrices.
+    """Open the loader ``synthetic``: one batch, or 50 for matrices.
 
-    What a matrix is trained towards is standard normal as well.
+    Standard normal inputs and uniform labels, drawn on the device from seed and rank. Targets of matrices are standard normal, too.
     """
     shape = (config.batch_size, *shard.sample_shape(config.image_size))
     generator = torch.Generator(shard.device).manual_seed(config.seed + shard.rank)
@@ -36,7 +36,7 @@ def open_synthetic(config: ResolvedConfig, shard: Shard) -> SyntheticLoader:
 
 
 class SyntheticLoader(NoWorkersMixin):
-    """The loader ``synthetic``."""
+    """Cycles through ``batches``."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         many = "synthetic batch" if len(batches) == 1 else f"{len(batches)} synthetic batches"

@@ -1,4 +1,4 @@
-"""The loader ``tensor``: the whole data set lies on the device, and a batch is a few kernels."""
+"""The loader ``tensor``: the whole dataset is on the device, and a batch takes a few kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from ddpbench.record.record import DatasetInfo
 
 
 def open_tensor(config: ResolvedConfig, shard: Shard) -> DeviceResidentLoader:
-    """Images as uint8, a quarter of their size in training; points in float32. CIFAR-10 is cropped and flipped, if asked for."""
+    """Open the loader ``tensor``.
+
+    Images are stored as uint8, a quarter of their size in training; points as float32. CIFAR-10 is cropped and flipped if configured.
+    """
     arrays = files.load_train(shard.dataset, config.data_dir)
     samples, labels = (torch.from_numpy(array).to(shard.device) for array in (arrays.samples, arrays.labels))
     view: Tensor | CropAndFlip = samples
@@ -30,18 +33,21 @@ def open_tensor(config: ResolvedConfig, shard: Shard) -> DeviceResidentLoader:
 
 
 BATCHES_PER_GATHER = 8
-"""Batches that are made at once: a small model takes less time for a step than the host for the kernels of a batch."""
+"""Batches that are gathered at once.
+
+A step of a small model takes less time than the host needs to issue the kernels of a batch.
+"""
 
 
 class IndexStream:
-    """The plan's sample numbers, on the device: uploaded an epoch at a time, so that no step waits for a copy."""
+    """Sample indices on the device, copied one epoch at a time, so that no step waits for a copy."""
 
     def __init__(self, sampler: DistributedBatchSampler, device: torch.device) -> None:
         self._epochs, self._device = sampler.epoch_indices(), device
         self._buffered = torch.empty(0, dtype=torch.int64, device=device)
 
     def next_indices(self, num_samples: int) -> Tensor:
-        """The numbers (``num_samples``,) of the samples that come next."""
+        """The next sample indices, (``num_samples``,)."""
         while len(self._buffered) < num_samples:
             epoch = next(self._epochs)
             if self._device.type == "cuda":
@@ -52,7 +58,7 @@ class IndexStream:
 
 
 class DeviceResidentLoader(NoWorkersMixin):
-    """Batches out of the device's own memory, made on the compute stream, which the host never waits for."""
+    """Batches from device memory, gathered on the compute stream without blocking the host."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""The loader ``torch``, as most people run it: decode with PIL, the classic transforms one after another, float32."""
+"""The loader ``torch``, in the usual way.
+
+PIL decoding, the classic transforms in sequence, float32.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ from ddpbench.record.config import ResolvedConfig
 
 
 def open_torch(config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:
-    """Batches in float32 (B, C, S, S), normalised; only their layout is left to the device."""
+    """Open the loader ``torch``: normalised float32 (B, C, S, S).
+
+    The device only changes the memory layout.
+    """
 
     def finish(samples: Tensor) -> Tensor:
         return to_memory_format(samples, config.channels_last)
@@ -33,7 +39,10 @@ def open_torch(config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:
 
 
 class PilTransform:
-    """The classic ImageNet recipes: random resized crop and flip to train; the middle, of which an eighth is cut off, to validate."""
+    """The classic ImageNet recipe.
+
+    Random resized crop and flip for training; for validation, resize and a centre crop of seven eighths of the shorter edge.
+    """
 
     def __init__(self, image_size: int, augment: bool) -> None:
         steps: list[Any] = [transforms.Resize(resize_size(image_size)), transforms.CenterCrop(image_size)]
@@ -50,9 +59,10 @@ class PilTransform:
 
 
 def array_transform(dataset: str, image_size: int | None, augment: bool) -> ArrayTransform:
-    """What makes a sample of ``dataset`` fit to train on. Only CIFAR-10 is augmented; points stay as they are.
+    """The transform of samples of ``dataset``.
 
-    The classic CIFAR recipe: crop out of a frame of black pixels, and flip; then, if need be, resize.
+    Only CIFAR-10 is augmented; points are unchanged. The classic CIFAR recipe: random crop after padding with black pixels, then flip;
+    then a resize if needed.
     """
     if dataset not in NORMALIZATION:
         return torch.from_numpy

@@ -1,4 +1,7 @@
-"""The loader ``torch-uint8``: DataLoader workers that stay at bytes; normalising, a quarter of the bytes later, is the device's."""
+"""The loader ``torch-uint8``: DataLoader workers that return bytes.
+
+The device normalises, so a quarter of the bytes are copied.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,20 @@ from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
 
 REDUCING_GAP = 2
-"""What is decoded at a part of its size is this many times as large as needed at least: what PIL's thumbnails take for as good."""
+"""A reduced decode is at least this many times the required size: PIL's thumbnails consider it good enough."""
 
 
 def open_uint8(config: ResolvedConfig, shard: Shard) -> DataLoaderAdapter:
-    """Batches in uint8 (B, S, S, C)."""
-    find_decoder()  # looked for once, and not by every worker
+    """Open the loader ``torch-uint8``: batches in uint8 (B, S, S, C)."""
+    find_decoder()  # cached here, so that not every worker searches
     finish = make_normalize(shard.dataset, config.image_size, config.channels_last, shard.device)
     return open_data_loader(UINT8_TRANSFORMS, finish, config, shard)
 
 
 class Uint8Transform:
-    """The recipes of the loader ``torch``. The part that will be seen is drawn before the image is decoded.
+    """The recipes of the loader ``torch``, with the crop drawn before decoding.
 
-    Where that part is large, a JPEG is decoded at a half, a quarter or an eighth of its size.
+    If the crop is large, a JPEG is decoded at a half, a quarter or an eighth of its size.
     """
 
     def __init__(self, image_size: int, augment: bool) -> None:
@@ -55,35 +58,41 @@ class Uint8Transform:
         return sample
 
     def _decode(self, content: bytes, file: str, box: CropBox) -> Tensor:
-        """The image, uint8 (3, H, W) with the channels last in memory, as small as ``box`` allows."""
+        """The image, uint8 (3, H, W), channels last in memory, as small as ``box`` allows."""
         fraction = min(box.height, box.width) // (REDUCING_GAP * self._side)
         if fraction < 2 and is_jpeg(content) and (decode := find_decoder()):
             try:
                 return decode(content)
             except RuntimeError:
-                pass  # PIL has the last word on what is damaged
+                pass  # PIL decides whether the file is damaged
         image = open_image(content, file)
         if fraction >= 2:
-            image.draft("RGB", (image.width // fraction, image.height // fraction))  # of a JPEG only, the next power of two below
+            image.draft("RGB", (image.width // fraction, image.height // fraction))  # only for JPEGs; rounds down to a power of two
         return torch.from_numpy(np.array(to_rgb(image, file))).permute(2, 0, 1)
 
 
 def crop(pixels: Tensor, box: CropBox, down: float, across: float) -> Tensor:
-    """The part (1, 3, h, w) of ``pixels`` that ``box`` marks in the image of full size, with the channels last in memory."""
+    """The part (1, 3, h, w) of ``pixels`` that ``box`` marks.
+
+    ``box`` refers to the full-size image. The result is channels last in memory.
+    """
     top, left = round(box.top * down), round(box.left * across)
     height, width = max(1, round(box.height * down)), max(1, round(box.width * across))
     return pixels[None, :, top : top + height, left : left + width].contiguous(memory_format=torch.channels_last)
 
 
 def array_transform(dataset: str, image_size: int | None, augment: bool) -> ArrayTransform:
-    """Images that lie in memory, as bytes. Only CIFAR-10 is augmented; another size is the device's to make."""
+    """The transform of images in memory, in uint8.
+
+    Only CIFAR-10 is augmented; the device resizes if needed.
+    """
     if augment and dataset == "cifar10":
         return CropAndFlipUint8()
     return torch.from_numpy
 
 
 class CropAndFlipUint8:
-    """The classic augmentation of CIFAR-10, an image at a time."""
+    """The classic augmentation of CIFAR-10, one image at a time."""
 
     def __init__(self) -> None:
         steps = [v2.RandomCrop(cifar10.SIDE, padding=PADDING), v2.RandomHorizontalFlip()]

@@ -1,4 +1,4 @@
-"""``--loader module:name``: the batches of a user's function or DataLoader."""
+"""``--loader module:name``: the batches of a user-defined function or DataLoader."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ from ddpbench.record.names import import_object
 from ddpbench.record.record import DatasetInfo
 
 TERMINATE_TIMEOUT_S = 2.0
-"""What does not end in this time when it is asked to hears nothing."""
+"""Worker processes that have not terminated after this time are killed."""
 
 
 def open_user_loader(config: ResolvedConfig, shard: Shard) -> UserLoader:
-    """What the function that ``config.loader`` names returns. It is given what its parameters ask for; sharding is left to it."""
+    """Open the user-defined loader that ``config.loader`` names.
+
+    Its function receives the arguments that its parameters name, and does the sharding itself.
+    """
     function = import_object(config.loader)
     offered = {"config": config, **vars(shard)}
     make = partial(function, **{name: offered[name] for name in accepted_kwargs(function) if name in offered})
@@ -47,7 +50,10 @@ def open_user_loader(config: ResolvedConfig, shard: Shard) -> UserLoader:
 
 
 class UserLoader:
-    """Batches of an iterable that ``make`` returns, again from the start when it ends. A batch that is not full may only be the last."""
+    """Batches of the iterable that ``create`` returns.
+
+    It restarts when it ends. Only the last batch may be smaller than the others.
+    """
 
     def __init__(
         self, name: str, create: Callable[[], Iterable[Any]], batch_size: int, batch_spec: BatchSpec, device_transform: DeviceTransform
@@ -76,7 +82,7 @@ class UserLoader:
         return next(self._stream)
 
     def stalled_worker(self) -> str:
-        """The worker of a DataLoader that has the next batch to give; nothing where there is none."""
+        """Describe the DataLoader worker that owes the next batch; empty without workers."""
         return stalled_worker(self._iterator)
 
     def worker_pids(self) -> list[int]:
@@ -85,9 +91,9 @@ class UserLoader:
     def close(self) -> None:
         processes = self._processes()
         self._stream.close()
-        del self._source, self._iterator  # which ends its workers
+        del self._source, self._iterator  # ends its workers
         for process in processes:
-            with suppress(ValueError):  # it was closed by then
+            with suppress(ValueError):  # already closed
                 process.terminate()
                 process.join(TERMINATE_TIMEOUT_S)
                 process.kill()
@@ -107,7 +113,7 @@ class UserLoader:
 
     def _batches(self) -> Generator[HostBatch]:
         for epoch in count():
-            if epoch and isinstance(self._source, Iterator):  # which ends once and for all
+            if epoch and isinstance(self._source, Iterator):  # an iterator cannot restart
                 self._source = self._create_source()
             yield from self._epoch(epoch)
 
@@ -145,7 +151,10 @@ class UserLoader:
             yield each
 
     def _to_host_batch(self, raw: Any) -> HostBatch:
-        """The batch that was ``raw``. Raises BenchError where the model could not be trained on it."""
+        """Convert a batch of the user's loader.
+
+        Raises BenchError if the model cannot be trained on it.
+        """
         match raw:
             case HostBatch():
                 batch = raw
@@ -158,7 +167,7 @@ class UserLoader:
 
 
 def _set_epoch(source: Iterable[Any], epoch: int) -> None:
-    """Tells the sampler which epoch it is, as a training script has to."""
+    """Set the epoch of the samplers, as a training script has to."""
     batch_sampler = getattr(source, "batch_sampler", None)
     for sampler in (getattr(source, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)):
         set_epoch = getattr(sampler, "set_epoch", None)
@@ -167,12 +176,15 @@ def _set_epoch(source: Iterable[Any], epoch: int) -> None:
 
 
 def _respawns_workers(source: Iterable[Any]) -> bool:
-    """Whether its workers end with an epoch. A class of its own may keep them by other means."""
+    """Whether the workers end with each epoch.
+
+    False for a subclass with its own ``__iter__``, which may keep them by other means.
+    """
     return isinstance(source, DataLoader) and type(source).__iter__ is DataLoader.__iter__ and not source.persistent_workers
 
 
 def _num_samples(source: Iterable[Any]) -> int | None:
-    """How many there are in the whole data set, where it tells."""
+    """Number of samples in the whole dataset; None if unknown."""
     try:
         return len(source.dataset)  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
@@ -180,7 +192,7 @@ def _num_samples(source: Iterable[Any]) -> int | None:
 
 
 def _describe(raw: Any) -> str:
-    """``tuple of Tensor, dict``."""
+    """Type of a batch as text: ``tuple of Tensor, dict``."""
     if isinstance(raw, list | tuple):
         return f"{type(raw).__name__} of {', '.join(type(part).__name__ for part in raw)}"
     return type(raw).__name__
@@ -188,14 +200,20 @@ def _describe(raw: Any) -> str:
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """What a model takes: samples of a ``shape``, and labels of ``classes``, or with a squared error ``targets`` as many as these."""
+    """What a model accepts: samples of ``shape``, and labels of ``classes``.
+
+    With ``targets`` (squared error) the labels are float32 (B, classes) instead.
+    """
 
     shape: tuple[int, ...]
     classes: int
     targets: bool = False
 
     def check(self, batch: HostBatch, name: str) -> None:
-        """Raises BenchError, naming the loader. Where labels lie on the host they are looked at; a device would be waited for."""
+        """Raise BenchError, naming the loader, if the batch does not fit.
+
+        Label values are checked only on the host; checking them on a device would synchronise.
+        """
         samples, labels = batch.samples, batch.labels
         if samples.shape[1:] != self.shape or samples.dtype != torch.float32:
             wanted = "x".join(map(str, self.shape))

@@ -1,4 +1,4 @@
-"""Somebody's own DataLoader, made once more from what it tells of itself, over samples that are timed."""
+"""A user's DataLoader, rebuilt from its attributes with timed samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ddpbench.data.loader import HostBatch
 
 
 def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The same batches with a sheet each. One of another class, or of samples that have no numbers, is given back as it is."""
+    """A DataLoader with the same batches, each with its timing.
+
+    Returned unchanged if it is a subclass, has no batch sampler, or its dataset is iterable.
+    """
     if type(data_loader) is not DataLoader or data_loader.batch_sampler is None or isinstance(data_loader.dataset, IterableDataset):
         return data_loader
     watch = Stopwatch()
@@ -35,7 +38,10 @@ def with_timing(data_loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 class TimedDataset(Dataset[Any]):
-    """The samples of ``dataset``. Of torchvision's folders, and subsets of them, decoding and augmentation are told apart."""
+    """The samples of ``dataset``, timed.
+
+    Decoding and augmentation are timed separately for torchvision's folders and subsets of them.
+    """
 
     def __init__(self, dataset: Any, watch: Stopwatch) -> None:
         self._separable = has_loader_and_transform(dataset)
@@ -46,14 +52,20 @@ class TimedDataset(Dataset[Any]):
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        """One of a dataset that tells apart: of others a DataLoader asks for all of a batch."""
+        """One sample, of a dataset whose stages are timed separately.
+
+        For other datasets a DataLoader calls ``__getitems__``.
+        """
         self._watch.start()
         sample = self._dataset[index]
         self._watch.lap("augment")
         return sample
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
-        """A batch's samples: in one lap where nothing is told apart, and at once where the data set has a way to that."""
+        """The samples of a batch.
+
+        If stages are not separable they take one lap, in one call if the dataset supports it.
+        """
         if self._separable:
             return [self[index] for index in indices]
         at_once = getattr(self._dataset, "__getitems__", None)
@@ -63,21 +75,27 @@ class TimedDataset(Dataset[Any]):
         return samples
 
     def __getattr__(self, name: str) -> Any:
-        """What a worker's own ``worker_init_fn`` looks for."""
+        """Attributes of the wrapped dataset, which a user's ``worker_init_fn`` may need."""
         if name.startswith("__") or "_dataset" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
 
 def has_loader_and_transform(dataset: Any) -> bool:
-    """Whether the dataset says which function reads a file, and which transforms what was read, as torchvision's DatasetFolder does."""
+    """Whether the dataset has separate functions to read and to transform a file.
+
+    torchvision's DatasetFolder has; for a Subset the wrapped dataset counts.
+    """
     if isinstance(dataset, Subset):
         return has_loader_and_transform(dataset.dataset)
     return callable(getattr(dataset, "loader", None)) and callable(getattr(dataset, "transform", None))
 
 
 def with_timed_loader(dataset: Any, watch: Stopwatch) -> Any:
-    """A copy of such a dataset over the same files, whose reading takes a lap of its own: read and decode cannot be told apart."""
+    """A copy of such a dataset with a timed file loader.
+
+    Its lap is ``decode``, because read and decode cannot be separated.
+    """
     copied = copy.copy(dataset)
     if isinstance(dataset, Subset):
         copied.dataset = with_timed_loader(dataset.dataset, watch)
@@ -87,7 +105,7 @@ def with_timed_loader(dataset: Any, watch: Stopwatch) -> Any:
 
 
 class TimedFn:
-    """A function that takes a lap."""
+    """A function that ends with a lap of ``stage``."""
 
     def __init__(self, function: Callable[..., Any], stage: str, watch: Stopwatch) -> None:
         self._function, self._stage, self._watch = function, stage, watch
@@ -99,7 +117,7 @@ class TimedFn:
 
 
 class TimedCollate:
-    """The collate function of somebody's own; a pair of tensors is given its sheet."""
+    """The user's collate function; adds the timing to a pair of tensors."""
 
     def __init__(self, collate: Callable[[Any], Any], watch: Stopwatch) -> None:
         self._collate, self._watch = collate, watch

@@ -34,14 +34,15 @@ from ddpbench.record.record import DatasetInfo
 from ddpbench.record.text import pluralize
 
 _gc_state = threading.local()
-"""Whether the collector was on when this thread forked."""
+"""Whether the garbage collector was enabled when this thread forked."""
 
 
 @cache
 def freeze_gc_in_children() -> None:
-    """From now on, in every child of this process. To collect it here, before every start, would take a quarter of a second.
+    """Freeze the garbage collector's objects in every child forked from now on.
 
-    The collector rests while a child begins: it could run in what threading does there before it is the turn of ``_freeze``.
+    Collecting here before every start would take a quarter of a second. The collector is disabled during the fork: it could otherwise run
+    in threading's fork handlers, before ``_freeze_gc``.
     """
     os.register_at_fork(before=_disable_gc, after_in_parent=_restore_gc, after_in_child=_freeze_gc)
 
@@ -67,9 +68,10 @@ freeze_gc_in_children()
 def open_data_loader(
     transforms: TransformSpec, device_transform: DeviceTransform, config: ResolvedConfig, shard: Shard
 ) -> DataLoaderAdapter:
-    """Samples as ``transforms`` has them; what it leaves to do is ``device_transform``.
+    """A DataLoader with the samples of ``transforms``.
 
-    Decoding starts at once, in ``config.workers`` processes that keep ``config.prefetch`` batches each; with none, in this one.
+    ``device_transform`` runs on the device. Decoding starts at once, in ``config.workers`` processes that prefetch ``config.prefetch``
+    batches each; with 0 workers, in this process.
     """
     watch = Stopwatch()
     samples, data = make_dataset(transforms, config, shard.dataset, watch)
@@ -86,9 +88,9 @@ def make_data_loader(
     seed: int,
     device: torch.device,
 ) -> DataLoader[Any]:
-    """A DataLoader with the workers that ``config`` asks for, over ``batch_sampler`` of sample numbers; ``watch`` is that of the samples.
+    """A DataLoader with the workers that ``config`` asks for.
 
-    ``seed`` is what workers draw random views from.
+    ``batch_sampler`` yields sample indices, ``watch`` is that of ``samples``, and ``seed`` seeds the workers' random augmentation.
     """
     with suppress_worker_count_warning():
         return DataLoader(
@@ -104,17 +106,23 @@ def make_data_loader(
 
 
 def worker_init(worker: int) -> None:
-    """Run in a worker: it ends with its rank, however that ends, and leaves Ctrl-C and SLURM's signals, which reach all, to it."""
+    """Initialise a worker: it ends with its rank, however the rank ends.
+
+    It ignores Ctrl-C and SLURM's signals, which reach all processes, and leaves them to the rank.
+    """
     set_parent_death_signal(signal.SIGKILL)
     for left in HANDLED_SIGNALS:
         signal.signal(left, signal.SIG_IGN)
 
 
 class DataLoaderAdapter:
-    """Batches of a DataLoader. Where its plan never ends, its workers start once and never wait for an epoch's end."""
+    """A HostLoader over a DataLoader.
+
+    If its sampler never ends, its workers start once and never wait at the end of an epoch.
+    """
 
     def __init__(self, data_loader: DataLoader[Any], data: DatasetInfo, device_transform: DeviceTransform, max_skipped: int = 0) -> None:
-        """``max_skipped`` files may be unreadable, before the next ends it all."""
+        """Up to ``max_skipped`` files may be unreadable; the next one is an error."""
         self.data = data
         self.max_prefetched = data_loader.num_workers * (data_loader.prefetch_factor or 0)
         self.device_transform = device_transform
@@ -125,7 +133,7 @@ class DataLoaderAdapter:
     def next_batch(self) -> HostBatch:
         try:
             batch = next(self._iterator)
-        except (RuntimeError, OSError, EOFError) as problem:  # what a dead worker had handed over can often not be read either
+        except (RuntimeError, OSError, EOFError) as problem:  # data from a dead worker are often unreadable, too
             if death := dead_worker(self._processes):
                 raise BenchError(death, OUT_OF_MEMORY_HINT) from problem
             raise
@@ -142,24 +150,27 @@ class DataLoaderAdapter:
         return [process.pid for process in self._processes if process.pid is not None]
 
     def stalled_worker(self) -> str:
-        """The worker that has the next batch to give; nothing where this process makes its own."""
+        """Describe the worker that owes the next batch; empty without workers."""
         return stalled_worker(self._iterator)
 
     def close(self) -> None:
         if self._processes:
-            self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # there is no public way, and a traceback may keep the iterator alive
+            self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # no public API, and a traceback may keep the iterator alive
             self._processes = []
 
 
 class SkippedFiles:
-    """Those of one loader, of which ``allowed`` may be left out."""
+    """Unreadable files of one loader, of which up to ``max_skipped`` may be skipped."""
 
     def __init__(self, max_skipped: int) -> None:
         self._max_skipped = max_skipped
         self._seen: set[str] = set()
 
     def add(self, problems: Iterable[BenchError]) -> list[BenchError]:
-        """The new ones among these, each told of. Raises the error of the first that is one too many."""
+        """Add files, print a note for each new one, and return the new ones.
+
+        Raises the error of the first file beyond the maximum.
+        """
         new: list[BenchError] = []
         for problem in problems:
             if problem.message in self._seen:
@@ -172,7 +183,7 @@ class SkippedFiles:
         return new
 
     def too_many_error(self, problem: BenchError) -> BenchError:
-        """The error of a file that may not be left out, with how many were."""
+        """The error of a file that may not be skipped, with the number of skipped ones."""
         others = len(self._seen - {problem.message})
         after = f", after {pluralize(others, 'other')} left out" if others else ""
         spent = f"--skip-bad {self._max_skipped} leaves out no more: repair the file, take it away, or give a larger number"

@@ -1,4 +1,4 @@
-"""The claims of a published experiment, each checked on the cells that repeat it, and said in words."""
+"""Checks every claim of a published experiment against a job that repeats it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ddpbench.record.record import Job
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A published claim beside what the cells here show. ``holds`` is None where they cannot tell; ``sentence`` says why.
+    """A published claim and what this job shows. ``holds`` is None if unknown.
 
-    Where it holds, ``far`` are the ratios that show the published effect, but a factor far from the published one.
+    ``explanation`` gives the reason in words. ``far_ratios`` are, for a claim that holds, the ratios that show the published effect by a
+    factor far from the published one.
     """
 
     claim: str
@@ -48,9 +49,9 @@ CLAIM_CHECKS: Mapping[str, Sequence[ClaimCheckFn]] = {
 
 
 def check_claims(name: str, job: Job) -> list[ClaimResult]:
-    """Every claim of the published experiment ``name``, in its order; a job that shrank its protocol settles none of them.
+    """Check every claim of the published experiment ``name``, in its order.
 
-    Raises UsageError for a name that is none.
+    All are unknown for a quick job, which shrinks the protocol. Raises UsageError if there is no experiment ``name``.
     """
     publication = load_publication(name)
     answers = [check(publication, job) for check in CLAIM_CHECKS[publication.id]]

@@ -1,4 +1,4 @@
-"""What a check of a claim answers, and the published figures that it compares with."""
+"""The result of a claim check, and helpers that compare with published values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpbench.record.record import Job, Record
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """Whether a claim holds here, None where that cannot be told; in words; with the ratios that it rests on."""
+    """Whether a claim holds here (None if unknown), why, and the ratios behind it."""
 
     explanation: str
     holds: bool | None
@@ -24,7 +24,10 @@ ClaimCheckFn = Callable[[Publication, Job], ClaimCheck]
 
 
 def check_ratios(ratios: Sequence[PublishedRatio], words: Iterable[str], missing: str) -> ClaimCheck:
-    """Holds where every ratio shows its published effect. ``words`` tell those that are known, ``missing`` the cells of the others."""
+    """Check that every ratio shows its published effect.
+
+    ``words`` describe the measured ratios, ``missing`` the records that are missing.
+    """
     return ClaimCheck(
         measured_sentence(words, missing), all_or_unknown(each.agrees for each in ratios if each.published is not None), ratios
     )
@@ -37,14 +40,17 @@ def measured_sentence(words: Iterable[str], missing: str) -> str:
 
 
 def format_gain(name: str, speedup: PublishedRatio, memory_ratio: PublishedRatio, record: Record | None) -> str:
-    """``o2 1.32 times as fast with 0.56 of the memory``, as far as either is known; and what the cell is limited by."""
+    """``o2 1.32 times as fast with 0.56 of the memory`` and the bottleneck, as far as known."""
     speed = f"{speedup.text} times as fast" if speedup.measured else ""
     memory = f"with {memory_ratio.text} of the memory" if memory_ratio.measured else ""
     return f"{name} {' '.join(filter(None, [speed, memory]))}{explain_ratio(speedup.measured, record)}" if speed or memory else ""
 
 
 def missing_cells(cells: Mapping[str, Record | None], *metrics: Metric) -> str:
-    """Which cells have no figure of one of ``metrics``, and why: ``missing: O0, O1 (not measured), O2 (out of memory)``; or nothing."""
+    """Name the records without a value of ``metrics``, and why; empty if none.
+
+    ``missing: O0, O1 (not measured), O2 (out of memory)``.
+    """
     why: dict[str, list[str]] = {}
     for name, record in cells.items():
         why.setdefault(_missing_reason(record, metrics or (SECONDS,)), []).append(name)
@@ -53,7 +59,7 @@ def missing_cells(cells: Mapping[str, Record | None], *metrics: Metric) -> str:
 
 
 def _missing_reason(record: Record | None, metrics: Sequence[Metric]) -> str:
-    """Empty where the cell lacks nothing."""
+    """Why ``record`` lacks one of ``metrics``; empty if it has all."""
     if record is None:
         return "not measured"
     if all(measure.values(record) for measure in metrics):
@@ -68,7 +74,10 @@ def _missing_reason(record: Record | None, metrics: Sequence[Metric]) -> str:
 
 
 def find_row(publication: Publication, workload: str, precision: str, batch: int | None = None, gpu: str = "") -> PublishedRow:
-    """The published row of a precision, spelled as its source does; the first of any batch or GPU where none is given."""
+    """The published row of ``precision``, spelled as in the source.
+
+    Without ``batch`` or ``gpu``, the first row of any batch size or GPU.
+    """
     return next(
         row
         for experiment in publication.experiments
@@ -78,7 +87,7 @@ def find_row(publication: Publication, workload: str, precision: str, batch: int
 
 
 def ratio_of_published(numerator: float | PublishedMean | None, denominator: float | PublishedMean | None) -> float | None:
-    """The ratio of two published figures, of their means where they are means."""
+    """The ratio of two published values, or of their means; None if one is missing."""
     if numerator is None or denominator is None:
         return None
     above, below = (figure.mean if isinstance(figure, PublishedMean) else figure for figure in (numerator, denominator))

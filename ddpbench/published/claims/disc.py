@@ -1,4 +1,4 @@
-"""The claims of CPU against GPU: where the GPU begins to win, and that every depth learns its points."""
+"""Claims of CPU against GPU: where the GPU becomes faster, and that all depths train."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddpbench.published.publications import Publication
 from ddpbench.record.record import Job
 
 CROSSING_TOLERANCE = 2.0
-"""A crossing within this factor of the published one is about there: one layer of disc-mlp is a factor of four."""
+"""A crossing within this factor of the published one confirms it: one disc-mlp layer is a factor of four."""
 
 
 def gpu_wins_from_ten_layers(publication: Publication, job: Job) -> ClaimCheck:
@@ -23,7 +23,10 @@ def gpu_wins_from_ten_layers(publication: Publication, job: Job) -> ClaimCheck:
 
 
 def _is_crossing_confirmed(crossing: Crossing, published: int) -> bool | None:
-    """Whether the GPU wins from about the published size on; None without a GPU, and where the models do not reach as far."""
+    """Whether the GPU is faster from about ``published`` parameters on.
+
+    None if neither device is a GPU, the models do not reach that far or the interval is too wide.
+    """
     if "GPU" not in (crossing.winner, crossing.loser):
         return None
     if crossing.parameters is None:
@@ -45,7 +48,7 @@ def _is_crossing_confirmed(crossing: Crossing, published: int) -> bool | None:
 
 
 def trains_without_error(publication: Publication, job: Job) -> ClaimCheck:
-    """Of every round on both devices."""
+    """Check the errors of all rounds on both devices."""
     errors: dict[int, list[float]] = {}
     for record in job.records:
         if reached := ACCURACY.values(record):

@@ -1,4 +1,4 @@
-"""The claims of ResNet-18 and ResNet-50 in two environments: what half precision gains, and whether the loader hides it."""
+"""Claims on ResNet-18/50: what half precision gains, and whether the loader hides it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ RESNETS = ("resnet18", "resnet50")
 
 
 def half_doubles_the_speed(publication: Publication, job: Job) -> ClaimCheck:
-    """Holds where both models gain as they did in one of the two environments; the sentence says in which."""
+    """Holds if both models gain as in one of the two published environments.
+
+    The explanation names the environment.
+    """
     here = {name: paired_ratio(IMAGES_PER_S, *_fp32_and_o2(job, name)) for name in RESNETS}
     ratios = [
         PublishedRatio(f"FP16's speed over FP32's, {name}, {place}", _published_gain(publication, name, place), here[name])
@@ -40,7 +43,7 @@ def half_doubles_the_speed(publication: Publication, job: Job) -> ClaimCheck:
 
 
 def environments_differ(publication: Publication, job: Job) -> ClaimCheck:
-    """One record is of one environment."""
+    """Always unknown: a record covers one environment."""
     run = f"ddpbench reproduce {publication.id} -o DIR"
     return ClaimCheck(
         f"a record is of one environment: run '{run}' in each of two, and 'ddpbench report FILE FILE' prints both tables", None

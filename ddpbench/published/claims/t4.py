@@ -1,4 +1,4 @@
-"""The claims of the Tesla T4 comparison: a chain of matrix products gains, a small CNN on MNIST does not."""
+"""Claims of the Tesla T4 comparison: matrix products gain, a small MNIST CNN does not."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def another_bottleneck(publication: Publication, job: Job) -> ClaimCheck:
 
 
 def _gemm(job: Job) -> tuple[Record | None, Record | None, Record | None]:
-    """fp32, clean amp-fp16, and amp-fp16 with the earlier model alive."""
+    """The records of fp32, clean amp-fp16, and amp-fp16 with the earlier model alive."""
     there = matching_records(job, "gemm-mlp")
     return (
         find_by_precision(there, "fp32"),
@@ -79,7 +79,7 @@ def _gemm(job: Job) -> tuple[Record | None, Record | None, Record | None]:
 
 
 def _mnist(job: Job, precision: str, batch_index: int) -> Record | None:
-    """The cell of a precision at the smallest batch, or the next."""
+    """The record of ``precision`` at the batch size of that index, smallest first."""
     there = matching_records(job, "mnist-cnn")
     sizes = batch_sizes(there)
     return find_by_precision(there, precision, sizes[batch_index]) if batch_index < len(sizes) else None

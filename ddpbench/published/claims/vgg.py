@@ -1,4 +1,4 @@
-"""The claims of the VGG16 sweep: half precision pays on a V100, and only in memory on the two GPUs before it."""
+"""Claims of the VGG16 sweep: half precision pays on a V100; older GPUs only save memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ WORKLOAD = "vgg16-cifar10"
 HALF_PRECISIONS = ("o2", "amp-fp16")
 
 HalfPrecisionRatios = Mapping[str, tuple[PublishedRatio, PublishedRatio]]
-"""Of each half precision, its speed and its memory over fp32's."""
+"""Half precision -> its speed and memory relative to fp32."""
 
 PUBLISHED_BATCH_SIZES = (128, 256, 512, 1024, 2048)
 LARGEST_PUBLISHED_BATCH = PUBLISHED_BATCH_SIZES[-1]
-"""The batch that the source draws its conclusions at."""
+"""The batch size at which the source draws its conclusions."""
 
 
 def half_pays_on_v100(publication: Publication, job: Job) -> ClaimCheck:
-    """At the largest batch, unless the rounds at another show another effect than was published of it."""
+    """Check the largest batch size.
+
+    The claim also fails if the rounds at another batch size contradict its published effect.
+    """
     there = matching_records(job, WORKLOAD)
     others = {
         size: _half_precision_ratios(publication, there, size, size, "V100")
@@ -43,7 +46,7 @@ def half_does_not_pay_before(publication: Publication, job: Job) -> ClaimCheck:
 
 
 def _check_at_largest_batch(publication: Publication, job: Job, gpus: Sequence[str], further_words: Sequence[str] = ()) -> ClaimCheck:
-    """``further_words`` is told after what the answer rests on."""
+    """Check the ratios at the largest batch size; ``further_words`` go at the end of the explanation."""
     there = matching_records(job, WORKLOAD)
     batch = _largest_batch(there)
     of_gpus = [_half_precision_ratios(publication, there, batch, LARGEST_PUBLISHED_BATCH, gpu) for gpu in gpus]
@@ -60,7 +63,7 @@ def _check_at_largest_batch(publication: Publication, job: Job, gpus: Sequence[s
 def _half_precision_ratios(
     publication: Publication, records: Sequence[Record], batch: int | None, published: int, gpu: str
 ) -> HalfPrecisionRatios:
-    """Beside those published of ``gpu``."""
+    """Ratios of each half precision to fp32, with those published for ``gpu``."""
     measure, base = gpu_memory_metric(records), find_by_precision(records, "fp32", batch)
     found = {}
     for name in HALF_PRECISIONS:
@@ -77,7 +80,7 @@ def _half_precision_ratios(
 
 
 def _format_batch_ratios(batch: int, ratios: HalfPrecisionRatios) -> str:
-    """``at batch 128 o2 1.20 times as fast with 0.97 of the memory (published 1.20, 0.97)``; empty where nothing is known."""
+    """``at batch 128 o2 1.20 times as fast with 0.97 of the memory (published 1.20, 0.97)``; empty if nothing is known."""
     told = []
     for name, (fast, held) in ratios.items():
         if words := format_gain(name, fast, held, None):
@@ -86,7 +89,10 @@ def _format_batch_ratios(batch: int, ratios: HalfPrecisionRatios) -> str:
 
 
 def _largest_batch(records: Sequence[Record]) -> int | None:
-    """The largest batch that all precisions finished; else that fp32 and another did; else the largest."""
+    """The largest batch size that all precisions finished.
+
+    Else the largest that fp32 and one other finished, that fp32 finished, or any.
+    """
     done = {
         size: [name for name in HALF_PRECISIONS if _finished(records, name, size)]
         for size in batch_sizes(records)

@@ -1,4 +1,4 @@
-"""The claims of the Wide-ResNet post: what Apex's levels gain on two GPUs, where O3 ends, and what two weak cores hide."""
+"""Claims of the Wide-ResNet post: Apex levels on two GPUs, O3, two slow CPU cores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKLOAD = "wrn28x10-cifar10"
 LEVELS = ("O1", "O2")
 
 SAME_TIME_TOLERANCE = 0.10
-"""Times this near to each other are "almost the same"."""
+"""Times that differ by up to this fraction are "almost the same"."""
 
 CHANCE_ACCURACY = 0.10
 """The accuracy of guessing among CIFAR-10's ten classes."""
@@ -74,7 +74,10 @@ def o3_does_not_converge(publication: Publication, job: Job) -> ClaimCheck:
 
 
 def two_cores_hide_the_level(publication: Publication, job: Job) -> ClaimCheck:
-    """On the cells of a larger batch than the protocol's: of each model, and worse for the smaller one."""
+    """Check the arms with a larger batch size than the protocol's.
+
+    Holds if the levels take the same time for each model, and the smallest model waits for data at least as long as the largest.
+    """
     family = records_of_family(job.records, WORKLOAD)
     larger = [record for record in family if record.config.batch_size != batch_sizes(family)[0]]
     models = list(dict.fromkeys(record.config.workload for record in sorted(larger, key=lambda record: -record.num_parameters)))
@@ -105,13 +108,13 @@ def two_cores_hide_the_level(publication: Publication, job: Job) -> ClaimCheck:
 
 
 def _protocol_records(job: Job) -> list[Record]:
-    """The Wide-ResNets of the protocol's batch, the smallest."""
+    """The Wide-ResNet records at the protocol's batch size, the smallest in the job."""
     there = matching_records(job, WORKLOAD)
     return [record for record in there if record.config.batch_size == batch_sizes(there)[0]]
 
 
 def _is_same_time(ratio: Interval | None) -> bool | None:
-    """None where only a part of the interval is near 1."""
+    """Whether the whole interval is near 1; None if only part of it is."""
     if ratio is None:
         return None
     near = {abs(log(bound)) <= log(1 + SAME_TIME_TOLERANCE) for bound in (ratio.low, ratio.center, ratio.high)}

@@ -1,4 +1,4 @@
-"""The published experiments that this tool was made for, typed: protocol, figures, claims, and what is known of them by now."""
+"""The published experiments, typed: protocol, figures, claims and later notes."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _PUBLICATION_NAMES = (
 
 
 class PublishedMean(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean and standard deviation of the source's own repeats."""
+    """Mean and standard deviation over the source's own repeats."""
 
     mean: float
     std: float
 
 
 class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of a published table. ``None`` where the source gives no figure."""
+    """One row of a published table. A field is None if the source gives no figure."""
 
     gpu: str = ""
     platform: str = ""
     environment: str = ""
-    precision: str = ""  # the name of a precision here, or an alias of one
-    published_label: str = ""  # what the source calls it
+    precision: str = ""  # name or alias of a precision of this package
+    published_label: str = ""  # the source's name of the precision
     batch_size: int | None = None
     static_loss_scale: float | str | None = None
     seconds: float | PublishedMean | None = None
-    memory_mib: float | PublishedMean | None = msgspec.field(default=None, name="memory_mb")  # as nvidia-smi counts them: 2^20 bytes
+    memory_mib: float | PublishedMean | None = msgspec.field(default=None, name="memory_mb")  # MiB (2^20 bytes), as nvidia-smi reports
     max_memory_allocated_bytes: int | None = None
     accuracy_percent: PublishedMean | None = None
     val_accuracy_percent: float | None = msgspec.field(default=None, name="val_accuracy")  # percent
@@ -50,7 +50,10 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def measured_on(self) -> str:
-        """What the row was measured on, as far as rows of one table differ in it: ``Tesla T4, Colab``; empty where they do not."""
+        """GPU, platform and environment of the row, as far as its table names them.
+
+        ``Tesla T4, Colab``; empty if it names none.
+        """
         return ", ".join(filter(None, [self.gpu, self.platform, self.environment]))
 
 
@@ -64,7 +67,7 @@ class PublishedExperiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the source concludes, and how that is checked."""
+    """A conclusion of the source, and how it is checked."""
 
     statement: str = msgspec.field(name="says")
     check: str
@@ -88,11 +91,14 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def published_names() -> tuple[str, ...]:
-    """Every experiment that can be reproduced."""
+    """The names of all published experiments."""
     return _PUBLICATION_NAMES
 
 
 def load_publication(name: str) -> Publication:
-    """The published experiment called ``name``; raises UsageError, with "did you mean", where there is none."""
+    """Load the published experiment ``name``.
+
+    Raises UsageError, with "did you mean", if there is none.
+    """
     known = lookup("published experiment", name, {each: each for each in _PUBLICATION_NAMES})
     return msgspec.json.decode(files(__name__).joinpath(f"{known}.json").read_bytes(), type=Publication)

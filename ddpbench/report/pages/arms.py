@@ -1,4 +1,4 @@
-"""The table of arms: throughput, interval, speed-up, memory; then the best arm."""
+"""The table of arms (throughput, interval, speed-up, memory), then the best arm."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
 
 SELF_EXPLANATORY_FIELDS = ("workload", "precision", "optimizer", "loader", "engine")
-"""Fields whose values tell by themselves what they are of."""
+"""Fields whose values need no field name next to them."""
 
 
 def arm_table(job: Job, page: Page) -> Iterator[Text]:
-    """The table, as full as the page is wide; then what its figures do not tell: too few rounds, no difference, accuracy, limits."""
+    """The table with as many columns as fit, then notes on its figures.
+
+    The notes: too few rounds, equal or inconclusive speed-ups, accuracy, bottlenecks.
+    """
     rows = compare(job.records)
     lines = _fit_table(rows, job.swept, {FIGURE: throughput_unit(*job.records), MEMORY: memory_heading(job.records)}, page)
     yield from styled(lines, LABEL, len(lines[0]))
@@ -53,10 +56,10 @@ def arm_table(job: Job, page: Page) -> Iterator[Text]:
 
 
 def _fit_table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str, str], page: Page) -> list[str]:
-    """If it is wider than the page without intervals, then without memory, at last without the intervals of the speed-ups."""
+    """The table without intervals, then memory, then speed-up intervals, until it fits."""
     for left_out, brief in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
         kept = [heading for heading in ALIGN if heading not in left_out]
-        align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for what runs on
+        align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for text that spans the row
         heading = [*(field.replace("_", "-") for field in swept), *(units.get(name, name) for name in kept), ""]
         cells = [[*arm_values(row.config, swept), *_cells(row, kept, brief)] for row in rows]
         lines = align_columns([heading, *cells], align, page)
@@ -66,7 +69,7 @@ def _fit_table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str,
 
 
 def memory_heading(records: Sequence[Record]) -> str:
-    """What memory is that of an arm: a GPU's or, where ranks train on processors, a rank's on the host."""
+    """Heading of the memory column: a GPU's peak or, for CPU ranks, a rank's host memory."""
     return "peak GiB" if records[0].environment.device_type == "cuda" else "host GiB"
 
 
@@ -75,30 +78,30 @@ def _arms_or_all(names: Sequence[str], total: int) -> str:
 
 
 def arm_values(config: Config, swept: Sequence[str]) -> list[str]:
-    """The value of each swept field as it would be typed."""
+    """The value of each swept field as typed on the command line."""
     values = (getattr(config, field) for field in swept)
     return [("on" if value else "off") if isinstance(value, bool) else MISSING if value is None else str(value) for value in values]
 
 
 def arm_name(config: Config, swept: Sequence[str]) -> str:
-    """The values in which an arm differs, ``amp-fp16 batch-size 128``; the workload where it differs in none."""
+    """The values that distinguish an arm, ``amp-fp16 batch-size 128``; the workload if there are none."""
     values = zip(swept, arm_values(config, swept), strict=True)
     words = (value if field in SELF_EXPLANATORY_FIELDS else f"{field.replace('_', '-')} {value}" for field, value in values)
     return " ".join(words) or config.workload
 
 
 def speedup_text(row: ArmRow, without_interval: bool = False) -> str:
-    """That of ``ratio_text``; ``-`` where there is none, and ``1`` for the first arm."""
+    """The speed-up as in ``ratio_text``; ``-`` if there is none, ``1`` for the first arm."""
     if row.speedup is None:
         return MISSING
     return "1" if row.speedup.low == row.speedup.high == 1 else ratio_text(row.speedup, without_interval)
 
 
 def ratio_text(ratio: PairedRatio, without_interval: bool = False) -> str:
-    """``2.16 (2.15 to 2.17)``: half the width to one digit, for a ratio is read for its size.
+    """``2.16 (2.15 to 2.17)``: half the width to one digit, since only a ratio's size matters.
 
-    Two digits where it would else seem to hold 1, and does not. ``2.2 (2.1 to 2.3, 2 pairs)`` and ``2.1 (1 pair)`` where there is no
-    interval: ``without_interval`` leaves the interval out, but not that.
+    Two digits if one would make the interval seem to include 1. Without an interval ``2.2 (2.1 to 2.3, 2 pairs)`` or ``2.1 (1 pair)``:
+    ``without_interval`` drops the range but keeps the number of pairs.
     """
     center, low, high = format_interval(ratio.center, ratio.low, ratio.high, width_digits=1)
     if not ratio.low <= 1 <= ratio.high and float(low) <= 1 <= float(high):
@@ -109,9 +112,9 @@ def ratio_text(ratio: PairedRatio, without_interval: bool = False) -> str:
 
 
 def _cells(row: ArmRow, kept: Sequence[str], without_interval: bool = False) -> list[str]:
-    """The cells behind an arm's values; an arm without a figure, or with none to compare, says why in their place.
+    """The cells after an arm's name, or why it has no figure or is not comparable.
 
-    What ended an arm that failed is told below the table, where there is room for it.
+    The reason of a failed arm is printed below the table, which has more room.
     """
     if row.images_per_s is None or row.interval is None:
         return [row.state, row.reason if row.state == "invalid" else ""]
@@ -124,12 +127,12 @@ def _cells(row: ArmRow, kept: Sequence[str], without_interval: bool = False) -> 
 
 
 def _includes_one(speedup: PairedRatio) -> bool:
-    """Its interval does; a range is none."""
+    """Whether the confidence interval includes 1; a range is no confidence interval."""
     return speedup.has_interval and speedup.low <= 1 <= speedup.high
 
 
 def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
-    """Which arm is the fastest, by how much, and the command to go on with. Nothing where there are no two to compare."""
+    """The fastest arm, by how much, and the next command. Empty without two arms to compare."""
     found = find_best_arm(job.records)
     if found is None:
         return
@@ -140,7 +143,7 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
 
 
 def _best_arm_text(result: BestArm, swept: Sequence[str]) -> tuple[str, str]:
-    """A word, and a sentence."""
+    """The result in a word, and in a sentence."""
     best, than = (arm_name(record.config, swept) for record in (result.best, result.compared_to))
     names = [arm_name(record.config, swept) for record in result.tied]
     close = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} arms"

@@ -1,4 +1,4 @@
-"""Whether to believe the figures: what the trust checks said."""
+"""Whether to trust the figures: the results of the checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEVERITY_LABELS: dict[Severity, tuple[str, str]] = {"blocks": ("blocked", BAD), 
 
 
 def not_measured_lines(left_out: Mapping[str, str], page: Page) -> Iterator[Text]:
-    """A line for each reason why things were left out."""
+    """One line per reason why something was not measured."""
     word = "not measured"
     whats: dict[str, list[str]] = {}
     for what, why in left_out.items():
@@ -30,10 +30,10 @@ def not_measured_lines(left_out: Mapping[str, str], page: Page) -> Iterator[Text
 
 
 def check_lines(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:
-    """A line a check that spoke, with its hint; with ``verbose`` also the checks that had nothing to say.
+    """One line per check that fired, with its hint; with ``verbose`` also the passed checks.
 
-    ``arms`` holds a record by the name of its arm. What a check says alike of several arms is said once, and so is a hint. Without
-    ``hints`` where the command has not the flags that they name, or where the page is to be short.
+    ``arms`` maps arm names to records. Equal findings of several arms share a line and a hint. Pass ``hints=False`` if the command
+    lacks the flags that hints name, or to keep the page short.
     """
     yield from _severity_lines(arms, page, [*SEVERITY_LABELS], hints)
     for health in dict.fromkeys(
@@ -47,7 +47,7 @@ def check_lines(arms: Mapping[str, Record], page: Page, verbose: bool = False, h
 
 
 def strict_failure_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
-    """A line a check that blocks or warns: what ``--strict`` exits for."""
+    """One line per check that blocks or warns, the reasons for ``--strict`` to fail."""
     yield from _severity_lines(arms, page, ["blocks", "warns"], hints=False)
 
 
@@ -70,7 +70,7 @@ def _severity_lines(arms: Mapping[str, Record], page: Page, effects: Sequence[Se
 
 
 def _merge_figure_checks(checks: Sequence[Check]) -> list[Check]:
-    """Noise, drift and short rounds are one line about the figure, with the hint of the first of them."""
+    """Merge noise, drift and short rounds into one line, with the hint of the first."""
     figure = [check for check in checks if check.code in FIGURE_CHECKS]
     if len(figure) < 2:
         return list(checks)
@@ -80,9 +80,9 @@ def _merge_figure_checks(checks: Sequence[Check]) -> list[Check]:
 
 
 def merge_sentences(sentences: Mapping[str, str], num_arms: int) -> list[str]:
-    """What is said of some of so many arms, by their names, in as few sentences as it takes.
+    """The findings of some of ``num_arms`` arms, in as few sentences as possible.
 
-    Sentences that differ in one number become one, which tells its range: ``the rounds vary by 1.2% to 3.0%``.
+    Sentences that differ in one number become one with its range: ``the rounds vary by 1.2% to 3.0%``.
     """
     whose: dict[str, list[str]] = {}
     for name, text in sentences.items():

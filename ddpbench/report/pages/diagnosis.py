@@ -1,4 +1,4 @@
-"""The page of a diagnosis: what holds a training back, in words; then where a step goes, what each part can give, and what helps."""
+"""The page of a diagnosis: verdict, phases of a step, pipeline rates, remedies."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from ddpbench.report.pages.status import diagnosis_status_lines
 from ddpbench.report.pages.verdict import record_verdict_lines
 
 NOT_LIMITED_BY_DATA = ("launch-bound", "sync-bound", "compute-bound")
-"""Limits that no loader can help."""
+"""Verdicts that no loader can improve."""
 
 EXPERIMENT_NAMES = {"alone": "loader alone", "alone_single": "loader on one rank", "candidates": "other loaders"}
-"""What the page calls an experiment that a Diagnosis names otherwise."""
+"""Names on the page of experiments that a Diagnosis names differently."""
 
 
 def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints the conclusion of ``job`` and what it rests on, as far as it was measured.
+    """Print the verdict on ``job`` and its evidence, as far as it was measured.
 
-    That is some fifty lines. ``verbose`` adds what each cure is good for, notes, tables and hints, the checks that had nothing to
-    say and the machine; ``quiet`` leaves the conclusion. ``path`` is where the record lies, ``None`` where it could not be saved.
+    About fifty lines. ``verbose`` adds the purpose of each remedy, notes, tables, hints, the checks that passed and the machine;
+    ``quiet`` prints the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
     page, real = page_for(console), baseline_of(job) or job.records[0]
     if quiet:

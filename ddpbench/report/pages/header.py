@@ -1,4 +1,4 @@
-"""The head of a page: what was trained, where, on which data, with which settings."""
+"""The header of a page: what was trained, where, on which data, with which settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRANSPORT_NAMES = {"SHM": "shared memory", "TCP": "sockets", "NET/Socket": "sock
 
 
 def transport_text(environment: Environment) -> str:
-    """``NCCL over NVLink``, ``NCCL over NVLink, InfiniBand between nodes``; empty where it is not known."""
+    """``NCCL over NVLink``, ``NCCL over NVLink, InfiniBand between nodes``; empty if unknown."""
     inside, between = (
         list(dict.fromkeys(_name(way) for way in environment.transport if way.inter_node == across)) for across in (False, True)
     )
@@ -37,7 +37,7 @@ def transport_text(environment: Environment) -> str:
 
 
 def _name(way: Transport) -> str:
-    """What carries it, as far as that was told."""
+    """The link type or, if it is unknown, the transport."""
     kind, *rest = way.via.split("/")
     by_network = f"NET/{rest[0]}" if kind == "NET" else kind
     return way.link_type or TRANSPORT_NAMES.get(by_network) or (rest[0] if kind == "NET" else kind)
@@ -48,18 +48,18 @@ DESCRIBED_FIELDS = frozenset(
     | {"loader", "data_dir", "workers", "engine", "device", "threads", "broadcast_buffers", "gradient_as_bucket_view"}
     | {"warmup", "steps", "rounds"}
 )
-"""Fields that the head tells in words; any other is shown as its flag where it differs from its default."""
+"""Fields that the header describes in words; others are shown as flags if they differ from their default."""
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 MAX_NAMED = 3
 
 HeaderItem = tuple[str, str]
-"""The Config fields that a piece of the head tells of, and the piece."""
+"""Config fields, separated by spaces, and the header text that describes them."""
 
 
 def header_lines(record: Record, page: Page) -> Iterator[Text]:
-    """The head of one run: workload, attested precision, engine, layout; machine and batch; data; settings."""
+    """The header of one run: training, machine and batch, data, settings."""
     title = [_workload(record), *_training(record)]
     machine = [("", machine_text(record.environment)), *_batch_and_version_items(record)]
     yield from styled(wrap_items("ddpbench  ", _texts_in_common(title), page, gap="  "), LABEL, len("ddpbench"))
@@ -69,7 +69,7 @@ def header_lines(record: Record, page: Page) -> Iterator[Text]:
 
 
 def shared_header_lines(records: Sequence[Record], page: Page) -> Iterator[Text]:
-    """The head of a page of arms: what all of them share. Where they differ is told by their table."""
+    """The header of a page of arms: what all of them share. Their table shows the rest."""
     record = records[0]
     differing = {name for name in Config.__struct_fields__ if len({getattr(each.config, name) for each in records}) > 1}
     title = [_workload(record), ("", _common_machine_text(records)), ("", f"{_rounds(records)}, interleaved")]
@@ -85,14 +85,14 @@ def shared_header_lines(records: Sequence[Record], page: Page) -> Iterator[Text]
 
 
 def title_lines(command: str, record: Record, page: Page) -> Iterator[Text]:
-    """The first line of a page about one training: the command, and what it was asked about, where."""
+    """The title of a page about one training: command, workload, precision, machine, cores."""
     config, name = record.config, f"ddpbench {command}"
     title = [config.workload, config.precision, machine_text(record.environment), pluralize(cpu_demand(record).usable_cores, "usable core")]
     yield from styled(wrap_items(f"{name}  ", title, page, gap="  "), LABEL, len(name))
 
 
 def detail_lines(record: Record, page: Page) -> Iterator[Text]:
-    """What a head leaves out: what was seen to run, every version, every flag."""
+    """Details that the header omits: observed precision, all versions, all flags."""
     software = structs.asdict(record.environment.software)
     yield from labelled_lines("seen", _observed_precision_items(record.observed_precision), page)
     yield from labelled_lines("with", (f"{name} {version}" for name, version in software.items() if version), page)
@@ -101,13 +101,16 @@ def detail_lines(record: Record, page: Page) -> Iterator[Text]:
 
 
 def labelled_lines(label: str, items: Iterable[str], page: Page) -> list[Text]:
-    """``items`` behind a short word; no line where there are none."""
+    """``items`` after a short label; no line if there are none."""
     there = list(items)
     return styled(wrap_items(f"{label:4}  ", there, page), LABEL, len(label)) if there else []
 
 
 def machine_text(environment: Environment) -> str:
-    """``4 x NVIDIA H200, node-01``; on processors ``2 ranks on NAME, node-01``; with more nodes how many, and which."""
+    """``4 x NVIDIA H200, node-01``; for CPU ranks ``2 ranks on NAME, node-01``.
+
+    With several nodes their number, and their names.
+    """
     hosts = list(dict.fromkeys(each.host for each in environment.placements))
     which = ", ".join(hosts) if len(hosts) <= 3 else f"{hosts[0]} to {hosts[-1]}"
     where = which if len(hosts) == 1 else f"{len(hosts)} nodes: {which}"
@@ -121,32 +124,35 @@ def _devices(environment: Environment) -> str:
 
 
 def _common_machine_text(records: Sequence[Record]) -> str:
-    """Of arms; without the host where that is not the same for all."""
+    """The machine of several arms, without the host if it differs."""
     first, *others = dict.fromkeys(machine_text(each.environment) for each in records)
     return _devices(records[0].environment) if others else first
 
 
 def uses_ddp(record: Record) -> bool:
-    """Whether DDP wraps the model: it needs a process group, and Accelerate wants more than one rank in it."""
+    """Whether DDP wraps the model.
+
+    It needs a process group; Accelerate also needs more than one rank in it.
+    """
     engine = record.config.engine
     return record.environment.backend != "none" and engine != "none" and (engine != "accelerate" or record.world_size > 1)
 
 
 def throughput_unit(*records: Record) -> str:
-    """The unit of throughput: ``images/s``, ``points/s``; ``samples/s`` where the records differ in what a sample is."""
+    """``images/s``, ``points/s``, or ``samples/s`` if the records' sample units differ."""
     items = {record.sample_unit for record in records}
     return f"{items.pop() if len(items) == 1 else 'sample'}s/s"
 
 
 def some_arms_text(names: Sequence[str], total: int) -> str:
-    """Some of so many arms, by name while they are few: ``fp32, tf32``, ``5 of 8 arms``; empty for all of them."""
+    """Some of ``total`` arms: ``fp32, tf32``, or ``5 of 8 arms``; empty for all of them."""
     if len(names) == total:
         return ""
     return ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} of {total} arms"
 
 
 def _texts_in_common(items: Iterable[HeaderItem], differing: Collection[str] = ()) -> list[str]:
-    """The pieces that hold for every arm."""
+    """The texts that hold for every arm."""
     return [text for fields, text in items if text and not any(name in differing for name in fields.split())]
 
 
@@ -165,7 +171,7 @@ def _training(record: Record) -> Iterator[HeaderItem]:
 
 
 def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:
-    """Of arms with different engines, which leave DDP out."""
+    """The note on arms without DDP, if their engines differ."""
     engines = {each.config.engine for each in records}
     without = {each.config.engine for each in records if not uses_ddp(each)}
     if without and len(engines) > 1:
@@ -177,7 +183,7 @@ def _without_ddp_items(records: Sequence[Record]) -> Iterator[HeaderItem]:
 
 
 def _batch_and_version_items(record: Record) -> Iterator[HeaderItem]:
-    """The batch, and the versions of what trains."""
+    """The batch size, and the versions of the libraries that train."""
     config, software = record.config, record.environment.software
     yield "batch_size", f"batch {config.batch_size} x {record.world_size} = {record.global_batch_size}"
     yield "threads cores", _threads(record)
@@ -190,7 +196,7 @@ def _batch_and_version_items(record: Record) -> Iterator[HeaderItem]:
 
 
 def _threads(record: Record) -> str:
-    """What a rank on processors computes with: the threads it was given or, of one process that was given none, all cores."""
+    """Compute threads of a CPU rank: the configured ones, else all cores for a single rank."""
     if record.environment.device_type != "cpu":
         return ""
     if threads := configured_threads(record):
@@ -204,7 +210,7 @@ def _description(record: Record) -> str:
 
 
 def loader_items(record: Record) -> Iterator[HeaderItem]:
-    """Which loader gave the batches, and with how many workers."""
+    """The loader and its number of workers."""
     config = record.config
     yield "loader", f"loader {config.loader}"
     if config.loader != SYNTHETIC:
@@ -236,7 +242,7 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
 
 
 def _warmup_and_round_items(record: Record) -> Iterator[HeaderItem]:
-    """How it was measured; what really happened, where that is known."""
+    """Warm-up and rounds: as measured if known, else as configured."""
     ready = record.warmup
     if ready is None:
         yield "", f"warm-up {record.config.warmup}"
@@ -246,9 +252,9 @@ def _warmup_and_round_items(record: Record) -> Iterator[HeaderItem]:
 
 
 def _rounds(records: Sequence[Record]) -> str:
-    """``5 rounds of 20 steps``; where some are missing ``3 of 5 rounds of 20 steps``, and of arms with more or fewer ``2 to 3 of 5``.
+    """``5 rounds of 20 steps``; ``3 of 5 rounds of 20 steps`` if some are missing.
 
-    Steps are left out where rounds differ in length; where whole trainings do, that is said.
+    Arms that differ give ``2 to 3 of 5``. Steps are omitted if rounds differ in length; trainings of different length are named.
     """
     asked, done = [record.config.rounds for record in records], [len(record.rounds) for record in records]
     rounds = f"{_format_range(asked)} round{'s' * (max(asked) != 1)}"
@@ -281,7 +287,7 @@ def _observed_precision_items(attestation: ObservedPrecision | None) -> Iterator
 
 
 def _flag(field: FlagField, value: object) -> str:
-    """A flag as it would be typed; ``-`` for a value that was never set."""
+    """A flag as typed on the command line; ``-`` for a value that was never set."""
     if isinstance(value, bool):
         return field.option if value else field.negated_option
     return f"{field.option} {MISSING if value is None else f'{value}{field.flag.unit}'}"

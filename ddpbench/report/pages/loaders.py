@@ -1,4 +1,4 @@
-"""What loaders did: in a run what an image cost, where loaders are compared a row each."""
+"""Loader costs: per image in a run, and one row per loader in a comparison."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from ddpbench.report.pages.header import labelled_lines, throughput_unit
 
 
 def loading_cost_lines(record: Record, page: Page) -> Iterator[Text]:
-    """What an image cost its workers. Nothing where the loader does not tell."""
+    """CPU time per image in the workers. Empty if the loader does not report it."""
     if cost := loader_cost_of_run(record):
         stages = ", ".join(f"{stage} {format_s_as_ms(span)}" for stage, span in cost.cpu_s_by_stage.items())
         yield from labelled_lines("load", [f"{format_s_as_ms(cost.cpu_s)} ms of a core an {record.sample_unit}: {stages}"], page)
 
 
 def loader_table(job: Job, page: Page) -> Iterator[Text]:
-    """A row a loader that was measured alone, beside the trainings of the same job. Nothing where none was."""
+    """One row per benchmarked loader, with its training in the same job.
+
+    Empty if no loader was benchmarked.
+    """
     measured = [record for record in job.records if record.loader_benchmarks]
     if not measured:
         return
@@ -43,7 +46,10 @@ def loader_table(job: Job, page: Page) -> Iterator[Text]:
 
 
 def _row(record: Record) -> list[str]:
-    """Rates are of all ranks, which wait for the slowest; memory is the most of any rank."""
+    """The cells of one loader.
+
+    Rates are those of all ranks, limited by the slowest. Memory is the largest of any rank.
+    """
     alone = record.loader_benchmarks
     images = sum(each.images for each in alone)
     cores_s = fsum(each.loader_cpu_s + each.main_process_cpu_s for each in alone) / images if images else None

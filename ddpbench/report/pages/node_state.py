@@ -1,4 +1,4 @@
-"""The machine as a diagnosis found it: how many cores it may use, by whose leave, and who else is on them."""
+"""The machine as a diagnosis found it: usable cores, what limits them, who else uses them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MACHINE_LABEL = "machine  "
 
 
 def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page, verbose: bool = False) -> Iterator[Text]:
-    """A line a node, one for all that are alike, where one is out of the ordinary.
+    """One line per node, one for all that are alike, if any node is out of the ordinary.
 
-    With ``verbose`` always, and with memory, NUMA nodes, and how often somebody waited for a core.
+    ``verbose`` prints it always, and adds memory, NUMA nodes and the time threads waited for a core.
     """
     if not verbose and not any(map(_unusual, nodes)):
         return
@@ -34,7 +34,7 @@ def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page, ver
 
 
 def _unusual(node: NodeState) -> bool:
-    """Whether not all cores are there for the job, or some are far from its GPUs."""
+    """Whether some cores are unavailable (quota, SLURM, other processes) or far from the job's GPUs."""
     return (
         node.cpu_quota_cores is not None
         or node.slurm_cores is not None

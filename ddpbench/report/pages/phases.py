@@ -1,4 +1,4 @@
-"""Where a step goes: its phases, the wait for other ranks, and what none of them explains, adding up to the step."""
+"""The phases of a step, the wait for other ranks and the unexplained rest, adding up to the step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ EXPOSED_SYNC = "sync not hidden"
 
 
 def phase_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
-    """The phases in ms and percent, means over ranks, with bars; then how far the host was ahead. Nothing without rounds."""
+    """The phases in ms and percent, means over ranks, with bars; then the host run-ahead.
+
+    Empty without rounds.
+    """
     if summary.step_ms is None:
         return
     decimals = step_decimals(summary.step_ms)
@@ -37,7 +40,7 @@ def phase_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
 
 
 def draw_bar(share: float, page: Page) -> str:
-    """A bar of ``LONGEST_BAR`` columns for a share of 1; to an eighth of a column where the page has such marks."""
+    """A bar of ``MAX_BAR_WIDTH`` columns for a share of 1, in eighths of a column if the page is unicode."""
     if not page.unicode:
         return "#" * round(share * MAX_BAR_WIDTH)
     whole, eighths = divmod(max(round(share * MAX_BAR_WIDTH * 8), 0), 8)
@@ -45,16 +48,19 @@ def draw_bar(share: float, page: Page) -> str:
 
 
 def _spans(record: Record, summary: Summary) -> dict[str, float]:
-    """Name on the page -> ms. What a rank waits for others is one line: a broadcast that waits for rank 0 and a late all-reduce."""
+    """Name on the page -> ms.
+
+    The waits for other ranks are one entry: the buffer broadcast that waits for rank 0 and the exposed all-reduce.
+    """
     each = summary.phases_ms
     copied = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
     fed = {} if record.config.loader == SYNTHETIC else {"data wait": each["data"], copied: each["host_to_device"]}
     spans = {**fed, "forward": each["forward"], "backward": each["backward"]}
     synced = each["sync"] + each["broadcast"]
-    if not uses_ddp(record):  # nothing is sent: before the model is its call, and after its last gradient the end of backward
+    if not uses_ddp(record):  # no communication: broadcast is part of the model call, sync the end of backward
         spans["forward"] += each["broadcast"]
         spans["backward"] += each["sync"]
-    elif record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP takes its time with itself, too
+    elif record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP costs time on a single rank, too
         spans[EXPOSED_SYNC] = synced
     rest = each["unexplained"] if fed else each["unexplained"] + each["data"] + each["host_to_device"]
     return {**spans, "optimizer": each["optimizer"], "unexplained": rest}
@@ -67,7 +73,7 @@ def _exposed_sync_notes(summary: Summary, decimals: int) -> list[str]:
 
 
 def _with_notes(line: str, notes: Sequence[str], page: Page) -> list[str]:
-    """``notes`` one below the other, right of ``line`` or, where they are too wide for that, under it."""
+    """``notes`` stacked to the right of ``line``, or below it if they are too wide."""
     if not notes or len(line) + 2 + max(map(len, notes)) > page.width:
         return [line, *(f"    {note}" for note in notes)]
     first, *others = notes

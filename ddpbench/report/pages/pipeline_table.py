@@ -1,4 +1,4 @@
-"""What each part of a data pipeline can give, what an image costs in it, and the cores and workers that would keep up."""
+"""Rates of the pipeline's parts, the CPU cost of an image, and the cores and workers needed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ddpbench.report.pages.header import throughput_unit
 INDENT = "  "
 
 MIN_RATE_FRACTION = 0.9
-"""A part that gives less than this fraction of the device's rate holds it back."""
+"""A part with less than this fraction of the device's rate holds it back."""
 
 
 @dataclass(frozen=True)
 class PipelineRow:
-    """What one part of the pipeline gives, in images/s of a rank, beside what the device could train."""
+    """Throughput of one part of the pipeline and of the device, in images/s per rank."""
 
     name: str
     images_per_s: float
@@ -48,9 +48,9 @@ class PipelineRow:
 
 
 def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """Every part that was measured, with its share of the device's rate; then the interference of loader and training.
+    """Every measured part with its share of the device's rate, then the interference.
 
-    Two parts a line if the page has room for them; with ``verbose`` one, with a note on it.
+    Two parts per line if the page has room; with ``verbose`` one, with a note. The interference is that of loader and training.
     """
     device = device_noun(record.environment)
     known, unit = _pipeline_rows(record, ceilings, diagnosis), f"{throughput_unit(record)} a {device}"
@@ -71,7 +71,7 @@ def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagno
 
 
 def _interference_text(times: PairedRatio) -> str:
-    """``a step takes 31% (22% to 42%, 95%) longer``; of too few rounds for an interval their number stands in its place."""
+    """``a step takes 31% (22% to 42%, 95%) longer``; with too few rounds for an interval, their number in its place."""
     more, word = [edge - 1 for edge in (times.center, times.low, times.high)], "longer"
     if times.center < 1:
         more, word = [1 - edge for edge in (times.center, times.high, times.low)], "shorter"
@@ -101,7 +101,7 @@ def _pipeline_rows(record: Record, ceilings: PipelineCeilings, diagnosis: Diagno
 
 
 def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
-    """Two parts a line, each in its colour; the first half is read down the left side."""
+    """Two parts per line, each in its style; the first half is the left column."""
     half = ceil(len(parts) / 2)
     left, right = (align_columns([part.cells for part in side], "<>>", page) for side in (parts[:half], parts[half:]))
     width = max(map(len, left), default=0) + len(COLUMN_GAP)
@@ -115,7 +115,7 @@ def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
 
 
 def cpu_cost_line(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
-    """What an image costs, in a line."""
+    """The CPU cost of an image, in one line."""
     if pipeline.cost is None or pipeline.image_cpu_s is None:
         return
     trainer = [f"{TRAINER_PROCESS} {format_s_as_ms(pipeline.main_process_cpu_s)}"] if pipeline.main_process_cpu_s else []
@@ -124,7 +124,7 @@ def cpu_cost_line(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) ->
 
 
 def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
-    """What an image costs in the workers by stage, in the trainer, and how long it takes to hand a batch over."""
+    """The CPU cost of an image by stage in the workers and in the main process; the handoff time."""
     if pipeline.cost is None or pipeline.image_cpu_s is None:
         return
     cost, item = pipeline.cost, inputs.record.sample_unit
@@ -152,7 +152,10 @@ def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -
 
 
 def cpu_demand_lines(record: Record, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
-    """Cores and workers that would keep up with the device, or with the trainer process where that is slower; and what is there."""
+    """Cores and workers needed to keep up with the device, and those available.
+
+    If the main process hands over batches more slowly than the device trains, that is the rate to keep up with.
+    """
     device = device_noun(record.environment)
     cores = [f"there are {pipeline.usable_cores / pipeline.ranks_per_node:g} a {device}"]
     if pipeline.whole_cores_needed is not None:
@@ -177,7 +180,10 @@ def cpu_demand_lines(record: Record, pipeline: PipelineModel, page: Page) -> Ite
 
 
 def worker_startup_lines(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
-    """What it costs where workers do not persist: here batches flow over an epoch's end, in many a script they do not."""
+    """The cost of starting workers, for scripts whose workers do not persist.
+
+    This benchmark's batches continue over the end of an epoch; in many scripts they do not.
+    """
     start = worker_startup(record, pipeline, diagnosis)
     if start is None or pipeline.cost is None:
         return
@@ -190,7 +196,7 @@ def worker_startup_lines(record: Record, pipeline: PipelineModel, diagnosis: Dia
 
 
 def utilization_lines(record: Record, ceilings: PipelineCeilings, page: Page) -> Iterator[Text]:
-    """AU, and what the rest of it comes to in a day."""
+    """Accelerator utilization (AU), and the GPU-hours lost per day."""
     if ceilings.utilization is None:
         return
     share = min(1.0, ceilings.utilization)
@@ -215,7 +221,7 @@ def _file_system_note(diagnosis: Diagnosis) -> str:
 
 
 def _storage_doubt(storage: Storage | None) -> str:
-    """Why there is no rate of them, or what speaks against it; empty where nothing does."""
+    """Why the storage has no rate or an unverified one; empty if there is no doubt."""
     if storage is None or storage.verified:
         return ""
     return (
@@ -226,7 +232,7 @@ def _storage_doubt(storage: Storage | None) -> str:
 
 
 def _share_text(value: float, device: float | None) -> str:
-    """A share of the device's rate, in two digits, or three of what is above it."""
+    """``value`` as percent of the device's rate: two digits, three from 100% on."""
     if not device:
         return MISSING
     share = 100 * value / device

@@ -1,4 +1,4 @@
-"""A row a rank, slowest own time first, and the slow rank by name."""
+"""One row per rank, slowest own time first, and the straggler by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ MAX_ROWS = 16
 
 
 def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """The table of ranks, folded above ``MOST_ROWS`` unless ``verbose``. Nothing for a lone CPU rank: the phases tell it all."""
+    """The table of ranks, shortened above ``MAX_ROWS`` unless ``verbose``.
+
+    Empty for a single CPU rank, whose phases say as much.
+    """
     rows = summary.ranks
     if not rows or (len(rows) == 1 and record.environment.device_type != "cuda"):
         return
@@ -38,7 +41,7 @@ def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = Fal
     yield from styled(headings, LABEL)
     for name, line in zip(names, lines, strict=True):
         yield from styled([line], CAUTION if summary.straggler and name.split()[-1] == str(summary.straggler.rank) else "")
-    named = record.verdict is not None and record.verdict.rank is not None  # by the conclusion
+    named = record.verdict is not None and record.verdict.rank is not None  # in the verdict
     if not named and not is_too_short_for_verdict(record):
         yield from straggler_lines(record, summary.straggler, page)
     if len(lines) < len(rows):
@@ -71,7 +74,7 @@ def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> l
 
 
 def _fit_columns(table: Sequence[GridColumn], page: Page) -> tuple[list[str], list[str]]:
-    """The heading, on two lines if the table is else wider than the page, and the rows."""
+    """The heading, on two lines if the table would be too wide otherwise, and the rows."""
     lines = column_lines(table, page)
     if max(map(len, lines)) <= page.table_width:
         return lines[:1], lines[1:]
@@ -80,13 +83,13 @@ def _fit_columns(table: Sequence[GridColumn], page: Page) -> tuple[list[str], li
 
 
 def _with_stacked_heading(column: GridColumn) -> GridColumn:
-    """With the unit of its heading in a line of its own."""
+    """The column with the unit of its heading on a second line."""
     name, _, unit = column.heading.rpartition(" ")
     return replace(column, heading=name, cells=[unit, *column.cells])
 
 
 def straggler_lines(record: Record, slow: Straggler | None, page: Page) -> list[Text]:
-    """Everything about the slow rank in one sentence, where there is one."""
+    """The straggler in one sentence; empty if there is none."""
     if slow is None:
         return []
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""

@@ -1,4 +1,4 @@
-"""How jobs are shown, by the kind of job: each kind registers its page and what of it goes into markdown."""
+"""Registry of job kinds: the page of each, and its tables and findings for markdown."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ddpbench.report.pages.run import render_run
 
 
 class PageRenderer(Protocol):
-    """Prints a job; ``path`` is where it lies, ``None`` where it could not be saved."""
+    """Prints a job; ``path`` is the record's file, None if it could not be saved."""
 
     def __call__(self, job: Job, console: Console, path: Path | None, *, verbose: bool, quiet: bool) -> None: ...
 
 
 @dataclass(frozen=True)
 class JobView:
-    """How jobs of one kind are shown: their page, and in markdown their tables and what the job as a whole comes to."""
+    """How jobs of one kind are shown: their page, and their markdown tables and findings."""
 
     render: PageRenderer
     tables: Callable[[Job], Iterable[Grid]] = lambda job: ()
-    findings: Callable[[Job], Iterable[str]] = lambda job: ()  # a sentence each
+    findings: Callable[[Job], Iterable[str]] = lambda job: ()  # one sentence each
 
 
 VIEWS = {
@@ -37,10 +37,10 @@ VIEWS = {
     "diagnose": JobView(render_diagnosis),
     "scale": JobView(scaling.render_scaling, findings=scaling.scaling_findings),
 }
-"""By the first word of a job's kind. Experiments above this floor add their own."""
+"""View by the first word of a job's kind. Packages above this floor add their own."""
 
 
 def view_of(job: Job) -> JobView:
-    """How ``job`` is shown; a kind that is not registered reads as a run."""
+    """The view of ``job``; that of a run if its kind is not registered."""
     kind, *_ = job.kind.split(" ")
     return VIEWS.get(kind, VIEWS["run"])

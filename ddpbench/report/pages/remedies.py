@@ -1,4 +1,4 @@
-"""What may help: what is predicted of each cure and what came of it, its command; then the one to use from now on, and what it is worth."""
+"""Remedies with predicted and measured gains and their commands; then the one to use."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NEXT_COMMAND_NOTE = "the command behind 'next'"
 
 
 def remedy_lines(inputs: AnalysisInput, job: Job, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """What is predicted of each cure, what came of it, and its command; the greatest gain first. Nothing where 'next' says it all.
+    """Predicted gain, measured result and command of each remedy, largest gain first.
 
-    ``verbose`` says what each is good for, which is said anyway of one that has no command. Then come the predictions on record that
-    could be tried and that the verdict does not offer.
+    Empty if the next command of the verdict says it all. ``verbose`` adds what each is good for, which is always printed if there is no
+    gain or command. Recorded predictions that could be tried but are not among the verdict's remedies follow.
     """
     run, verdict = CommandBuilder.of(inputs.record, job), inputs.record.verdict
     found = sorted(recommend(run, inputs, verdict), key=lambda cure: -(cure.gain or 0.0)) if verdict else []
@@ -61,7 +61,10 @@ def _remedy_line(name: str, parts: Sequence[str], page: Page) -> list[Text]:
 
 
 def recommendation_lines(job: Job, page: Page) -> Iterator[Text]:
-    """What to run from now on; nothing without a prediction, or until one that can be is tried."""
+    """The command to use from now on, and its gain.
+
+    Empty without predictions, or while none that can be tried has been tried.
+    """
     found, real = outcomes(job), baseline_of(job)
     if not found or real is None:
         return
@@ -83,7 +86,7 @@ def _prediction_text(prediction: Prediction) -> str:
 
 
 def _outcome_text(outcome: PredictionOutcome) -> str:
-    """What was predicted, what came of it, and how well the prediction held."""
+    """The predicted gain, the measured one, and the error of the prediction."""
     foretold, ratio = _prediction_text(outcome.prediction), outcome.measured
     short = f", in rounds that are {pluralize(outcome.missing_batches, 'batch', 'es')} short" if outcome.missing_batches else ""
     if outcome.failure:
@@ -106,7 +109,7 @@ def _prediction_error_text(error: float) -> str:
 
 
 def _savings_text(gain: PairedRatio, job: Job, baseline: Record) -> str:
-    """Images/s and hours, as far as the interval of the gain tells them."""
+    """Images/s gained and hours saved per day, with the interval of the gain."""
     again = next(record for record in job.records if record.label == BASELINE_REPEAT)
     now = sum(timed.images for timed in again.rounds) / sum(timed.wall_s for timed in again.rounds)
     hours = 24 * baseline.world_size

@@ -1,4 +1,4 @@
-"""The page that a person reads: the conclusion first, the evidence after it, the file last."""
+"""The page of a run or of several arms: verdict first, then evidence, then the file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ Section = Sequence[Text]
 
 
 def render_run(job: Job, console: Console, path: Path | None, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints ``job`` on ``console``: the page of its run or, of several arms, their table; whatever their status.
+    """Print ``job``: the page of its run or, with several arms, their table.
 
-    ``verbose`` adds every setting, every check, a row for every rank, and a page for every arm; ``quiet`` leaves one line an arm,
-    and with ``--strict`` one for each check that warns or blocks. ``path`` is where the record lies, ``None`` where it could not be
-    saved.
+    Prints any status. ``verbose`` adds all settings, all checks, a row per rank and a page per arm. ``quiet`` prints one line per arm
+    and, with ``--strict``, one per check that warns or blocks. ``path`` is the record's file, None if it could not be saved.
     """
     page = page_for(console)
     if quiet:
@@ -50,7 +49,7 @@ def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:
     yield [*status_lines({"": record}, page)]
     yield [*record_verdict_lines(record, page)]
     yield [*throughput_lines(record, summary, page, verbose)]
-    if record.throughput or verbose:  # the time of a step that did not train is no evidence for anything
+    if record.throughput or verbose:  # timings of a step that did not train are no evidence
         yield [*phase_table(record, summary, page), *loading_cost_lines(record, page)]
         yield [*rank_table(record, summary, page, verbose)]
     yield [*check_lines({"": record}, page, verbose)]
@@ -72,12 +71,12 @@ def _comparison_sections(job: Job, page: Page, verbose: bool) -> Iterator[Sectio
 
 
 def _named(job: Job) -> Mapping[str, Record]:
-    """The records by the names of their arms; a lone one has none."""
+    """Arm name -> record; the name is empty for a single arm."""
     return {arm_name(record.config, job.swept) if len(job.records) > 1 else "": record for record in job.records}
 
 
 def _quiet_lines(job: Job, page: Page) -> list[str]:
-    """A line an arm: its name where there are several, its figure, and how it ended where it did not end well."""
+    """One line per arm: its name if there are several, its figure, its status unless it is ok."""
     rows = [[throughput_text(record), *([] if record.status == "ok" else [status_text(record)])] for record in job.records]
     if len(rows) == 1:
         return ["   ".join(rows[0])]

@@ -1,4 +1,4 @@
-"""The page of a ladder: what its rungs keep of one rank's speed, and where the rest goes."""
+"""The page of a scale job: efficiency per world size, and where the rest is lost."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 
 UNRELIABLE = "in doubt"
 MAX_IDLE_CORES = 0.05
-"""A rank that keeps less of a core busy while it waits takes nothing from the others."""
+"""A waiting rank that keeps at most this much of a core busy takes nothing from the others."""
 
 
 def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints the verdict on ``job``, its ladder, and the way down from N times one rank, as far as it was measured.
+    """Print the verdict on ``job``, its efficiencies and the breakdown of its losses.
 
-    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the verdict. ``path`` is where the record lies, ``None`` where
-    it could not be saved.
+    The breakdown leads from N times one rank to the measured throughput. ``verbose`` adds the checks that passed; ``quiet`` prints the
+    verdict only. ``path`` is the record's file, None if it could not be saved.
     """
     page, arms = page_for(console), scaling_runs(job)
     found = analyze_scaling(job, arms) if arms else None
@@ -60,7 +60,7 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
 
 
 def scaling_points_by_label(job: Job) -> dict[str, ScalingPoint]:
-    """The rungs of a ladder by the label of their training; none of a job of another kind."""
+    """The scaling points by the label of their training; empty for other kinds of job."""
     arms = scaling_runs(job)
     if arms is None:
         return {}
@@ -69,7 +69,7 @@ def scaling_points_by_label(job: Job) -> dict[str, ScalingPoint]:
 
 
 def scaling_findings(job: Job) -> Iterator[str]:
-    """The verdict on the ladder, and the way down in one line, as far as they are there."""
+    """The scaling verdict and the breakdown in one line each, if available."""
     if job.scaling and job.scaling.verdict:
         yield verdict_sentence(job.scaling.verdict)
     arms = scaling_runs(job)
@@ -117,7 +117,7 @@ def _throughput_cells(point: ScalingPoint) -> tuple[str, str]:
 
 
 def efficiency_text(point: ScalingPoint) -> str:
-    """In percent, with its interval; one that cannot be has a word behind it."""
+    """The efficiency in percent with its interval; an impossible one is marked."""
     if point.efficiency is None:
         return MISSING
     if point.ranks == 1:
@@ -135,7 +135,7 @@ def _breakdown_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
 
 
 def _breakdown_items(analysis: ScalingAnalysis) -> list[str]:
-    """``24,800 ideal``, what is lost on the way, ``= 23,900``."""
+    """``24,800 ideal``, each loss, ``= 23,900``."""
     way = analysis.breakdown
     decimals = 0 if way.measured_images_per_s >= 1000 else 1 if way.measured_images_per_s >= 100 else 2
     numbers = format_summands([way.ideal_images_per_s, *(term.images_per_s for term in way.terms)], decimals)
@@ -150,7 +150,7 @@ def _breakdown_items(analysis: ScalingAnalysis) -> list[str]:
 
 
 def _signed(printed: str) -> str:
-    """A gain among losses is seen to be one."""
+    """With a plus sign for a gain, so that it stands out among losses."""
     return printed if printed.startswith("-") or not printed.strip("0.") else f"+{printed}"
 
 

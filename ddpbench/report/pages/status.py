@@ -1,4 +1,4 @@
-"""How runs stand that did not end well, or not yet."""
+"""The status of runs that did not end well, or have not ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ddpbench.report.layout import BAD, LABEL, Page, styled, wrap_text
 from ddpbench.report.pages.header import some_arms_text
 
 JOB_ROUNDS_SUFFIX = re.compile(r", [\d,]+ of [\d,]+ rounds$")
-"""How many rounds the whole job had, of all its arms: a page tells how many those had that it shows."""
+"""The rounds of the whole job in a message; a page prints those of the arms that it shows."""
 
 
 def status_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
-    """A status, what happened and after how many rounds, and a hint; nothing for what ended well.
+    """Status, message, rounds and hint of each arm that is not ok.
 
-    ``arms`` holds a record by the name of its arm. What several share is said once, and what is invalid among them their table tells.
+    ``arms`` maps arm names to records. Arms with equal lines share one. Invalid arms among several are left to their table.
     """
     alike: dict[tuple[str, str, str], list[str]] = {}
     for name, record in arms.items():
@@ -31,7 +31,10 @@ def status_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
 
 
 def resume_hint_lines(job: Job, page: Page) -> Iterator[Text]:
-    """That the rounds which a journal lacks can still be had; nothing while it runs, or of what would not come out otherwise."""
+    """A hint that the same command resumes the missing rounds.
+
+    Empty while the job runs, or if the missing arms would end the same way again.
+    """
     if any(record.status == "running" for record in job.records):
         return
     lacking = sum(record.config.rounds - len(record.rounds) for record in job.records if not _is_finished(record))
@@ -45,9 +48,9 @@ def _is_finished(record: Record) -> bool:
 
 
 def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Text]:
-    """The same of the job whose page shows ``record`` alone: the rounds are those of all its arms.
+    """The status of a job whose page shows ``record`` only, with the rounds of all its arms.
 
-    Where all of that record's are there, one that lacks some tells how the job ended.
+    If ``record`` is ok, the first record with a fault of the whole job shows how the job ended.
     """
     told = record if record.status != "ok" else next((each for each in job.records if each.fault and each.fault.arm_index is None), record)
     if told.status != "ok":
@@ -57,7 +60,7 @@ def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Tex
 def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
     """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``.
 
-    The rounds are those of ``record``, or of all that it is ``job_records``.
+    The rounds are those of ``job_records`` or, if it is empty, of ``record``.
     """
     word = record.status
     if word == "invalid":

@@ -1,4 +1,4 @@
-"""A sweep as tables, one a figure: rows the settings, columns the precisions, mean and standard deviation; then medians."""
+"""A sweep as one table per metric: settings as rows, precisions as columns."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ddpbench.report.pages.header import labelled_lines, shared_header_lines
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
 
 COLUMN_FIELD = "precision"
-"""The field whose values head the columns; every other swept field names the rows."""
+"""The field whose values are the column headings; the other swept fields name the rows."""
 
 CellFormatter = Callable[[Metric, Record | None], str]
 
 
 def render_sweep(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Prints the tables of ``job``, one Record a cell; then how cells ended that did not end well, and the checks.
+    """Print the tables of ``job``, then the arms that did not end well and the checks.
 
-    ``verbose`` adds the checks that had nothing to say, ``quiet`` leaves the tables. ``path`` is where the record lies,
-    ``None`` where it could not be saved.
+    ``verbose`` adds the checks that passed; ``quiet`` prints the tables only. ``path`` is the record's file, None if it could not be
+    saved.
     """
     page = page_for(console)
     if quiet:
@@ -51,10 +51,10 @@ def sweep_tables(job: Job, page: Page) -> Iterator[Iterator[Text]]:
 
 
 def sweep_grids(job: Job) -> Iterator[Grid]:
-    """A table of means a measure that any cell knows, then one of medians for those whose rounds tell an interval.
+    """One table of means per measured metric, then medians of those with an interval.
 
-    Trainings of different length are compared by their speed. Memory has no interval: its peak is what a training needs, and not a
-    figure that rounds scatter about.
+    Trainings of different length are compared by speed. Memory has no interval: its peak is a requirement, not a value that rounds
+    scatter about.
     """
     learnt, lasting = accuracy_metric(job.records), time_or_speed_metric(job.records)
     for measure in (learnt, lasting, memory_metric(job.records)):
@@ -68,7 +68,10 @@ def sweep_grids(job: Job) -> Iterator[Grid]:
 
 
 def _shard_lines(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
-    """Which parts of a sweep these are, and where each was measured; of one part, what shows all. Nothing of a sweep in one piece."""
+    """The shards of a sweep in this job, their hosts, and the missing ones.
+
+    A single shard also gets the command that shows all. Empty if the sweep is not sharded.
+    """
     share = job.sweep_shard
     if share is None:
         return

@@ -1,4 +1,4 @@
-"""The figures: throughput with its intervals, the step, losses, memory, energy and utilisation."""
+"""Throughput with its intervals, step time, loss, memory, energy and utilization."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from ddpbench.report.layout import LABEL, Page, styled, wrap_items
 from ddpbench.report.pages.header import throughput_unit
 
 MEMORIZED_LOSS = 1e-3
-"""A loss below this is that of samples that the model knows."""
+"""A loss below this means that the model has memorized its samples."""
 
 
 def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
-    """Throughput, step and memory. Where the figure is blocked so is what it could be computed from. Nothing without rounds."""
+    """Throughput, step and memory; empty without rounds.
+
+    If the throughput is blocked, so are the values derived from it.
+    """
     if not summary.rounds:
         return
     within = figure_interval(record)
@@ -39,7 +42,10 @@ def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool
 
 
 def throughput_text(record: Record) -> str:
-    """The figure in one line: ``4,523 images/s (4,498 to 4,549)``, ``4,523 images/s (2 rounds: 4,498 to 4,549)``."""
+    """The throughput in one line.
+
+    ``4,523 images/s (4,498 to 4,549)`` or ``4,523 images/s (2 rounds: 4,498 to 4,549)``.
+    """
     within, headline = figure_interval(record), record.throughput
     if within is None or headline is None:
         return f"{MISSING} {throughput_unit(record)}"
@@ -76,7 +82,7 @@ def _range(record: Record, within: FigureInterval) -> str:
 
 
 def _sample_text(headline: ThroughputEstimate) -> str:
-    """What the interval is made from: the launches where there are several, else the rounds of one."""
+    """The samples of the interval: launches if there are several, else rounds."""
     launches = len(headline.launch_images_per_s)
     return f"{launches} launches, {format_percent(headline.launch_sd, 2)} sd" if launches else pluralize(headline.rounds, "round")
 
@@ -108,7 +114,7 @@ def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]
 
 
 def _memorized_note(record: Record, summary: Summary) -> str:
-    """The one batch that is there all the time is no training set: its loss goes to nothing, and that tells nothing."""
+    """Note that synthetic data repeat one batch, so that a near-zero loss means nothing."""
     known = record.config.loader == SYNTHETIC and summary.last_loss is not None and abs(summary.last_loss) < MEMORIZED_LOSS
     return ", one batch learnt by heart" if known else ""
 

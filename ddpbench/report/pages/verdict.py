@@ -1,4 +1,4 @@
-"""The conclusion: which limit the run hit, why, and a command to copy."""
+"""The verdict: the bottleneck, why, and a command to copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpbench.record.record import Record
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_hint, wrap_text
 
 GOOD_VERDICTS = ("compute-bound", "scales")
-"""Verdicts on a run and on a ladder that find nothing wrong."""
+"""Verdicts on a run or a scale job that find nothing wrong."""
 
 NOTHING_TO_GAIN = "nothing to gain: no other setting to suggest"
 
@@ -20,7 +20,10 @@ NO_LOADER_HINT = "synthetic: your own loader was not measured; add `--data-dir D
 
 
 def record_verdict_lines(record: Record, page: Page) -> Iterator[Text]:
-    """Verdict, why, next; for synthetic data also how to have one's own loader measured. Nothing without a verdict."""
+    """Verdict, reason and next command; for synthetic data also how to measure a real loader.
+
+    Empty without a verdict.
+    """
     verdict = record.verdict
     if verdict is None:
         return
@@ -30,7 +33,7 @@ def record_verdict_lines(record: Record, page: Page) -> Iterator[Text]:
 
 
 def verdict_lines(verdict: Verdict, page: Page) -> Iterator[Text]:
-    """The limit and what it costs, how often it repeats if not always, why, and the command to copy if there is one."""
+    """The bottleneck and its cost, its repeatability if not certain, why, and the next command."""
     kind = _verdict_heading(verdict)
     yield from styled(wrap_text(f"{kind}   ", verdict.says, page), GOOD if verdict.kind in GOOD_VERDICTS else CAUTION, len(kind))
     if sure := confidence_text(verdict):
@@ -48,7 +51,10 @@ def verdict_label(verdict: Verdict) -> str:
 
 
 def confidence_text(verdict: Verdict) -> str:
-    """``81% of resamples name this limit, else straggler``; empty for a plain verdict, and for one that names its shares itself."""
+    """``81% of resamples name this limit, else straggler``.
+
+    Empty if the verdict is certain or states its own shares.
+    """
     shares = []
     if verdict.is_probable:
         shares.append(f"{verdict.repeatability:.0%} of resamples name this limit{_runner_up_text(verdict.runner_up)}")
@@ -59,7 +65,7 @@ def confidence_text(verdict: Verdict) -> str:
 
 
 def verdict_sentence(verdict: Verdict) -> str:
-    """The verdict in one sentence: the limit, what it costs, why, and how often it repeats if not always."""
+    """The verdict in one sentence: bottleneck, cost, reason, and repeatability if not certain."""
     sure = confidence_text(verdict)
     return f"{verdict_label(verdict)}: {verdict.says}; {verdict.why}" + (f" ({sure})" if sure else "")
 
@@ -69,7 +75,7 @@ def _runner_up_text(runner_up: str) -> str:
 
 
 def _verdict_heading(verdict: Verdict) -> str:
-    """``DATA-BOUND, PROBABLY TOO FEW CORES``; the cause only if the limit does not name it already."""
+    """``DATA-BOUND, PROBABLY TOO FEW CORES``; the cause only if the kind does not name it already."""
     cause = verdict.cause.replace("-", " ") if verdict.kind == "data-bound" else ""
     if cause and verdict.is_cause_probable:
         cause = f"probably {cause}"

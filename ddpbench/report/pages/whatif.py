@@ -1,4 +1,4 @@
-"""The page of an answer to "what if": the gain first, then what it was told from, and what it takes for granted."""
+"""The page of a what-if answer: the gain, how it was predicted, and its assumptions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_item
 from ddpbench.report.pages.header import throughput_unit, title_lines
 
 RESIDUAL_WARNING_FRACTION = 0.1
-"""A model that is further off than this fraction of the run that it was told from is not to be trusted in silence."""
+"""Model error, as a fraction of the measured step, above which the page warns."""
 
 
 def render_whatif(job: Job, answer: WhatIfAnswer, console: Console) -> None:
-    """Prints what ``answer`` says of the run that ``job`` diagnosed."""
+    """Print what ``answer`` predicts for the run that ``job`` diagnosed."""
     page, record = page_for(console), baseline_of(job) or job.records[0]
     print_sections(
         console,
@@ -61,7 +61,7 @@ def _gain(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
 def _bottleneck_lines(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
     price, device = answer.estimate, device_noun(record.environment)
     limit = [f"{price.bottleneck}:", f"{format_rounded(1000 * price.after.step_s / price.residual)} ms a step"]
-    if not (record.environment.device_type == "cpu" and price.bottleneck.startswith("the cores")):  # there they compute and load by turns
+    if not (record.environment.device_type == "cpu" and price.bottleneck.startswith("the cores")):  # CPU cores compute and load in turn
         limit[-1] += ","
         limit.append(f"the {device} waits {format_percent(max(0.0, price.after.data_wait_fraction), 2)} of it for data")
     yield from _row("limit", limit, page)

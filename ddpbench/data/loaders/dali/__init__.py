@@ -1,1 +1,1 @@
-"""NVIDIA DALI: a graph of operators that reads, decodes and augments in threads of its own, on the CPU or on the GPU."""
+"""NVIDIA DALI: operator graphs that read, decode and augment in DALI threads, on the CPU or GPU."""

@@ -1,4 +1,4 @@
-"""The loader ``dali-cpu``: DALI reads, decodes and augments in threads on the CPU, without touching a GPU."""
+"""The loader ``dali-cpu``: DALI reads, decodes and augments in CPU threads, without using a GPU."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from ddpbench.record.config import ResolvedConfig
 
 
 def open_dali_cpu(config: ResolvedConfig, shard: Shard) -> DaliCpuLoader:
-    """``config.workers`` threads, shared out over pipelines of which each keeps ``config.prefetch`` batches ready."""
+    """Open the loader ``dali-cpu``.
+
+    ``config.workers`` threads are divided among pipelines, each of which prefetches ``config.prefetch`` batches.
+    """
     assert config.data_dir, "checked"
     return DaliCpuLoader(image_folder.read_index(config.data_dir), config, shard)
 
 
 def cpu_graph(config: ResolvedConfig, device: torch.device) -> DaliGraph:
-    """For a GPU rank it ends at uint8, a quarter of the bytes on the wire, which are normalised there; for a CPU rank it does all."""
+    """The graph for a rank on ``device``.
+
+    For a GPU rank it ends in uint8, a quarter of the bytes to copy, and the GPU normalises; for a CPU rank it includes normalisation.
+    """
     assert config.image_size, "images have a size"
     if device.type == "cuda":
         return DaliGraph(config.image_size, config.augment, "UINT8", "HWC")

@@ -1,4 +1,4 @@
-"""The loader ``dali-gpu``: DALI decodes and augments on the GPU that trains."""
+"""The loader ``dali-gpu``: DALI decodes and augments on the training GPU."""
 
 from __future__ import annotations
 
@@ -25,24 +25,33 @@ from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.registry import find_precision
 
 SAMPLED_FILES = 200
-"""Files whose sizes tell how large images are."""
+"""Files sampled to estimate the maximum image size."""
 
 
 def open_dali_gpu(config: ResolvedConfig, shard: Shard) -> DaliGpuLoader:
-    """``config.workers`` threads that read files and prepare them for the GPU, and ``config.prefetch`` batches kept ready there."""
+    """Open the loader ``dali-gpu``.
+
+    ``config.workers`` threads read files and prepare them for the GPU, which prefetches ``config.prefetch`` batches.
+    """
     assert config.data_dir, "checked"
     return DaliGpuLoader(image_folder.read_index(config.data_dir), config, shard)
 
 
 def gpu_graph(config: ResolvedConfig, files: Sequence[str], device: torch.device) -> DaliGraph:
-    """It ends at what the first layer computes in: float16 where that is it, else float32, which autocast makes bfloat16."""
+    """The graph, ending in the dtype of the first layer.
+
+    That is float16, or else float32, which autocast converts to bfloat16 if needed.
+    """
     assert config.image_size, "images have a size"
     dtype: DaliDtype = "FLOAT16" if find_precision(config.precision).layer_dtype == "float16" else "FLOAT"
     return DaliGraph(config.image_size, config.augment, dtype, dali_layout(config), device.index, decoder_options(config, files))
 
 
 def decoder_options(config: ResolvedConfig, files: Sequence[str]) -> dict[str, float]:
-    """How much goes to the hardware decoder, and for how large images it keeps room, so that it need not make any in mid-run."""
+    """Options of the hardware decoder: its load, if configured, and preallocation for large images.
+
+    Preallocation avoids allocations during the run.
+    """
     width, height = max_image_size(files)
     options: dict[str, float] = {"preallocate_width_hint": width, "preallocate_height_hint": height}
     if config.hw_decoder_load is not None:
@@ -51,16 +60,19 @@ def decoder_options(config: ResolvedConfig, files: Sequence[str]) -> dict[str, f
 
 
 def max_image_size(files: Sequence[str]) -> tuple[int, int]:
-    """The width of the widest and the height of the highest of some images; the rest is not far from them. 0 where none can be read."""
+    """Maximum width and maximum height of about SAMPLED_FILES images, in pixels.
+
+    The other images are rarely much larger. 0 if none can be read.
+    """
     width = height = 0
     for file in islice(files, 0, None, max(1, len(files) // SAMPLED_FILES)):
-        with suppress(Exception), Image.open(file) as image:  # a damaged file is told where it is trained on
+        with suppress(Exception), Image.open(file) as image:  # training reports damaged files
             width, height = max(width, image.width), max(height, image.height)
     return width, height
 
 
 class DaliGpuLoader:
-    """Batches in DALI's own memory on the GPU, trained on where they lie."""
+    """Batches in DALI's GPU memory, used for training without a copy."""
 
     def __init__(self, tree: ImageFolderIndex, config: ResolvedConfig, shard: Shard) -> None:
         self.data = tree.describe("dali-gpu")
@@ -76,8 +88,8 @@ class DaliGpuLoader:
         supplied = self._pool.next_batch()
         on_host_ready()
         self._timings.record(asked, len(supplied.labels), supplied.worker_timing)
-        self._keep_alive.mark_last_issued()  # which may wait for the device: no fault of the loader's, and so after the batch is in hand
-        # it is ready; asked to order itself before a stream, it would make that wait for all that DALI has begun since
+        self._keep_alive.mark_last_issued()  # after on_host_ready: a wait for the device is not charged to the loader
+        # the batch is complete; with a stream, DLPack would make that stream wait for all later DALI work as well
         images = torch.from_dlpack(supplied.images.as_tensor().__dlpack__(stream=-1))
         self._keep_alive.add(images)
         return self._graph.to_nchw(images), supplied.labels.pin_memory().to(self._device, non_blocking=True)
@@ -94,14 +106,16 @@ class DaliGpuLoader:
 
 
 MAX_BATCHES_IN_USE = 8
-"""Batches that the device may still have to train on. A host that is further ahead waits, or they would fill its memory."""
+"""Maximum number of batches that the device has still to train on.
+
+Beyond it the host waits, or these batches would fill the device's memory.
+"""
 
 
 class BatchKeepAlive:
-    """Keeps the batches that the device may not be done with.
+    """Keeps references to batches that the device may still read.
 
-    DALI takes back the memory of a batch when nobody on the host refers to it any more, and knows nothing of the stream that
-    still reads it.
+    DALI reuses the memory of a batch when no reference on the host is left, regardless of streams that still read it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -110,11 +124,14 @@ class BatchKeepAlive:
         self._issued: deque[tuple[torch.cuda.Event, Tensor]] = deque()
 
     def add(self, batch: Tensor) -> None:
-        """It is trained on next."""
+        """Set the batch that is trained on next."""
         self._last = batch
 
     def mark_last_issued(self) -> None:
-        """All that reads the last batch has been issued on the current stream."""
+        """Mark that all reads of the last batch have been issued on the current stream.
+
+        Waits for the device if more than MAX_BATCHES_IN_USE batches are in use.
+        """
         if self._last is not None:
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(self._device))
@@ -126,7 +143,7 @@ class BatchKeepAlive:
             self._issued.popleft()
 
     def wait(self) -> None:
-        """Until the device is done with all of them."""
+        """Wait until the device has finished with all batches."""
         self.mark_last_issued()
         while self._issued:
             self._issued.popleft()[0].synchronize()

@@ -1,4 +1,7 @@
-"""The recipe of the loader ``torch`` as DALI's operators: from names of files to batches, or only the first stages of that."""
+"""The recipe of the loader ``torch`` as a DALI graph.
+
+It leads from file names to batches, or ends after the first stages.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ DaliDtype = Literal["UINT8", "FLOAT", "FLOAT16"]
 Layout = Literal["HWC", "CHW"]
 
 EncodedPath = npt.NDArray[np.uint8]
-"""The name of a file as DALI takes it: its bytes."""
+"""A file name as a byte array, which DALI expects."""
 
 
 def dali_layout(config: ResolvedConfig) -> Layout:
@@ -34,9 +37,10 @@ def encode_path(file: str) -> EncodedPath:
 
 @dataclass(frozen=True)
 class DaliGraph:
-    """From a name to an image (S, S, 3) or (3, S, S): cropped, flipped and normalised; in ``UINT8`` normalising is left to others.
+    """From a file name to an image (S, S, 3) or (3, S, S): cropped, flipped and normalised.
 
-    With ``gpu``, decoding and all that follows is that GPU's work; ``decoder`` is what else its decoder is told.
+    With dtype ``UINT8`` the image is not normalised. With ``gpu``, decoding and all later operators run on that GPU; ``decoder`` holds
+    extra options of its decoder.
     """
 
     image_size: int
@@ -49,15 +53,18 @@ class DaliGraph:
     def build_pipeline(
         self, names: Iterator[list[EncodedPath]], batch_size: int, threads: int, prefetch: int, seed: int, last_stage: Stage = "augment"
     ) -> Any:
-        """A pipeline that takes the files of its next batch from ``names``, ``prefetch`` ahead, and ends with stage ``last_stage``."""
-        dali: Any = import_module("nvidia.dali")  # a third of a second and optional, so not above; its operators have no types
+        """A pipeline that ends with ``last_stage``.
+
+        It takes the files of each batch from ``names``, ``prefetch`` batches ahead.
+        """
+        dali: Any = import_module("nvidia.dali")  # optional, takes a third of a second to import, and is untyped
         pipeline = dali.Pipeline(
             batch_size=batch_size,
             num_threads=threads,
             device_id=self.gpu,
             seed=seed,
             prefetch_queue_depth=prefetch,
-            exec_dynamic=True,  # the other executors use a batch's memory again while somebody still refers to it
+            exec_dynamic=True,  # other executors reuse a batch's memory while it is still referenced
         )
         with pipeline:
             content = dali.fn.io.file.read(dali.fn.external_source(source=names, dtype=dali.types.UINT8, ndim=1))
@@ -66,7 +73,7 @@ class DaliGraph:
         return pipeline
 
     def to_nchw(self, batch: Tensor) -> Tensor:
-        """What the pipeline gives, as (B, 3, S, S), where it lies."""
+        """The pipeline's output viewed as (B, 3, S, S), without a copy."""
         return batch.permute(0, 3, 1, 2) if self.layout == "HWC" else batch
 
     def _images(self, dali: Any, content: Any, last_stage: Stage) -> Any:
@@ -81,7 +88,7 @@ class DaliGraph:
         return images if last_stage == "decode" else self._augmented(dali, images)
 
     def _augmented(self, dali: Any, images: Any) -> Any:
-        """A random part, flipped or not; without augmentation the middle, of which an eighth is cut off."""
+        """Random crop and flip; without augmentation a centre crop of seven eighths of the shorter edge."""
         fn, side = dali.fn, self.image_size
         if self.augment:
             return fn.crop_mirror_normalize(fn.resize(images, size=[side, side]), mirror=fn.random.coin_flip(), **self._output(dali))

@@ -1,4 +1,4 @@
-"""Batches from a pool of DALI pipelines, which restarts one after an undecodable file."""
+"""A pool of DALI pipelines, restarted after an undecodable file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ddpbench.record.loaders import loader_spec
 
 @dataclass(frozen=True)
 class DaliBatch:
-    """One batch: DALI's own list of tensors, an image each, and the labels (B,) on the host."""
+    """One batch: DALI's tensor list with a tensor per image, and labels (B,) on the host."""
 
     images: Any
     labels: Tensor
@@ -33,11 +33,12 @@ class DaliBatch:
 
 
 class PipelinePool:
-    """The batches of a rank's plan, in its order, from a pipeline for each team of the loader's threads.
+    """Batches in the order of a rank's sampler.
 
-    Where one dies all are started anew, without the files that it died of, if that may be. A pipeline works on one batch
-    after the other, and tells nobody when one is done: on its sheet a batch is begun when the one before it of the same pipeline
-    was had. Where the trainer is the slower one, that is longer than DALI took.
+    They come from one pipeline per thread group of the loader. If a pipeline fails, all are restarted without the files that caused it,
+    as far as ``skipped`` allows. A pipeline works on one batch after another and does not report when one is ready: in its WorkerTiming,
+    a batch begins when the previous batch of the same pipeline was received. If the trainer is slower than DALI, that is longer than DALI
+    took.
     """
 
     def __init__(
@@ -61,20 +62,23 @@ class PipelinePool:
         self._pipelines = self._start()
 
     def next_batch(self) -> DaliBatch:
-        """The next batch, which is there when this returns. Raises BenchError, naming the file, where one too many cannot be decoded."""
+        """The next batch, complete.
+
+        Raises BenchError, naming the file, if more files are undecodable than may be skipped.
+        """
         new: list[BenchError] = []
         while True:
             try:
                 images, sheet = self._pipelines.next_output()
             except RuntimeError as problem:
                 self._pipelines.close()
-                problem.__traceback__ = None  # which keeps the pipeline that died
+                problem.__traceback__ = None  # the traceback would keep the failed pipeline alive
                 new += self._skip_undecodable(problem)
             else:
                 return DaliBatch(images, self._labels[self._feeder.pop_batch()], replace(sheet, skipped_files=tuple(new)))
 
     def close(self) -> None:
-        """Ends DALI's threads."""
+        """End DALI's threads."""
         self._pipelines.close()
 
     def _start(self) -> RoundRobin:
@@ -93,14 +97,17 @@ class PipelinePool:
         )
 
     def _skip_undecodable(self, problem: RuntimeError) -> list[BenchError]:
-        """Starts anew without what a pipeline died of, and returns why. Raises BenchError where that may not be, or nothing is left."""
+        """Restart without the files that a pipeline failed on; returns their errors.
+
+        Raises BenchError if they may not be skipped, or no files are left.
+        """
         for batch in self._feeder.pending_batches():
             damaged = dict(find_undecodable([self._files[number] for number in batch], self._graph))
             if damaged:
                 break
         else:
             raise BenchError(f"DALI failed: {_first_error_line(problem)}") from problem
-        found = {batch[place]: why for place, why in damaged.items()}  # once, also where an epoch's end puts a sample twice into a batch
+        found = {batch[place]: why for place, why in damaged.items()}  # a batch across epochs may hold a sample twice
         new = self._skipped.add(found.values())
         if not self._feeder.skip(found):
             raise self._skipped.too_many_error(list(found.values())[-1]) from problem
@@ -109,7 +116,10 @@ class PipelinePool:
 
 
 def find_undecodable(files: Sequence[str], graph: DaliGraph) -> Iterator[tuple[int, BenchError]]:
-    """The places in ``files`` of those that DALI cannot decode, each with the reason: DALI is given one at a time, whole."""
+    """Indices in ``files`` of those that DALI cannot decode, with the reason.
+
+    DALI decodes one file at a time, completely.
+    """
     whole = replace(graph, augment=False)
     begin = 0
     while found := _first_undecodable(files[begin:], whole):
@@ -119,7 +129,7 @@ def find_undecodable(files: Sequence[str], graph: DaliGraph) -> Iterator[tuple[i
 
 
 def _first_undecodable(files: Sequence[str], graph: DaliGraph) -> tuple[int, str] | None:
-    """The place of the first that it dies of, and what it says then."""
+    """Index of the first file that DALI fails on, and DALI's message; None if there is none."""
     names = ([encode_path(file)] for file in files)
     one_by_one = graph.build_pipeline(names, batch_size=1, threads=1, prefetch=1, seed=0, last_stage="decode")
     for place in range(len(files)):
@@ -131,7 +141,7 @@ def _first_undecodable(files: Sequence[str], graph: DaliGraph) -> tuple[int, str
 
 
 def _decode_error(file: str, said: str) -> BenchError:
-    """PIL's reason where it agrees, and else DALI's."""
+    """PIL's error if PIL cannot decode the file either, else DALI's."""
     try:
         decode(read_image_bytes(file), file)
     except BenchError as damaged:
@@ -140,15 +150,16 @@ def _decode_error(file: str, said: str) -> BenchError:
 
 
 def _first_error_line(problem: RuntimeError) -> str:
-    """The one line of DALI's many that tells."""
+    """The line with the cause in DALI's long message."""
     lines = [line.strip() for line in str(problem).partition("encountered:")[2].splitlines() if line.strip()]
     return lines[0] if lines else str(problem).partition("\n")[0]
 
 
 def weighted_round_robin(threads: Sequence[int]) -> Iterator[int]:
-    """Which of several pipelines makes one batch after the other, without end: each as often as it has ``threads``, spread evenly.
+    """Endless sequence of the pipelines that prepare one batch after another.
 
-    Those with fewer threads take longer for a batch, and strictly by turns they would hold up the others.
+    Each occurs in proportion to its ``threads``, spread evenly. In strict turns, pipelines with fewer threads, which take longer per
+    batch, would hold up the others.
     """
     made = [0] * len(threads)
     while True:
@@ -158,7 +169,10 @@ def weighted_round_robin(threads: Sequence[int]) -> Iterator[int]:
 
 
 class RoundRobin:
-    """Pipelines of so many ``threads``. One that gave its batch goes on when the next batch is asked for, from whichever that comes."""
+    """Takes batches from ``pipelines``, in turns weighted by their ``threads``.
+
+    A pipeline that has delivered a batch continues at the next request, whichever pipeline serves that request.
+    """
 
     def __init__(self, pipelines: Sequence[Any], threads: Sequence[int]) -> None:
         self._pipelines = self._idle = pipelines
@@ -166,7 +180,10 @@ class RoundRobin:
         self._received_s = [perf_counter()] * len(pipelines)
 
     def next_output(self) -> tuple[Any, WorkerTiming]:
-        """The next batch, DALI's own list of tensors, and since when it was made. Raises RuntimeError where its pipeline dies of it."""
+        """The next batch, as DALI's tensor list, and its timing.
+
+        Raises RuntimeError if its pipeline fails.
+        """
         for rested in self._idle:
             rested.schedule_run()
         place = next(self._order)
@@ -176,36 +193,42 @@ class RoundRobin:
         return images, WorkerTiming(began, self._received_s[place])
 
     def close(self) -> None:
-        """Ends their threads."""
+        """End the pipelines' threads."""
         self._pipelines = self._idle = ()
 
 
 class FileFeeder:
-    """Batches of sample numbers, handed over in the plan's order, whichever pipeline asks for its names first."""
+    """Batches of sample indices in the sampler's order, whichever pipeline asks first."""
 
     def __init__(self, files: Sequence[str], sampler: DistributedBatchSampler) -> None:
         self._files, self._sampler = files, sampler
         self._skipped: set[int] = set()
         self._numbers = (number for number in sampler.indices() if number not in self._skipped)
         self._pending: deque[list[int]] = deque()
-        self._next = 0  # the place in the plan of the first of them
+        self._next = 0  # position of the first pending batch in the sampler's order
 
     def encoded_paths(self, places: Iterable[int]) -> Iterator[list[EncodedPath]]:
-        """Of the files of the batches at these ``places``, 0 for the one that is handed over next."""
+        """Encoded paths of the files of the batches at ``places``.
+
+        0 is the batch that is returned next.
+        """
         begin = self._next
         return ([encode_path(self._files[number]) for number in self._batch(begin + place)] for place in places)
 
     def pop_batch(self) -> list[int]:
-        """The numbers of the samples of the batch that has come back."""
+        """Sample indices of the batch that has been returned."""
         self._next += 1
         return self._pending.popleft()
 
     def pending_batches(self) -> list[list[int]]:
-        """The batches that have not come back."""
+        """The batches that have not been returned yet."""
         return list(self._pending)
 
     def skip(self, numbers: Collection[int]) -> bool:
-        """None of these samples comes any more, and on its way the plan's next ones are in their place; whether there are any others."""
+        """Skip these samples from now on; returns whether others are left.
+
+        In pending batches they are replaced by the sampler's next samples.
+        """
         self._skipped.update(numbers)
         if self._skipped.issuperset(self._sampler.all_indices()):
             return False
@@ -214,7 +237,7 @@ class FileFeeder:
         return True
 
     def _batch(self, place: int) -> list[int]:
-        """By its place in the plan."""
+        """The batch at ``place`` in the sampler's order."""
         while place - self._next >= len(self._pending):
             self._pending.append(list(islice(self._numbers, self._sampler.batch_size)))
         return self._pending[place - self._next]

@@ -1,4 +1,7 @@
-"""What each stage costs: pipelines that end after the first stage, the second and the last, and the differences between them."""
+"""CPU cost per stage of the DALI loaders.
+
+It is the difference between pipelines that end after the first, second and last stage.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ DALI_STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 def measure_stage_cpu_s(config: ResolvedConfig, device: torch.device, seconds: float = 4.0) -> dict[str, float]:
-    """CPU seconds an image of DALI's threads, by stage, for the loader of ``config`` on ``device``, found in about ``seconds``.
+    """CPU seconds per image of DALI's threads, by stage.
 
-    A file is mapped into memory, so that what the first touch of a page costs counts as decode, and decode is of the part that is
-    seen. For ``dali-gpu`` it is what preparing and issuing the GPU's work costs the host. The pipelines take turns, and each
-    works on one batch at a time: nothing of another turn, and nothing that was made ahead, is counted.
+    Measures the loader of ``config`` on ``device``. Takes about ``seconds``. Files are mapped into memory, so the first access to a page
+    counts as decode; only the cropped part is decoded. For ``dali-gpu`` these are the host's costs of preparing and issuing GPU work. The
+    pipelines take turns, and each works on one batch at a time, so that no work of another turn and no prefetched work is counted.
     """
     assert config.data_dir, "checked"
     tree = image_folder.read_index(config.data_dir)
@@ -43,12 +46,12 @@ def measure_stage_cpu_s(config: ResolvedConfig, device: torch.device, seconds: f
 def _measure_interleaved(
     graph: DaliGraph, tree: ImageFolderIndex, config: ResolvedConfig, seconds: float
 ) -> tuple[int, dict[Stage, float]]:
-    """How many batches each pipeline made, and the CPU seconds that they took, by the stage that it ends with.
+    """Number of batches per pipeline, and their CPU seconds by last stage.
 
-    Each has the threads of one pipeline of the loader: fewer wait less for each other, which costs time of a core, too.
+    Each pipeline has the threads of one pipeline of the loader: fewer threads would wait less for each other, which costs CPU time, too.
     """
     at_a_time = msgspec.structs.replace(config, prefetch=1, workers=loader_spec(config.loader).thread_group_sizes(config.workers)[0])
-    left_out = SkippedFiles(len(tree.files))  # one for all, which come upon the same: those that training had to do without, on any rank
+    left_out = SkippedFiles(len(tree.files))  # shared, because all pipelines meet the same files: those that training skipped, on any rank
     supplies = {
         stage: PipelinePool(graph, tree, at_a_time, rank=0, world_size=1, skipped=left_out, last_stage=stage) for stage in DALI_STAGES
     }
@@ -56,7 +59,7 @@ def _measure_interleaved(
     batches = 0
     try:
         for supply in supplies.values():
-            supply.next_batch()  # the first makes room for those after it
+            supply.next_batch()  # the first batch allocates memory for the later ones
         end = perf_counter() + seconds
         while not batches or perf_counter() < end:
             for stage, supply in supplies.items():
@@ -71,5 +74,5 @@ def _measure_interleaved(
 
 
 def _other_threads_s() -> float:
-    """CPU seconds so far of this process's threads but the calling one, which only hands over names."""
+    """CPU seconds so far of all threads but the calling one, which only passes file names."""
     return process_time() - thread_time()
