@@ -79,10 +79,10 @@ def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results:
     )
     assert records[LOADER_IN_BACKGROUND].rounds[0].traces[0].memory.workers_rss_bytes, "while a worker works"
     assert records[REPLAY].rounds[0].traces[0].memory.workers_rss_bytes is None
-    last = [trace.numerics.parameters_after for trace in records[INDEPENDENT].rounds[-1].traces]
+    last = [trace.numerics.params_checksum_after for trace in records[INDEPENDENT].rounds[-1].traces]
     assert last[0] != last[1], "every rank for itself"
-    assert records[INDEPENDENT].rounds[-1].digests_agree, "which is no fault"
-    assert all(timed.digests_agree for timed in records[COMPUTE_ONLY].rounds)
+    assert records[INDEPENDENT].rounds[-1].params_in_sync, "which is no fault"
+    assert all(timed.params_in_sync for timed in records[COMPUTE_ONLY].rounds)
 
     found = job.diagnosis
     assert found is not None
@@ -117,7 +117,7 @@ def test_a_folder_of_images_is_diagnosed_to_its_storage(launch: Callable[..., An
         assert alone.loader_stats is not None
         assert alone.loader_stats.images == alone.images
         assert {"read", "decode", "augment", "collate"} <= set(alone.loader_stats.cpu_s) <= set(STAGES)
-    loadings = [trace.loading for timed in by_label(only_job(results))[BASELINE].rounds for trace in timed.traces]
+    loadings = [trace.loader_stats for timed in by_label(only_job(results))[BASELINE].rounds for trace in timed.traces]
     assert all(loading is not None and loading.images == 6 for loading in loadings)
 
 
