@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from ddpbench.data.datasets import cifar10, files, mnist
-from ddpbench.data.datasets import files as disc
 from ddpbench.data.generated import arrays
 from ddpbench.data.in_memory import InMemoryDataset
 from ddpbench.data.normalize import make_normalize
@@ -81,7 +80,7 @@ def test_a_made_set_can_be_learnt(dataset: str) -> None:
 
 
 def test_the_points_of_the_disc() -> None:
-    points = disc.points()
+    points = files.points()
     assert points.samples.shape == (1000, 2)
     assert points.samples.mean(0) == pytest.approx([0, 0], abs=1e-6)
     assert points.samples.std(0) == pytest.approx([1, 1], abs=1e-6)
@@ -97,7 +96,7 @@ def test_the_disc_is_learnt_within_the_published_error(layers: int, error: float
     from ddpbench.record.names import import_object
     from ddpbench.workloads.registry import find_workload
 
-    spec, points = find_workload(f"disc-mlp-{layers}"), disc.points()
+    spec, points = find_workload(f"disc-mlp-{layers}"), files.points()
     torch.manual_seed(0)
     net = import_object(spec.model)(None, spec.classes)
     assert 1 - trained(net, "disc", points, points, epochs=100, batch_size=100, samples=1000, lr=spec.lr) < error

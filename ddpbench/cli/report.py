@@ -91,15 +91,14 @@ def plot(paths: Sequence[Path], **given: Any) -> int:
     from ddpbench.cli.files import common_folder, load_jobs
     from ddpbench.published import views
     from ddpbench.report.console import finish_output, make_console, print_line
-    from ddpbench.report.plots import draw_plots as draw
-    from ddpbench.report.plots import left_out_reasons
+    from ddpbench.report.plots import draw_plots, left_out_reasons
 
     views.register()
     jobs, unreadable = load_jobs(paths)
     _print_left_out((*(each.message for each in unreadable), *left_out_reasons(jobs)))
     folder = Path(asked.output_dir) if asked.output_dir else common_folder(paths) / PLOTS_FOLDER
     try:
-        pictures = draw(jobs, folder)
+        pictures = draw_plots(jobs, folder)
     except ModuleNotFoundError as problem:
         raise UsageError(f"pictures need {problem.name}, which is not here", "pip install matplotlib") from problem
     except OSError as problem:

@@ -56,9 +56,9 @@ def run(context: click.RichContext, /, workload: str, **given: Any) -> int:
     request = parse.parse_request(workload, given, context.obj)
     if request.spawns_processes:
         return launch_ranks(request)
-    from ddpbench.bench.run import run_training as carry_out
+    from ddpbench.bench.run import run_training
 
-    return carry_out(request)
+    return run_training(request)
 
 
 @add_flags(training_flags("launches", "profile", "epochs", "fresh", "validate"), flag_options(DiagnoseOptions), flag_options(OutputOptions))
@@ -82,11 +82,12 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
     if request.spawns_processes:
-        from ddpbench.bench.diagnose.started import launch_diagnosis as carry_out
-    else:
-        from ddpbench.bench.diagnose.command import run_diagnosis as carry_out
+        from ddpbench.bench.diagnose.started import launch_diagnosis
 
-    return carry_out(request, proving)
+        return launch_diagnosis(request, proving)
+    from ddpbench.bench.diagnose.command import run_diagnosis
+
+    return run_diagnosis(request, proving)
 
 
 @add_flags(
@@ -110,9 +111,9 @@ def scale(context: click.RichContext, /, workload: str, **given: Any) -> int:
     if request.spawns_processes:
         return launch_ranks(request)
     laddering = ScaleOptions(**parse_given(ScaleOptions, given))
-    from ddpbench.bench.scaling.command import run_scaling as carry_out
+    from ddpbench.bench.scaling.command import run_scaling
 
-    return carry_out(request, laddering.strong)
+    return run_scaling(request, laddering.strong)
 
 
 @add_flags(training_flags("launches", "profile", "fail_if_data_wait"), [PART_FLAG], flag_options(OutputOptions))
@@ -136,9 +137,9 @@ def sweep(context: click.RichContext, /, workload: str, part: str | None, **give
         request = select_shard(request, part)
     if request.spawns_processes:
         return launch_ranks(request)
-    from ddpbench.bench.sweep import run_sweep as carry_out
+    from ddpbench.bench.sweep import run_sweep
 
-    return carry_out(request)
+    return run_sweep(request)
 
 
 @add_flags(  # device, data and time limits; the protocol fixes the rest
@@ -169,9 +170,9 @@ def reproduce(context: click.RichContext, /, name: str | None, quick: bool, **gi
     )
     if request.spawns_processes:
         return launch_ranks(request)
-    from ddpbench.published.reproduce import run_reproduction as carry_out
+    from ddpbench.published.reproduce import run_reproduction
 
-    return carry_out(name, quick, request)
+    return run_reproduction(name, quick, request)
 
 
 @add_flags(flag_options(CrossoverFlags), flags_named(Config, "time_limit", "hang_timeout"), flags_except(OutputOptions, "gpus"))
@@ -189,9 +190,9 @@ def crossover(context: click.RichContext, /, family: str, layers: str, device: s
     """
     asked = parse_crossover(family, {"layers": layers, "device": device, "threads": threads})
     settings, output, typed = parse_given(Config, given), parse.parse_output(given), parse.typed_command(context.obj)
-    from ddpbench.published.crossover import run_crossover as carry_out
+    from ddpbench.published.crossover import run_crossover
 
-    return carry_out(asked, settings, output, typed)
+    return run_crossover(asked, settings, output, typed)
 
 
 def launch_ranks(request: Request) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpbench.published import crossover_page, reproduction_page
-from ddpbench.published import crossover_page as crossover_plot
 from ddpbench.published.crossing import crossing_of
 from ddpbench.record.record import Job
 from ddpbench.report import plots
@@ -17,7 +16,7 @@ def register() -> None:
     """Register the pages, tables and plots of these jobs with the report."""
     VIEWS["reproduce"] = JobView(reproduction_page.render_reproduction, _reproduction_tables, _reproduction_findings)
     VIEWS["crossover"] = JobView(crossover_page.render_crossover, crossover_page.crossover_grids, crossover_page.crossover_findings)
-    plots.PLOTTERS[:] = [plots.Plotter(lambda job: crossing_of(job) is not None, crossover_plot.draw_crossovers)]
+    plots.PLOTTERS[:] = [plots.Plotter(lambda job: crossing_of(job) is not None, crossover_page.draw_crossovers)]
 
 
 def _reproduction_tables(job: Job) -> Iterator[Grid]:

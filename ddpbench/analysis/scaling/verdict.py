@@ -30,8 +30,7 @@ from ddpbench.analysis.scaling.waterfall import (
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.findings import Check, Verdict
 from ddpbench.record.record import Job, Record
-from ddpbench.record.scaling import Scaling
-from ddpbench.record.scaling import ddp_label as name_of
+from ddpbench.record.scaling import Scaling, ddp_label
 from ddpbench.record.text import format_3sig, pluralize
 
 MAX_LOSS_WHEN_SCALING = 0.03
@@ -150,7 +149,7 @@ def _out_of_time(scaling: Scaling) -> Verdict | None:
 
     None if the cause is another, which the page reports.
     """
-    missing = [label for label in map(name_of, scaling.world_sizes) if label in scaling.skip_reasons]
+    missing = [label for label in map(ddp_label, scaling.world_sizes) if label in scaling.skip_reasons]
     if not missing:
         return None
     return Verdict(

@@ -15,8 +15,7 @@ from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, LossTerm
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.text import device_noun
 from ddpbench.record.record import Job, Record
-from ddpbench.record.scaling import WITH_DATA
-from ddpbench.record.scaling import ddp_label as label_of
+from ddpbench.record.scaling import WITH_DATA, ddp_label
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import MISSING, format_decimals, format_interval, format_percent, format_rounded, format_summands
@@ -65,7 +64,7 @@ def scaling_points_by_label(job: Job) -> dict[str, ScalingPoint]:
     if arms is None:
         return {}
     found = analyze_scaling(job, arms)
-    return {label_of(each.ranks): each for each in (found.points if found else compute_scaling_points(arms, None))}
+    return {ddp_label(each.ranks): each for each in (found.points if found else compute_scaling_points(arms, None))}
 
 
 def scaling_findings(job: Job) -> Iterator[str]:
