@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from ddpbench.analysis.collective_wait import subsample_round
-from ddpbench.record.record import load, save
+from ddpbench.record.io import load, save
 
 
 def main(source: str, target: str, every: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import records
 
-from ddpbench.record.record import save
+from ddpbench.record.io import save
 
 WRONG = ("empty", "cut off", "not UTF-8", "other JSON", "newer", "deep nesting", "other type", "dangling link", "directory", "unreadable")
 

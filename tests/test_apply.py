@@ -13,7 +13,7 @@ import pytest
 from test_diagnose import BRIEF, HERE
 from test_faults import PLAIN, errors
 
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 

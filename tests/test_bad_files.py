@@ -22,7 +22,7 @@ from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.preflight import check_loader
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.errors import BenchError, UsageError
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 from ddpbench.training.session import Session
 from ddpbench.training.warmup import warm_up
 

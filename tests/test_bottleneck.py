@@ -15,8 +15,8 @@ from ddpbench.analysis.bottleneck.verdict import BOTTLENECKS, find_bottleneck
 from ddpbench.analysis.checks.figure import run_checks
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import Config
-from ddpbench.record.findings import Bottleneck, Verdict
 from ddpbench.record.record import KernelActivity, Record
+from ddpbench.record.verdict import Bottleneck, Verdict
 
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 

@@ -22,10 +22,10 @@ from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipelin
 from ddpbench.analysis.summary import summarize
 from ddpbench.data.batch_timing import MIN_WAIT_S
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT
-from ddpbench.record.findings import Verdict
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.record import Job, Record
 from ddpbench.record.trace import Trace
+from ddpbench.record.verdict import Verdict
 
 CHEAP = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
 

@@ -19,8 +19,9 @@ import sweeps
 from ddpbench import __version__
 from ddpbench.cli import main
 from ddpbench.published.publications import published_names
+from ddpbench.record.io import save
 from ddpbench.record.loaders import LOADERS
-from ddpbench.record.record import Job, save
+from ddpbench.record.record import Job
 from ddpbench.record.registry import ENGINES, PRECISIONS
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.registry import WORKLOADS

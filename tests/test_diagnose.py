@@ -34,9 +34,10 @@ from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
+from ddpbench.record.io import load
 from ddpbench.record.loader_stats import STAGES
 from ddpbench.record.progress import NullProgress
-from ddpbench.record.record import Job, load
+from ddpbench.record.record import Job
 
 pytestmark = pytest.mark.timeout(150)
 

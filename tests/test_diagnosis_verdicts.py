@@ -23,9 +23,10 @@ from ddpbench.analysis.remedies.rules import MIN_WORTHWHILE_GAIN, Remedy
 from ddpbench.analysis.remedies.training import recommend
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.diagnosis import COMPUTE_ONLY
-from ddpbench.record.findings import CAUSES, Bottleneck, Verdict
+from ddpbench.record.io import load
 from ddpbench.record.loader_stats import CpuUsage
-from ddpbench.record.record import Job, KernelActivity, Record, load
+from ddpbench.record.record import Job, KernelActivity, Record
+from ddpbench.record.verdict import CAUSES, Bottleneck, Verdict
 
 KEPT = Path(__file__).parent.parent / "results" / "h200"
 

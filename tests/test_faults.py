@@ -13,7 +13,8 @@ import imagery
 import psutil
 import pytest
 
-from ddpbench.record.record import Job, Record, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Job, Record
 
 TESTS = Path(__file__).parent
 PLAIN = [sys.executable, "-m", "ddpbench"]

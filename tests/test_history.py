@@ -11,8 +11,8 @@ import pytest
 import records
 
 from ddpbench.analysis.judge import judge, previous_figures
-from ddpbench.record.folder import MAX_PREVIOUS_FILES, previous_runs
-from ddpbench.record.record import Record, save
+from ddpbench.record.io import MAX_PREVIOUS_FILES, previous_runs, save
+from ddpbench.record.record import Record
 
 
 def launch(number: int, pace: float = 1.0, **changes: Any) -> Record:

@@ -22,7 +22,8 @@ from ddpbench.distributed.exit_status import write_exit_status
 from ddpbench.machine.rank_env import RankEnv
 from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError
-from ddpbench.record.record import Fault, Job, Record, save
+from ddpbench.record.io import save
+from ddpbench.record.record import Fault, Job, Record
 from ddpbench.record.text import printable
 from ddpbench.report.console import make_console, print_line
 from ddpbench.report.draw import draw_batch_size_plot

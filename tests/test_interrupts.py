@@ -14,7 +14,7 @@ import pytest
 from test_faults import PLAIN, PROMPTLY_S, SMALL, TESTS, TORCHRUN, TORCHRUN_S, errors, only_record
 
 import ddpbench
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 
 GPUS = [*PLAIN, "--gpus", "2"]
 ENDLESS = ["misbehaving:fine", *SMALL, "--rounds", "100000"]

@@ -13,9 +13,10 @@ from test_files import no_room
 
 from ddpbench.bench.journal import Journal, close_records, write_json
 from ddpbench.bench.resume import ResumeState, device_slug, open_resumable_journal
-from ddpbench.record import folder
+from ddpbench.record import io
 from ddpbench.record.errors import ConfigFailed, UsageError
-from ddpbench.record.record import Fault, Job, PeakThroughput, load, save
+from ddpbench.record.io import load, save
+from ddpbench.record.record import Fault, Job, PeakThroughput
 from ddpbench.record.request import OutputOptions, Request
 
 
@@ -30,7 +31,7 @@ def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, 
         read.append(path.name)
         return load(path)
 
-    monkeypatch.setattr(folder, "load", counting)
+    monkeypatch.setattr(io, "load", counting)
     journal.close("ok")
     assert sorted(read) == [f"2026110{day}T000000Z-resnet50.json" for day in (1, 2, 3, 4)]
     assert [record.throughput is not None for record in journal.job.records] == [True] * 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 

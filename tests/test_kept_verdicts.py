@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from ddpbench.analysis.judge import judge_all
-from ddpbench.record.record import Job, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Job
 
 RESULTS = Path(__file__).parent.parent / "results"
 KEPT = [path for path in sorted(RESULTS.rglob("*.json")) if b'"schema":' in path.read_bytes()[:64]]

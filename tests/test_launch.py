@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Job
 
 ROOT = Path(__file__).parent.parent
 LAUNCH = ROOT / "launch"

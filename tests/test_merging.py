@@ -16,7 +16,8 @@ from ddpbench.analysis.judge import judge
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
 from ddpbench.cli.files import latest_record, latest_record_below
 from ddpbench.record.config import Config
-from ddpbench.record.record import Job, load, save
+from ddpbench.record.io import load, save
+from ddpbench.record.record import Job
 from ddpbench.record.request import OutputOptions, Request
 
 

@@ -13,7 +13,8 @@ from busy import busy_process
 
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
-from ddpbench.record.record import Job, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

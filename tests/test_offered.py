@@ -13,7 +13,8 @@ from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.training import recommend
 from ddpbench.analysis.whatif.query import diagnosed_input
-from ddpbench.record.record import Record, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Record
 
 ROOT = Path(__file__).parent.parent
 RESULTS = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"records":' in path.read_bytes()]

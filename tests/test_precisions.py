@@ -18,8 +18,8 @@ from torch import nn
 from training import config, session, tiny_net, world_of_one
 
 from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.record.checks import Check
 from ddpbench.record.errors import UsageError
-from ddpbench.record.findings import Check
 from ddpbench.record.record import ObservedPrecision, Record
 from ddpbench.record.registry import PRECISION_ALIASES, PRECISIONS, find_precision
 from ddpbench.training.engines import Engine, make_engine

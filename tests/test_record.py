@@ -14,11 +14,12 @@ from records import record as made_up
 
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
-from ddpbench.record.findings import Bottleneck, ScalingLoss, Verdict
 from ddpbench.record.flags import flag_fields, to_argv
+from ddpbench.record.io import load, reserve_path, save, slug
 from ddpbench.record.names import lookup
-from ddpbench.record.record import SCHEMA, DatasetInfo, FileKind, load, reserve_path, save, slug
+from ddpbench.record.record import SCHEMA, DatasetInfo, FileKind
 from ddpbench.record.request import OutputOptions
+from ddpbench.record.verdict import Bottleneck, ScalingLoss, Verdict
 
 KEPT = Path(__file__).parent / "golden" / "schema-1.json"
 

@@ -11,7 +11,7 @@ import pytest
 from test_faults import TORCHRUN
 
 from ddpbench.published.publications import published_names
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
 

@@ -19,7 +19,7 @@ import two_hosts
 from imagery import image_tree
 from loading import NO_DALI
 
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent

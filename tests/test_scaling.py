@@ -26,9 +26,9 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.bench.journal import close_records
-from ddpbench.record.findings import ScalingLoss
 from ddpbench.record.record import Fault, Job, Status
 from ddpbench.record.scaling import CommKernel
+from ddpbench.record.verdict import ScalingLoss
 
 NAMES = {
     CONTENTION: "contention-bound",

@@ -12,7 +12,7 @@ import records
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 
 
 @pytest.mark.parametrize("cuda", [False, True])

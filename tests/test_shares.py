@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from ddpbench.analysis.sweep_shards import merge_shards
 from ddpbench.cli import main
 from ddpbench.cli.files import load_jobs, load_with_shards
-from ddpbench.record.record import Job, Record, load, save
+from ddpbench.record.io import load, save
+from ddpbench.record.record import Job, Record
 from ddpbench.record.sweep_shard import SweepShard
 
 NAME = "sweep-vgg16-cifar10-precision-batch-size"

@@ -22,7 +22,7 @@ from situations.trial import Said, Trial, score, try_out
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.cli.parse import parse_request
 from ddpbench.cli.train import run
-from ddpbench.record.findings import CAUSES, Bottleneck
+from ddpbench.record.verdict import CAUSES, Bottleneck
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.init_model import init_model
 

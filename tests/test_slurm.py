@@ -15,7 +15,8 @@ from slurm import MOST, Cluster, NoSlurmError, two_nodes
 from ddpbench.cli.files import load_with_shards
 from ddpbench.record.environment import Transport
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, Record, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Job, Record
 
 ROOT = Path(__file__).parent.parent
 SINGLE, MULTI, SWEEP = "launch/slurm_single_node.sbatch", "launch/slurm_multi_node.sbatch", "launch/slurm_sweep.sbatch"

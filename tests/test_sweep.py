@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from test_faults import TESTS, TORCHRUN
 
-from ddpbench.record.record import Job, load, save
+from ddpbench.record.io import load, save
+from ddpbench.record.record import Job
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
 HERE = {"PYTHONPATH": str(TESTS)}

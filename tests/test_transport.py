@@ -34,8 +34,8 @@ from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import open_device
 from ddpbench.machine.rank_env import RankEnv
+from ddpbench.record.checks import Check
 from ddpbench.record.environment import Environment, Transport
-from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
 from ddpbench.report.pages.header import header_lines

@@ -9,8 +9,8 @@ import pytest
 import records
 
 from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.record.checks import Check
 from ddpbench.record.config import Config
-from ddpbench.record.findings import Check
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.record import DatasetInfo, Record
 from ddpbench.record.trace import Health

@@ -10,7 +10,7 @@ import pytest
 import two_hosts
 from test_faults import errors, only_job
 
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 from ddpbench.record.scaling import ddp_label
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]

@@ -16,7 +16,8 @@ import records
 from msgspec.structs import replace
 
 from ddpbench.cli import main
-from ddpbench.record.record import Record, save
+from ddpbench.record.io import save
+from ddpbench.record.record import Record
 
 
 def left_running(folder: Path, *arms: Record, swept: Sequence[str] = ()) -> Path:

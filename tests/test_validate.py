@@ -16,8 +16,9 @@ from test_cli_reading import refused
 from ddpbench.analysis.whatif.query import answer_whatif
 from ddpbench.bench.kept import load_job
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.io import load
 from ddpbench.record.prediction import Scenario
-from ddpbench.record.record import Job, load
+from ddpbench.record.record import Job
 from ddpbench.record.trace import PHASES
 from ddpbench.report import export
 from ddpbench.report.console import make_console

@@ -32,8 +32,9 @@ from ddpbench.analysis.whatif.state import LoadCurve
 from ddpbench.cli import main
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, AlternativeLoader
 from ddpbench.record.errors import UsageError
+from ddpbench.record.io import load, save
 from ddpbench.record.prediction import Scenario
-from ddpbench.record.record import Job, KernelActivity, load, save
+from ddpbench.record.record import Job, KernelActivity
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.whatif import render_whatif
 

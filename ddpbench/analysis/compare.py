@@ -10,8 +10,7 @@ from ddpbench.analysis.evidence import FigureInterval, figure_interval
 from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import Config
-from ddpbench.record.findings import ThroughputEstimate
-from ddpbench.record.record import Record
+from ddpbench.record.record import Record, ThroughputEstimate
 
 COMPARABLE_STATUSES = ("ok", "running", "interrupted")
 """Statuses of arms whose rounds may be compared: the arm itself did not fail."""

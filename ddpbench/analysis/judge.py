@@ -16,8 +16,7 @@ from ddpbench.analysis.scaling.verdict import judge_scaling
 from ddpbench.analysis.stats import Interval, coefficient_of_variation, log_t_interval, t_quantile
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import measurement_config
-from ddpbench.record.findings import ThroughputEstimate
-from ddpbench.record.record import Job, Record
+from ddpbench.record.record import Job, Record, ThroughputEstimate
 from ddpbench.record.scaling import ALLREDUCE_ONLY
 
 ASSUMED_LAUNCH_SD = 0.004

@@ -14,23 +14,9 @@ from ddpbench.machine.streams import print_error, print_note, record_stdout
 from ddpbench.record.diagnosis import AlternativeLoader, Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import BenchError, OutOfMemory, Status
 from ddpbench.record.files import atomic_write
-from ddpbench.record.folder import previous_runs
+from ddpbench.record.io import load, previous_runs, reserve_path, save, slug
 from ddpbench.record.prediction import Prediction
-from ddpbench.record.record import (
-    DatasetInfo,
-    Fault,
-    Job,
-    KernelActivity,
-    ObservedPrecision,
-    PeakThroughput,
-    Record,
-    Round,
-    Warmup,
-    load,
-    reserve_path,
-    save,
-    slug,
-)
+from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.scaling import Overlap, Scaling
 from ddpbench.report.console import make_console

@@ -12,7 +12,8 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.bench.journal import close_records
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Fault, Job, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Fault, Job
 
 
 def load_job(path: Path) -> Job:

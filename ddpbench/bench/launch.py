@@ -30,7 +30,7 @@ from ddpbench.machine.read_text import read_text
 from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
 from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 from ddpbench.record.request import TORCHRUN_MODULE, Request
 from ddpbench.record.text import pluralize, printable
 

@@ -12,9 +12,10 @@ from ddpbench.analysis.checks.figure import SEVERITY_ORDER
 from ddpbench.analysis.judge import estimate_across_launches
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import new_job, print_and_write_json, reserve_timestamped_path, save_error_text
+from ddpbench.record.checks import Check
 from ddpbench.record.errors import BenchError
-from ddpbench.record.findings import Check
-from ddpbench.record.record import Job, Record, save, slug
+from ddpbench.record.io import save, slug
+from ddpbench.record.record import Job, Record
 from ddpbench.record.request import Request
 from ddpbench.report.pages.run import render_run
 

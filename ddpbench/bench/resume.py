@@ -15,7 +15,8 @@ from ddpbench.bench.journal import Journal, new_job
 from ddpbench.record.config import measurement_config
 from ddpbench.record.environment import RankPlacement
 from ddpbench.record.errors import UsageError
-from ddpbench.record.record import Job, Record, Relocation, load, slug
+from ddpbench.record.io import load, slug
+from ddpbench.record.record import Job, Record, Relocation
 from ddpbench.record.request import Request
 
 VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})

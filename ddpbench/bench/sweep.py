@@ -9,7 +9,7 @@ import msgspec
 from ddpbench.bench.arm_specs import resumable_journal
 from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
-from ddpbench.record.record import slug
+from ddpbench.record.io import slug
 from ddpbench.record.request import Request
 from ddpbench.report.pages.sweep import render_sweep
 

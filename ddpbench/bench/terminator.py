@@ -20,7 +20,8 @@ from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import Position, Watchdog
 from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode
-from ddpbench.record.record import Fault, Record, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Fault, Record
 
 GRACE_S = 1.0
 """Seconds that other ranks get to leave their stack, fault or record."""

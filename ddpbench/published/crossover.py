@@ -10,7 +10,7 @@ from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
 from ddpbench.published.crossover_page import render_crossover
 from ddpbench.published.crossover_sides import crossover_arms, resolve_sides, side_label
-from ddpbench.record.record import slug
+from ddpbench.record.io import slug
 from ddpbench.record.request import CrossoverOptions, OutputOptions
 
 

@@ -1,33 +1,24 @@
-"""Record of one arm, and the job file of all arms: typed, validated on load, written atomically."""
+"""The record of one arm, and the job of all arms."""
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
+from ddpbench.record.checks import Check
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment, RankPlacement
-from ddpbench.record.errors import Status, UsageError
-from ddpbench.record.files import atomic_write, encode_json
-from ddpbench.record.findings import Check, ThroughputEstimate, Verdict
-from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Milliseconds, NonZero, Seconds
+from ddpbench.record.errors import Status
+from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
 from ddpbench.record.scaling import Scaling
 from ddpbench.record.sweep_shard import SweepShard
 from ddpbench.record.trace import Trace
-from ddpbench.record.validate import find_inconsistency
-
-NOT_A_RECORD_HINT = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
-"""The hint for a file that is not a record."""
+from ddpbench.record.verdict import Verdict
 
 SCHEMA = 1
 """Schema version that this release writes. ``load`` rejects newer ones."""
-
-Decoded = TypeVar("Decoded")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +139,22 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         return self.images / self.wall_s
 
 
+class ThroughputEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Median images/s of all ranks over the rounds, with a t-interval on the logs of the round throughputs."""
+
+    images_per_s: NonZero
+    low: NonZero
+    high: NonZero
+    rounds: AtLeastOne
+    round_cv: Amount  # coefficient of variation of the round throughputs, a fraction
+    launch_low: NonZero  # interval that includes the variance between launches: for comparing across launches
+    launch_high: NonZero
+    launch_sd: Amount  # of the log throughput, a fraction
+    launch_source: str  # "assumed", "3 launches", "7 earlier runs"
+    launch_images_per_s: list[NonZero] = msgspec.field(default=[], name="launch_figures")  # images/s of each launch, if there are several
+    confidence: Fraction = 0.95
+
+
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
     """A resume on other GPUs or hosts, from round ``first_round`` on."""
 
@@ -227,82 +234,3 @@ class Job(msgspec.Struct, kw_only=True):
     diagnosis: Diagnosis | None = None
     scaling: Scaling | None = None
     sweep_shard: SweepShard | None = msgspec.field(default=None, name="share")  # set if several jobs share the sweep
-
-
-def slug(text: str) -> str:
-    """``text`` for a file name: lower case, with single hyphens for anything but letters and digits."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def reserve_path(folder: Path, stem: str) -> Path:
-    """Create ``stem.json`` in ``folder``, or ``stem-2.json`` ..., exclusively, so that two runs never share a name.
-
-    Raises UsageError if the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, 10_000):
-            path = folder / (f"{stem}.json" if attempt == 1 else f"{stem}-{attempt}.json")
-            try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-                return path
-            except FileExistsError:
-                continue
-    except OSError as problem:
-        raise UsageError(f"cannot write results in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
-    raise UsageError(f"no free name for '{stem}' in '{folder}'")
-
-
-def save(job: Job, path: Path) -> None:
-    """Write ``job`` to ``path`` atomically. Raises OSError and keeps the old file if that fails."""
-    atomic_write(path, encode_json(job))
-
-
-def load(path: Path) -> Job:
-    """The job in ``path``. Raises UsageError with the file and the invalid field or line."""
-    try:
-        text = path.read_bytes()
-    except OSError as problem:
-        raise UsageError(f"cannot read '{path}': {problem.strerror}", NOT_A_RECORD_HINT) from problem
-    if (schema := _decode(path, text, _SchemaHeader).schema) > SCHEMA:
-        raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
-    job = _decode(path, text, Job)
-    if wrong := find_inconsistency(job):
-        raise _not_a_record(path, wrong)
-    return job
-
-
-def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
-    """``text`` decoded as ``kind``. Raises UsageError with ``path`` and the problem for any invalid content."""
-    try:
-        text.decode()  # msgspec does not report where a byte is wrong
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError as problem:
-        raise _not_a_record(path, _format_validation_error(str(problem))) from problem
-    except msgspec.DecodeError as problem:
-        byte = re.search(r"byte (\d+)", str(problem))  # None if the text is truncated
-        raise _not_a_record(path, f"cut off or no JSON, near line {_line_number(text, int(byte[1]) if byte else None)}") from problem
-    except UnicodeDecodeError as problem:
-        raise _not_a_record(path, f"not UTF-8, near line {_line_number(text, problem.start)}") from problem
-    except RecursionError as problem:
-        raise _not_a_record(path, "nested too deeply") from problem
-
-
-def _not_a_record(path: Path, wrong: str) -> UsageError:
-    """The error for a file that is not a record, or an inconsistent one."""
-    return UsageError(f"'{path}' is no ddpbench record: {wrong}", NOT_A_RECORD_HINT)
-
-
-def _format_validation_error(problem: str) -> str:
-    """msgspec's ``problem``, which ends with a field path, as ``records[0].status: expected ...``."""
-    what, _, where = problem.partition(" - at `$")
-    what = what[:1].lower() + what[1:]
-    return f"{where[:-1].removeprefix('.')}: {what}" if where else what
-
-
-def _line_number(text: bytes, byte: int | None) -> int:
-    return text.count(b"\n", 0, byte) + 1
-
-
-class _SchemaHeader(msgspec.Struct):
-    schema: int

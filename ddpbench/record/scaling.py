@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ddpbench.record.findings import Verdict
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Milliseconds, NonZero
 from ddpbench.record.text import pluralize
+from ddpbench.record.verdict import Verdict
 
 SINGLE_NO_DDP, SINGLE_SHARD_BATCH = "one rank without DDP", "one rank, its share of the batch"
 INDEPENDENT_RANKS, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA = "every rank for itself", "no all-reduce", "all-reduce alone", "with data"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from ddpbench.record.record import Job, slug
+from ddpbench.record.io import slug
+from ddpbench.record.record import Job
 from ddpbench.report.plot_data import (
     BatchSizePlot,
     SpeedupPlot,

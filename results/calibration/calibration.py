@@ -42,8 +42,9 @@ from ddpbench.analysis.whatif.query import answer_whatif  # noqa: E402
 from ddpbench.bench.launch import strip_flags  # noqa: E402
 from ddpbench.record.diagnosis import BASELINE_REPEAT, TRIAL_PREFIX  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
+from ddpbench.record.io import load  # noqa: E402
 from ddpbench.record.prediction import Scenario  # noqa: E402
-from ddpbench.record.record import Job, Record, load  # noqa: E402
+from ddpbench.record.record import Job, Record  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
 PROVED = HERE.parent / "h200"

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from ddpbench.analysis.stats import ratio_of
-from ddpbench.record.record import load
+from ddpbench.record.io import load
 
 BATCH = 256
 

@@ -14,7 +14,8 @@ import msgspec
 from imagery import image_tree
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.record.record import Record, load
+from ddpbench.record.io import load
+from ddpbench.record.record import Record
 from situations.situation import Situation
 
 LIMITS_S = {"run": 30, "diagnose": 75}

@@ -15,9 +15,9 @@ from ddpbench.analysis.pipeline.interference import Interference, decodes_on_dev
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.pipeline.root_cause import BUSY_WORKER_FRACTION, find_root_cause
 from ddpbench.analysis.text import device_clause, device_noun
-from ddpbench.record.findings import Verdict
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.record.verdict import Verdict
 
 MIN_CORE_WAIT_SLOWDOWN = 1.2
 """Workers that take this many times as long as they work are waiting for a core."""

@@ -17,10 +17,10 @@ from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION, Straggler
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.text import device_clause
-from ddpbench.record.findings import Verdict
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.record.trace import COLLECTIVE_PHASES
+from ddpbench.record.verdict import Verdict
 
 MIN_KERNEL_FRACTION = 0.85
 """A GPU waits for launches if kernels run for less than this fraction of the step without its waits for data, copies and other ranks."""

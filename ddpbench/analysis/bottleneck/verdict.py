@@ -31,9 +31,9 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.training import next_command
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary
-from ddpbench.record.findings import PROBABLE_FRACTION, Verdict
 from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
+from ddpbench.record.verdict import PROBABLE_FRACTION, Verdict
 
 DECIDING_MEASUREMENT = {
     "straggler": "the control runs of a diagnosis",

@@ -21,8 +21,8 @@ from ddpbench.analysis.checks.precision import not_as_asked, unused_scale
 from ddpbench.analysis.evidence import MIN_ROUNDS, MIN_STEPS, required_length, timed_steps
 from ddpbench.analysis.stats import coefficient_of_variation
 from ddpbench.analysis.summary import compute_mfu
+from ddpbench.record.checks import Check
 from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, TRIAL_PREFIX
-from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.scaling import INDEPENDENT_RANKS, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, ddp_label

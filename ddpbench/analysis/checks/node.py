@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ddpbench.analysis.cpu_demand import CpuDemand, are_workers_idle, cpu_demand, starved_ranks, trainer_threads
 from ddpbench.analysis.straggler import SERIOUS_THROTTLE_REASONS
+from ddpbench.record.checks import Check
 from ddpbench.record.environment import Environment, RankPlacement
-from ddpbench.record.findings import Check
 from ddpbench.record.record import Record
 from ddpbench.record.text import pluralize
 

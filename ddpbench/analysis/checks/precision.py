@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpbench.record.findings import Check
+from ddpbench.record.checks import Check
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 

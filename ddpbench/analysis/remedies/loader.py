@@ -30,7 +30,7 @@ from ddpbench.analysis.remedies.rules import (
     without_loader,
 )
 from ddpbench.analysis.whatif.query import gain_predictor
-from ddpbench.record.findings import Verdict
+from ddpbench.record.verdict import Verdict
 
 GENERAL_RULES: tuple[Rule, ...] = (
     tensor_loader,

@@ -14,10 +14,10 @@ from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.remedies.loader import RULES_BY_BOTTLENECK, first_command, recommend_for_loader
 from ddpbench.analysis.remedies.rules import Remedy
 from ddpbench.analysis.summary import compute_dtype
-from ddpbench.record.findings import Verdict
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Record
+from ddpbench.record.verdict import Verdict
 
 DIAGNOSIS_S, VERIFY_S = 120.0, 55.0
 """Approximate seconds of a diagnosis without a time limit, and of the trials of remedies that follow it."""

@@ -28,10 +28,11 @@ from ddpbench.analysis.scaling.waterfall import (
     waterfall,
 )
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.findings import Check, Verdict
+from ddpbench.record.checks import Check
 from ddpbench.record.record import Job, Record
 from ddpbench.record.scaling import Scaling, ddp_label
 from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.record.verdict import Verdict
 
 MAX_LOSS_WHEN_SCALING = 0.03
 """Training scales if it loses less than this fraction of the ideal."""

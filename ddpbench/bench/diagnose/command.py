@@ -16,8 +16,9 @@ from ddpbench.machine.streams import print_note
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.io import slug
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Record, slug
+from ddpbench.record.record import Record
 from ddpbench.record.request import DiagnoseOptions, Request
 
 DEFAULT_DIAGNOSE_OPTIONS = DiagnoseOptions()

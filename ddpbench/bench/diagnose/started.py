@@ -15,8 +15,8 @@ from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.streams import print_note
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.flags import flag_fields, to_argv
+from ddpbench.record.io import load
 from ddpbench.record.prediction import Scenario
-from ddpbench.record.record import load
 from ddpbench.record.request import DiagnoseOptions, OutputOptions, Request
 
 

@@ -30,9 +30,9 @@ from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX
 from ddpbench.record.errors import BenchError
 from ddpbench.record.files import encode_json
-from ddpbench.record.findings import Verdict
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
+from ddpbench.record.verdict import Verdict
 from ddpbench.report.progress import format_time_left
 
 MAX_TRIALS = 2

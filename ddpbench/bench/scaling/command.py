@@ -16,8 +16,9 @@ from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.record.config import Config
 from ddpbench.record.errors import BenchError, UsageError
+from ddpbench.record.io import slug
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Record, slug
+from ddpbench.record.record import Record
 from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.request import Request
 from ddpbench.record.scaling import (

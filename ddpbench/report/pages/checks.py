@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from ddpbench.analysis.checks.figure import CHECK_RULES, FIGURE_CHECKS
-from ddpbench.record.findings import Check, Severity
+from ddpbench.record.checks import Check, Severity
 from ddpbench.record.record import Record
 from ddpbench.report.layout import BAD, CAUTION, LABEL, Page, styled, wrap_hint, wrap_items, wrap_text
 from ddpbench.report.pages.header import some_arms_text

@@ -10,9 +10,8 @@ from ddpbench.analysis.evidence import FigureInterval, figure_interval
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
 from ddpbench.analysis.summary import Summary
 from ddpbench.analysis.text import device_noun
-from ddpbench.record.findings import ThroughputEstimate
 from ddpbench.record.loaders import SYNTHETIC
-from ddpbench.record.record import Record
+from ddpbench.record.record import Record, ThroughputEstimate
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items

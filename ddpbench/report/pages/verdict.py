@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from ddpbench.record.findings import Verdict
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
+from ddpbench.record.verdict import Verdict
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_command, wrap_hint, wrap_text
 
 GOOD_VERDICTS = ("compute-bound", "scales")

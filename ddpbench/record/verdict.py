@@ -1,4 +1,4 @@
-"""Findings about a run: its throughput, the trust checks and the verdict."""
+"""Verdicts: the bottleneck of a run, or the main loss of a scaling job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.ranges import Amount, AtLeastOne, Count, Fraction, NonZero
+from ddpbench.record.ranges import Count, Fraction
 
 Bottleneck = Literal[
     "straggler",  # one rank is slow and the others wait for it
@@ -54,34 +54,6 @@ CAUSES = {
 
 CONFIDENT_FRACTION, PROBABLE_FRACTION = 0.99, 0.70
 """Minimum fraction of resamples to report a bottleneck as certain, and as probable. Below both it is inconclusive."""
-
-Severity = Literal["blocks", "warns", "informs"]
-
-
-class ThroughputEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Median images/s of all ranks over the rounds, with a t-interval on the logs of the round throughputs."""
-
-    images_per_s: NonZero
-    low: NonZero
-    high: NonZero
-    rounds: AtLeastOne
-    round_cv: Amount  # coefficient of variation of the round throughputs, a fraction
-    launch_low: NonZero  # interval that includes the variance between launches: for comparing across launches
-    launch_high: NonZero
-    launch_sd: Amount  # of the log throughput, a fraction
-    launch_source: str  # "assumed", "3 launches", "7 earlier runs"
-    launch_images_per_s: list[NonZero] = msgspec.field(default=[], name="launch_figures")  # images/s of each launch, if there are several
-    confidence: Fraction = 0.95
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One trust check that found something."""
-
-    code: str = msgspec.field(name="name")
-    severity: Severity = msgspec.field(name="effect")
-    sentence: str
-    numbers: dict[str, float] = {}
-    hint: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,129 @@
+"""Job files: written atomically, validated on load, found in a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ddpbench.record.errors import UsageError
+from ddpbench.record.files import atomic_write, encode_json
+from ddpbench.record.record import SCHEMA, Job, Record
+from ddpbench.record.validate import find_inconsistency
+
+NOT_A_RECORD_HINT = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
+"""The hint for a file that is not a record."""
+
+
+Decoded = TypeVar("Decoded")
+
+
+def slug(text: str) -> str:
+    """``text`` for a file name: lower case, with single hyphens for anything but letters and digits."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def reserve_path(folder: Path, stem: str) -> Path:
+    """Create ``stem.json`` in ``folder``, or ``stem-2.json`` ..., exclusively, so that two runs never share a name.
+
+    Raises UsageError if the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 10_000):
+            path = folder / (f"{stem}.json" if attempt == 1 else f"{stem}-{attempt}.json")
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                return path
+            except FileExistsError:
+                continue
+    except OSError as problem:
+        raise UsageError(f"cannot write results in '{folder}': {problem.strerror}", "choose another folder with -o DIR") from problem
+    raise UsageError(f"no free name for '{stem}' in '{folder}'")
+
+
+def save(job: Job, path: Path) -> None:
+    """Write ``job`` to ``path`` atomically. Raises OSError and keeps the old file if that fails."""
+    atomic_write(path, encode_json(job))
+
+
+def load(path: Path) -> Job:
+    """The job in ``path``. Raises UsageError with the file and the invalid field or line."""
+    try:
+        text = path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read '{path}': {problem.strerror}", NOT_A_RECORD_HINT) from problem
+    if (schema := _decode(path, text, _SchemaHeader).schema) > SCHEMA:
+        raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
+    job = _decode(path, text, Job)
+    if wrong := find_inconsistency(job):
+        raise _not_a_record(path, wrong)
+    return job
+
+
+def _decode(path: Path, text: bytes, kind: type[Decoded]) -> Decoded:
+    """``text`` decoded as ``kind``. Raises UsageError with ``path`` and the problem for any invalid content."""
+    try:
+        text.decode()  # msgspec does not report where a byte is wrong
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as problem:
+        raise _not_a_record(path, _format_validation_error(str(problem))) from problem
+    except msgspec.DecodeError as problem:
+        byte = re.search(r"byte (\d+)", str(problem))  # None if the text is truncated
+        raise _not_a_record(path, f"cut off or no JSON, near line {_line_number(text, int(byte[1]) if byte else None)}") from problem
+    except UnicodeDecodeError as problem:
+        raise _not_a_record(path, f"not UTF-8, near line {_line_number(text, problem.start)}") from problem
+    except RecursionError as problem:
+        raise _not_a_record(path, "nested too deeply") from problem
+
+
+def _not_a_record(path: Path, wrong: str) -> UsageError:
+    """The error for a file that is not a record, or an inconsistent one."""
+    return UsageError(f"'{path}' is no ddpbench record: {wrong}", NOT_A_RECORD_HINT)
+
+
+def _format_validation_error(problem: str) -> str:
+    """msgspec's ``problem``, which ends with a field path, as ``records[0].status: expected ...``."""
+    what, _, where = problem.partition(" - at `$")
+    what = what[:1].lower() + what[1:]
+    return f"{where[:-1].removeprefix('.')}: {what}" if where else what
+
+
+def _line_number(text: bytes, byte: int | None) -> int:
+    return text.count(b"\n", 0, byte) + 1
+
+
+class _SchemaHeader(msgspec.Struct):
+    schema: int
+
+
+MAX_PREVIOUS_FILES = 30
+"""Maximum number of files to read, the newest by name. File names begin with the time."""
+
+
+def completed_records(paths: Iterable[Path]) -> Iterator[Path]:
+    """The paths that may be records: no profiler traces, no empty files that a run has only reserved, no dangling links."""
+    return (path for path in paths if ".trace" not in path.suffixes and _has_content(path))
+
+
+def previous_runs(folder: Path) -> list[Record]:
+    """Every record in the newest job files of ``folder``, oldest first. Skips unreadable files."""
+    records: list[Record] = []
+    for path in sorted(completed_records(folder.glob("*.json")))[-MAX_PREVIOUS_FILES:]:
+        with suppress(UsageError):
+            records += load(path).records
+    return records
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0
