@@ -9,9 +9,9 @@ import pytest
 from training import world_of_one
 
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S
+from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.round_plans import diagnose_round_plan, replay_batch_count, time_scale
-from ddpbench.bench.diagnose.scene import DiagnosisContext
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.time_budget import TimeBudget
 from ddpbench.record.config import Config

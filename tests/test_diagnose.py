@@ -23,10 +23,10 @@ from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
 from ddpbench.bench.diagnose.alternatives import round_with_background_loader
+from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
 from ddpbench.bench.diagnose.loaders import BackgroundLoader, LoaderFactories
-from ddpbench.bench.diagnose.scene import DiagnosisContext
-from ddpbench.bench.ground import JobContext
+from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loaders.open import open_host_loader

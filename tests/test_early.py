@@ -8,7 +8,7 @@ import records
 from msgspec.structs import replace as with_fields
 from test_idle import world
 
-from ddpbench.bench.startup_notes import startup_warnings
+from ddpbench.bench.preflight import startup_warnings
 
 ALONE = records.record([{"forward": 1.0}])
 

@@ -9,13 +9,13 @@ from time import monotonic, sleep
 import pytest
 from training import world_of_one
 
-from ddpbench.bench import epoch_progress as module
 from ddpbench.bench.arm import Arm, ArmOptions
-from ddpbench.bench.epoch_progress import epoch_progress
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.data.loader import Batch, Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
+from ddpbench.machine import epoch_progress as module
+from ddpbench.machine.epoch_progress import epoch_progress
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config, ResolvedConfig
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from torch import distributed as dist
 
+from ddpbench.bench.preflight import DDP_FLAGS, note_unused_flags
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.bench.startup_notes import DDP_FLAGS, note_unused_flags
 from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import open_device

@@ -23,10 +23,10 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.training import recommend
 from ddpbench.analysis.whatif.outcome import best_outcome, is_runnable, outcomes
 from ddpbench.analysis.whatif.query import diagnosed_input
+from ddpbench.bench.diagnose.context import DiagnosisContext
 from ddpbench.bench.diagnose.loaders import LoaderFactories
-from ddpbench.bench.diagnose.scene import DiagnosisContext
 from ddpbench.bench.diagnose.verify import TRIALS_KEY, expected_time_s, plan_trials, predict_remedies, verify_predictions
-from ddpbench.bench.ground import JobContext
+from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX

@@ -9,7 +9,8 @@ import torch
 from loading import CPU, shard
 from training import InMemory, config, world_of_one
 
-from ddpbench.bench.together import open_on_all_ranks, run_on_all_ranks, run_on_rank_zero
+from ddpbench.data.loaders.open import open_on_all_ranks
+from ddpbench.distributed.collectives import run_on_all_ranks, run_on_rank_zero
 from ddpbench.record.errors import BenchError, ConfigFailed
 
 

@@ -12,7 +12,7 @@ from training import world_of_one
 from ddpbench.bench.arm import ArmOptions
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.round_plan import MIN_STEP_S, TARGET_ROUND_S, RoundPlan
-from ddpbench.bench.scaling.recipe import SCALE_ACTIVATION_S, SCALE_MIN_ROUND_S, WITH_DATA_SLOWDOWN, scale_round_plan
+from ddpbench.bench.scaling.job_spec import SCALE_ACTIVATION_S, SCALE_MIN_ROUND_S, WITH_DATA_SLOWDOWN, scale_round_plan
 from ddpbench.bench.scaling.subset_arm import IdleBarrier, SubsetArm
 from ddpbench.data.loaders.synthetic import SyntheticLoader, open_synthetic
 from ddpbench.data.shard import Shard

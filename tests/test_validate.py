@@ -14,7 +14,7 @@ from mutations import Mutation
 from test_cli_reading import refused
 
 from ddpbench.analysis.whatif.query import answer_whatif
-from ddpbench.bench.kept import load_job
+from ddpbench.bench.journal import load_job
 from ddpbench.record.errors import BenchError, UsageError
 from ddpbench.record.io import load
 from ddpbench.record.prediction import Scenario

@@ -1,1 +1,1 @@
-"""Floor 5: from a request to records. Each experiment reads as a recipe."""
+"""Floor 5: from a request to records."""

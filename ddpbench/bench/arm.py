@@ -14,7 +14,6 @@ from torch import nn
 
 from ddpbench.analysis.collective_wait import collect_round, was_throttled
 from ddpbench.bench.dry_run import DRY_RUN, dry_run_memory, dry_run_training
-from ddpbench.bench.epoch_progress import epoch_progress
 from ddpbench.bench.resume import MOVE_JOURNAL_HINT, NOTHING_MEASURED, ResumeState
 from ddpbench.bench.round_plan import (
     RoundPlan,
@@ -34,6 +33,7 @@ from ddpbench.distributed.world import World
 from ddpbench.machine.backends import set_num_threads
 from ddpbench.machine.cpu import set_affinity
 from ddpbench.machine.device import Device
+from ddpbench.machine.epoch_progress import epoch_progress
 from ddpbench.machine.progress_marker import ActiveArm, ProgressMarker
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError

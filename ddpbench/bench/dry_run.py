@@ -12,11 +12,10 @@ import msgspec
 import torch
 from torch import nn
 
-from ddpbench.bench.together import run_on_all_ranks
 from ddpbench.data.loader import Loader
 from ddpbench.data.loaders.open import open_loader
 from ddpbench.data.shard import Shard
-from ddpbench.distributed.collectives import guard_oom
+from ddpbench.distributed.collectives import guard_oom, run_on_all_ranks
 from ddpbench.distributed.world import World
 from ddpbench.machine.backends import configure_backends
 from ddpbench.record.config import ResolvedConfig

@@ -1,11 +1,11 @@
-"""Base class of the jobs that measure arms: run, sweep, diagnose, scale."""
+"""A job: the context that its measurements share on a rank, and how its arms take their turns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ddpbench.bench.arm import Arm, ArmOptions
-from ddpbench.bench.ground import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.data.loader import LoaderFactory
@@ -14,9 +14,28 @@ from ddpbench.distributed.world import World
 from ddpbench.machine.device import Device
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.progress import Progress
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
 from ddpbench.report.pages.registry import PageRenderer
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What all measurements on one rank share; only rank 0 has a ``journal``."""
+
+    configs: Sequence[ResolvedConfig]  # of all arms
+    world: World
+    marker: ProgressMarker
+    journal: Journal | None
+    progress: Progress
+    start: float  # start of the command on the perf_counter clock, plus the time spent generating a dataset
+
+    def enter_phase(self, phase: str, text: str) -> None:
+        """Begin work outside the rounds: ``phase`` for the watchdog, ``text`` for the progress display."""
+        self.marker.enter(phase)
+        self.progress.stage(text)
+
 
 JournalFactory = Callable[[Request, list[Record]], Journal]
 

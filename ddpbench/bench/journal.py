@@ -1,7 +1,9 @@
-"""The job on disk: rewritten after every round, and closed when the run ends."""
+"""The job on disk: rewritten after every round, closed when the run ends, loaded even if it was cut off."""
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -9,10 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
+import psutil
+
 from ddpbench.analysis.judge import judge_all, previous_figures
 from ddpbench.machine.streams import print_error, print_note, record_stdout
 from ddpbench.record.diagnosis import AlternativeLoader, Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
-from ddpbench.record.errors import BenchError, OutOfMemory, Status
+from ddpbench.record.environment import RankPlacement
+from ddpbench.record.errors import BenchError, OutOfMemory, Status, UsageError
 from ddpbench.record.files import atomic_write
 from ddpbench.record.io import load, previous_runs, reserve_path, save, slug
 from ddpbench.record.prediction import Prediction
@@ -228,3 +233,38 @@ class ScalingUpdate(TypedDict, total=False):
     busy_wait_cores: float | None
     overlap: Overlap | None
     skip_reasons: dict[str, str]
+
+
+def load_job(path: Path) -> Job:
+    """The job in ``path``; one that is not closed is judged by the rounds it has, and marked interrupted if its process is gone.
+
+    Raises UsageError if the file is not a record.
+    """
+    job = load(path)
+    if not job.records:
+        raise UsageError(f"'{path}' holds no training", "it ended before the first began")
+    unclosed = [record for record in job.records if record.status == "running"]
+    if not unclosed:
+        return job
+    place = unclosed[0].environment.placements[0]
+    if not _is_running(place, path):
+        elsewhere = "" if _is_this_host(place.host) and "#" not in place.host else f", or it still runs on {place.host}"
+        close_records(unclosed, "interrupted", Fault(message=f"cut off, its process is gone{elsewhere}"))
+    judge_all(job)
+    return job
+
+
+def _is_running(placement: RankPlacement, path: Path) -> bool:
+    """Whether the rank at ``placement`` still writes the record ``path``. A process younger than the file is a different one."""
+    if not _is_this_host(placement.host):
+        return False
+    try:
+        process = psutil.Process(placement.pid)
+        return process.status() != psutil.STATUS_ZOMBIE and bool(process.create_time() <= path.stat().st_mtime)
+    except psutil.Error:
+        return False
+
+
+def _is_this_host(host: str) -> bool:
+    """Whether ``host`` may be this host. Names of nodes that share one end in "#" and a number, so a match can be another node."""
+    return host.partition("#")[0] in (socket.gethostname(), os.environ.get("SLURMD_NODENAME"))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TextIO
 
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
-from ddpbench.bench.output_paths import check_output_paths
 from ddpbench.distributed.exit_status import (
     EXIT_STATUS_VARIABLE,
     ExitStatus,
@@ -30,7 +29,7 @@ from ddpbench.machine.read_text import read_text
 from ddpbench.machine.signals import HANDLED_SIGNALS, set_parent_death_signal
 from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode, UsageError
-from ddpbench.record.io import load
+from ddpbench.record.io import check_output_paths, load
 from ddpbench.record.request import TORCHRUN_MODULE, Request
 from ddpbench.record.text import pluralize, printable
 

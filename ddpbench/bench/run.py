@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ddpbench.bench.arm import Arm
-from ddpbench.bench.ground import JobContext
-from ddpbench.bench.job_spec import JobSpec, JournalFactory
+from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import new_journal
 from ddpbench.bench.loader_bench import WINDOW_S, benchmark_loader
 from ddpbench.bench.runner import run_job

@@ -13,16 +13,14 @@ import msgspec
 from ddpbench.bench.arm import Arm, ArmOptions
 from ddpbench.bench.failure import FailureMonitor
 from ddpbench.bench.gate import gate_error
-from ddpbench.bench.ground import JobContext
-from ddpbench.bench.job_spec import JobSpec
+from ddpbench.bench.job_spec import JobContext, JobSpec
 from ddpbench.bench.journal import Journal, print_and_write_json
 from ddpbench.bench.launch import command_start
-from ddpbench.bench.preflight import RENDEZVOUS_TIMEOUT_FACTOR, new_record, prepare_job
+from ddpbench.bench.preflight import RENDEZVOUS_TIMEOUT_FACTOR, new_record, prepare_job, startup_warnings
 from ddpbench.bench.progress_text import arm_labels, log_round, with_arm_name
 from ddpbench.bench.resume import ResumeState
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import RoundQueue, interleave
-from ddpbench.bench.startup_notes import startup_warnings
 from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
 from ddpbench.bench.transport import TransportProbe
 from ddpbench.distributed.exit_status import exit_with_error, write_exit_status

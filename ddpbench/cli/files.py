@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ddpbench.analysis.sweep_shards import SHARD_GLOB, SHARD_SUFFIX, JobFile, merge_shards, outdated_shards
-from ddpbench.bench.kept import load_job
+from ddpbench.bench.journal import load_job
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import completed_records
 from ddpbench.record.record import Job

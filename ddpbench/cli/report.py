@@ -48,7 +48,7 @@ def report(files: Sequence[Path], **given: Any) -> int:
     """
     asked, verbose = ReportOptions(**parse_given(ReportOptions, given)), parse.parse_output(given).verbose
     from ddpbench.analysis.sweep_shards import merge_shards
-    from ddpbench.bench.kept import load_job
+    from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import latest_record, latest_record_below, load_with_shards, outdated_shard_errors
     from ddpbench.published import views
     from ddpbench.report import export

@@ -82,7 +82,7 @@ def diagnose(context: click.RichContext, /, workload: str, **given: Any) -> int:
     if proving.apply and not proving.verify:
         raise UsageError("--apply and --no-verify contradict each other: what is not tried has not won", "give one of them")
     if request.spawns_processes:
-        from ddpbench.bench.diagnose.started import launch_diagnosis
+        from ddpbench.bench.diagnose.launch import launch_diagnosis
 
         return launch_diagnosis(request, proving)
     from ddpbench.bench.diagnose.command import run_diagnosis

@@ -33,7 +33,7 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     """
     change = _parse_scenario(given)
     from ddpbench.analysis.whatif.query import answer_whatif
-    from ddpbench.bench.kept import load_job
+    from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import resolve_record
     from ddpbench.report.console import finish_output, make_console
     from ddpbench.report.pages.whatif import render_whatif

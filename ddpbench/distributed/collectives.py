@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ddpbench.distributed.world import World
-from ddpbench.record.errors import ConfigFailed, OutOfMemory
+from ddpbench.record.errors import BenchError, ConfigFailed, OutOfMemory
+
+Found = TypeVar("Found")
 
 
 def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
@@ -20,9 +22,6 @@ def guard_oom(world: World, context: str, fn: Callable[[], Found]) -> Found:
         return world.device.describe_oom(problem) if isinstance(problem, RuntimeError | MemoryError) else ""
 
     return all_ranks_or_fail(world, fn, shortage, lambda told: OutOfMemory(f"out of memory {context}: {told}", "a smaller batch: -b N"))
-
-
-Found = TypeVar("Found")
 
 
 def all_ranks_or_fail(
@@ -55,3 +54,26 @@ def all_ranks_or_fail(
     for found in done:
         undo(found)
     raise make_error(next(filter(None, world.gather(why)), ""))
+
+
+def run_on_all_ranks(world: World, do: Callable[[], Found], undo: Callable[[Found], object] = lambda found: None) -> Found:
+    """What ``do`` returns; ``do`` must not wait for other ranks.
+
+    If it fails on one rank, for any reason, ``undo`` runs on the others, and every rank raises ConfigFailed; otherwise they would hang.
+    """
+    return all_ranks_or_fail(
+        world, do, lambda problem: f"{_one_line_reason(problem, world)},", lambda told: ConfigFailed(told or "another rank could not"), undo
+    )
+
+
+def run_on_rank_zero(world: World, do: Callable[[], Found]) -> Found | None:
+    """What ``do`` returns on rank 0, while the others wait; None on the others. Every rank raises ConfigFailed if it fails."""
+    return run_on_all_ranks(world, lambda: do() if world.rank == 0 else None)
+
+
+def _one_line_reason(problem: Exception, world: World) -> str:
+    if isinstance(problem, BenchError):
+        return problem.message
+    if short := world.device.describe_oom(problem):
+        return f"out of memory: {short}"
+    return f"{type(problem).__name__}: {next(iter(str(problem).strip().splitlines()), 'no message')}"

@@ -15,11 +15,12 @@ from ddpbench.analysis.remedies.rules import MAX_HW_DECODER_LOAD
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
 from ddpbench.bench.arm import Arm, ArmOptions
-from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext, DiagnosisExperiment
+from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.loader_bench import benchmark_loader
 from ddpbench.bench.round_plan import RoundPlan
-from ddpbench.bench.together import open_on_all_ranks, run_on_all_ranks
+from ddpbench.data.loaders.open import open_on_all_ranks
 from ddpbench.data.preflight import check_loader
+from ddpbench.distributed.collectives import run_on_all_ranks
 from ddpbench.distributed.world import World
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.diagnosis import LOADER_IN_BACKGROUND, AlternativeLoader

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from ddpbench.bench.arm_specs import build_request
 from ddpbench.bench.diagnose.control_runs import control_runs, with_loader
-from ddpbench.bench.diagnose.recipe import DiagnoseJobSpec
+from ddpbench.bench.diagnose.job_spec import DiagnoseJobSpec
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
 from ddpbench.bench.runner import run_job
 from ddpbench.distributed.exit_status import EXIT_STATUS_VARIABLE, exit_with_error

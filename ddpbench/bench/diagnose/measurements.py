@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.round_plans import MAX_REPLAY_FILL_WINDOWS, replay_batch_count
-from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.loader_bench import benchmark_loader
-from ddpbench.bench.together import run_on_rank_zero
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loader import Loader
 from ddpbench.data.registry import find_loader
 from ddpbench.distributed.bandwidth import measure_h2d_bandwidth
+from ddpbench.distributed.collectives import run_on_rank_zero
 from ddpbench.machine.node_state import collect_node_state
 from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage

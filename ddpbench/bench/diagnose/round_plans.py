@@ -7,7 +7,7 @@ from math import ceil, inf, sqrt
 
 from ddpbench.analysis.evidence import MIN_STEPS
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S
-from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext
+from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.data.loaders.replay import MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES
 from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY

@@ -15,15 +15,15 @@ from ddpbench.analysis.remedies.training import recommend
 from ddpbench.analysis.whatif.outcome import config_fields, is_runnable
 from ddpbench.analysis.whatif.query import diagnosed_input, predict_gain
 from ddpbench.bench.arm import Arm, ArmOptions
-from ddpbench.bench.diagnose.scene import ACTIVATION_S, DiagnosisContext
+from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.journal import Journal
 from ddpbench.bench.preflight import new_record
 from ddpbench.bench.progress_text import log_round
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import interleave
 from ddpbench.bench.time_budget import RoundDeadline, RoundTimer
-from ddpbench.bench.together import open_on_all_ranks
 from ddpbench.data.loader import Loader, LoaderFactory
+from ddpbench.data.loaders.open import open_on_all_ranks
 from ddpbench.data.preflight import check_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config, ResolvedConfig

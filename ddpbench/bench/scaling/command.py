@@ -11,7 +11,7 @@ from ddpbench.bench.arm_specs import ArmSpec, build_request
 from ddpbench.bench.journal import Journal, new_job, reserve_timestamped_path
 from ddpbench.bench.resolve import default_batch_size, default_loader
 from ddpbench.bench.runner import run_job
-from ddpbench.bench.scaling.recipe import ScaleJobSpec
+from ddpbench.bench.scaling.job_spec import ScaleJobSpec
 from ddpbench.distributed.exit_status import exit_with_error
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.record.config import Config

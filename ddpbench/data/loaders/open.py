@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ddpbench.data.device_copy import DeviceLoader
-from ddpbench.data.loader import HostLoader, Loader
+from ddpbench.data.loader import HostLoader, Loader, LoaderFactory
 from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
+from ddpbench.distributed.collectives import run_on_all_ranks
+from ddpbench.distributed.world import World
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
 from ddpbench.record.names import import_object
@@ -32,4 +34,22 @@ def open_host_loader(config: ResolvedConfig, shard: Shard) -> HostLoader:
     if spec.on_device:
         raise UsageError(f"loader '{spec.name}' makes its batches on the device", "its batches never lie in host memory")
     opened: HostLoader = import_object(spec.factory)(config, shard)
+    return opened
+
+
+def open_on_all_ranks(loader_factory: LoaderFactory, world: World) -> LoaderFactory:
+    """Wrap ``loader_factory`` for loaders that may not work here: each must deliver a batch on every rank before it is used."""
+
+    def opened(config: ResolvedConfig, shard: Shard) -> Loader:
+        def with_a_batch() -> Loader:
+            loader = loader_factory(config, shard)
+            try:
+                loader.next_batch(lambda: None)
+            except BaseException:
+                loader.close()
+                raise
+            return loader
+
+        return run_on_all_ranks(world, with_a_batch, lambda loader: loader.close())
+
     return opened

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ddpbench.bench.arm import Arm, ArmOptions
-from ddpbench.bench.ground import JobContext
-from ddpbench.bench.job_spec import JobSpec, JournalFactory
+from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.round_plan import MIN_STEP_S, TARGET_ROUND_S, RoundPlan
 from ddpbench.bench.scaling.allreduce_arm import AllReduceArm
 from ddpbench.bench.scaling.subset_arm import IdleBarrier, SubsetArm

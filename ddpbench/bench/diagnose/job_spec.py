@@ -11,12 +11,11 @@ from ddpbench.analysis.remedies.training import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.diagnose import round_plans
 from ddpbench.bench.diagnose.alternatives import ALTERNATIVE_LOADERS, alternative_configs
+from ddpbench.bench.diagnose.context import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.diagnose.measurements import H2D_COPIES, LOADER_ON_ALL_RANKS, LOADER_ON_ONE_RANK, LOADER_STAGES, NODE_STATES, STORAGE
-from ddpbench.bench.diagnose.scene import DiagnosisContext, DiagnosisExperiment
 from ddpbench.bench.diagnose.verify import verify_predictions
-from ddpbench.bench.ground import JobContext
-from ddpbench.bench.job_spec import JobSpec, JournalFactory
+from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import DiagnosisUpdate
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.run import profile_arm

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddpbench.bench.diagnose.loaders import LoaderFactories
-from ddpbench.bench.ground import JobContext
+from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import DiagnosisField
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.record.config import ResolvedConfig
