@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 import psutil
 import pytest
 
-from ddpbench.machine.backends import gc_freeze
 from ddpbench.published import views
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported; two ranks of a test share two cores
@@ -133,6 +133,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def spare_the_collector() -> None:
     """As a run does: it would look through a million objects of what tests before have imported."""
+    from ddpbench.machine.backends import gc_freeze  # imports torch, which reads OMP_NUM_THREADS then
+
     gc_freeze()
 
 
@@ -157,10 +159,9 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
-    """``start(argv, env=, cwd=)`` starts a program and returns it Running. The test's end ends it."""
-    folder = tmp_path_factory.mktemp("launch")
+@contextmanager
+def _starter(folder: Path) -> Iterator[Callable[..., Running]]:
+    """A function that starts programs whose output goes to ``folder``; the block's end ends them."""
     running: list[Running] = []
 
     def go(argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Running:
@@ -172,9 +173,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ru
         program.reap()
 
 
-@pytest.fixture
-def launch(start: Callable[..., Running]) -> Callable[..., Finished]:
-    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end, which must leave nobody behind."""
+def _run_with(start: Callable[..., Running]) -> Callable[..., Finished]:
+    """A function that runs a program to its end, which must leave nobody behind."""
 
     def go(argv: Sequence[str], timeout: float = 100.0, **how: Any) -> Finished:
         running = start(argv, **how)
@@ -183,3 +183,23 @@ def launch(start: Callable[..., Running]) -> Callable[..., Finished]:
         return done
 
     return go
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
+    """``start(argv, env=, cwd=)`` starts a program and returns it Running. The test's end ends it."""
+    with _starter(tmp_path_factory.mktemp("launch")) as go:
+        yield go
+
+
+@pytest.fixture
+def launch(start: Callable[..., Running]) -> Callable[..., Finished]:
+    """``launch(argv, timeout=, env=, cwd=)`` runs a program to its end, which must leave nobody behind."""
+    return _run_with(start)
+
+
+@pytest.fixture(scope="module")
+def launch_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Finished]]:
+    """``launch`` for fixtures of a module: one run whose record and output several tests read."""
+    with _starter(tmp_path_factory.mktemp("launch")) as start:
+        yield _run_with(start)

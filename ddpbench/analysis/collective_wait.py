@@ -157,7 +157,7 @@ def collect_round(index: int, traces: list[Trace], engine: str) -> Round:
     whole = Round(
         index=index,
         traces=traces,
-        images=sum(trace.images for trace in traces),
+        samples=sum(trace.samples for trace in traces),
         wall_s=max(trace.wall_s for trace in traces),
         params_in_sync=apart or len({trace.numerics.params_checksum_after for trace in traces}) == 1,
     )

@@ -17,6 +17,9 @@ from ddpbench.record.record import Job, Record
 PROGRAM = "ddpbench"
 RENDEZVOUS_PORT = 29500
 
+TOP_COMMAND = "top -b -n 1 -o %CPU | head -15"
+"""Shows which processes use the CPU of a host."""
+
 CONFIG_FIELDS: Mapping[str, FlagField] = {field.name: field for field in flag_fields(Config)}
 PLAIN = Config(workload=PROGRAM)  # without any flag
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from ddpbench.analysis.evidence import FigureInterval, figure_interval
 from ddpbench.analysis.stats import Interval, PairedRatio, log_t_interval, ratio_of
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.config import Config
 from ddpbench.record.record import Record, ThroughputEstimate
 
 COMPARABLE_STATUSES = ("ok", "running", "interrupted")
@@ -18,16 +17,15 @@ COMPARABLE_STATUSES = ("ok", "running", "interrupted")
 
 @dataclass(frozen=True)
 class ArmRow:
-    """One arm compared with the first. Without a figure or a comparison, ``state`` names the status and ``reason`` is a sentence."""
+    """One arm compared with the first. Without a figure or a comparison, ``state`` names the status."""
 
-    config: Config
-    images_per_s: float | None = None
+    record: Record
+    samples_per_s: float | None = None
     interval: FigureInterval | None = None
     speedup: PairedRatio | None = None
     rounds_differ: bool = False  # the speed-up uses other rounds than the figures of the two arms
     memory_bytes: int | None = None  # peak of a device; on CPU, of a rank with its workers
-    state: str = ""  # a status, "not comparable", or empty
-    reason: str = ""
+    state: str = ""  # a status, "not measured", "not comparable" for other devices than the first arm's, or empty
 
 
 def compare(records: Sequence[Record]) -> list[ArmRow]:
@@ -46,8 +44,8 @@ def throughput_ratio(
 
     ``interval`` gives the interval of the ratios.
     """
-    ours = {timed.index: timed.images_per_s for timed in record.rounds}
-    theirs = {timed.index: timed.images_per_s for timed in baseline.rounds}
+    ours = {timed.index: timed.samples_per_s for timed in record.rounds}
+    theirs = {timed.index: timed.samples_per_s for timed in baseline.rounds}
     shared = sorted(ours.keys() & theirs.keys())
     return ratio_of([theirs[index] for index in shared], [ours[index] for index in shared], interval) if shared else None
 
@@ -57,28 +55,20 @@ def comparable_estimate(record: Record) -> ThroughputEstimate | None:
     return record.throughput if record.status in COMPARABLE_STATUSES else None
 
 
-def failure_reason(record: Record) -> str:
-    """Why the arm has no figure, as a sentence."""
-    if record.fault is not None:
-        return record.fault.message
-    blocking = [check.sentence for check in record.checks if check.severity == "blocks"]
-    return blocking[0] if blocking else "no round was finished"
-
-
 def same_devices(record: Record, other: Record) -> bool:
     return _device_counts(record) == _device_counts(other)
 
 
 def _row(record: Record, first: Record) -> ArmRow:
     summary, cuda = summarize(record), record.environment.device_type == "cuda"
-    row = ArmRow(record.config, memory_bytes=summary.peak_allocated_bytes if cuda else summary.rss_bytes)
+    row = ArmRow(record, memory_bytes=summary.peak_allocated_bytes if cuda else summary.rss_bytes)
     headline = comparable_estimate(record)
     if headline is None:
         state = "not measured" if record.status == "ok" else record.status
-        return replace(row, state=state, reason=failure_reason(record))
-    row = replace(row, images_per_s=headline.images_per_s, interval=figure_interval(record))
+        return replace(row, state=state)
+    row = replace(row, samples_per_s=headline.samples_per_s, interval=figure_interval(record))
     if not same_devices(record, first):
-        return replace(row, state="not comparable", reason=f"other {'GPU' if cuda else 'CPU'}")
+        return replace(row, state="not comparable")
     speedup = throughput_ratio(record, first) if comparable_estimate(first) else None
     uneven = speedup is not None and {len(record.rounds), len(first.rounds)} != {speedup.pairs}
     return replace(row, speedup=speedup, rounds_differ=uneven)

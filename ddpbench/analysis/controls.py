@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from ddpbench.analysis.compare import throughput_ratio
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Diagnosis
+from ddpbench.record.diagnosis import Diagnosis
 from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,15 @@ NO_CONTROLS = ControlRuns()
 
 
 def controls_of(job: Job) -> ControlRuns:
-    """The control runs of a diagnosis, found by the labels of its records."""
-    by_label = {record.label: record for record in job.records if record.rounds}
-    device, no_sync, replay, beside = map(by_label.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
+    """The control runs of a diagnosis, found by the roles of its records."""
+    by_role = {record.role: record for record in job.records if record.rounds}
+    device, no_sync, replay, beside = map(by_role.get, (COMPUTE_ONLY, INDEPENDENT, REPLAY, LOADER_IN_BACKGROUND))
     return ControlRuns(device, no_sync, replay, beside, job.diagnosis)
 
 
 def baseline_of(job: Job) -> Record | None:
     """The diagnosed run itself; None if ``job`` is not a diagnosis."""
-    return next((record for record in job.records if record.label == BASELINE), None)
+    return next((record for record in job.records if record.role == BASELINE), None)
 
 
 def step_s(record: Record | None) -> float | None:

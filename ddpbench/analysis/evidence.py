@@ -47,7 +47,7 @@ def figure_interval(record: Record) -> FigureInterval | None:
     headline = record.throughput
     if headline is None:
         return None
-    figures = headline.launch_images_per_s or [timed.images_per_s for timed in record.rounds]
+    figures = headline.launch_samples_per_s or [timed.samples_per_s for timed in record.rounds]
     if len(figures) < MIN_VALUES_FOR_INTERVAL:
         return FigureInterval(min(figures), max(figures), len(figures), None)
     return FigureInterval(headline.low, headline.high, len(figures), headline.confidence)
@@ -112,8 +112,8 @@ def _split_round(timed: Round) -> list[Round]:
 
 
 def _part_of_round(timed: Round, traces: Sequence[Trace]) -> Round:
-    images, wall_s = sum(trace.images for trace in traces), max(trace.wall_s for trace in traces)
-    return msgspec.structs.replace(timed, traces=list(traces), images=images, wall_s=wall_s, collective_wait=None)
+    images, wall_s = sum(trace.samples for trace in traces), max(trace.wall_s for trace in traces)
+    return msgspec.structs.replace(timed, traces=list(traces), samples=images, wall_s=wall_s, collective_wait=None)
 
 
 def _split_trace(trace: Trace) -> list[Trace]:
@@ -129,7 +129,7 @@ def _slice_trace(trace: Trace, begin: int, end: int, steps: int) -> Trace:
     return msgspec.structs.replace(
         trace,
         steps=steps,
-        images=round(trace.images * steps / trace.steps),
+        samples=round(trace.samples * steps / trace.steps),
         wall_s=fsum(totals_ms.values()) / 1000,
         phases_ms=phases_ms,
         totals_ms=totals_ms,

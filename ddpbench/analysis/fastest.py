@@ -13,6 +13,7 @@ from ddpbench.analysis.remedies.training import longer_run_fields
 from ddpbench.analysis.stats import PairedRatio, log_t_interval
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
+from ddpbench.record.verdict import NextStep, RunCommand
 
 MAX_EQUIVALENT_RATIO = 1.02
 """Arms are equivalent if the whole interval of their ratio is below this."""
@@ -74,7 +75,7 @@ def find_best_arm(records: Sequence[Record]) -> BestArm | None:
     compared = loaded if len(loaded) > 1 else there
     if len(compared) < 2:
         return None
-    best = max(compared, key=lambda record: record.throughput.images_per_s if record.throughput else 0.0)
+    best = max(compared, key=lambda record: record.throughput.samples_per_s if record.throughput else 0.0)
     for_all_pairs = partial(log_t_interval, confidence=1 - FAMILY_WISE_ERROR_RATE / comb(len(compared), 2))
     others = [(record, found) for record in compared if record is not best and (found := throughput_ratio(best, record, for_all_pairs))]
     if len(others) < len(compared) - 1:
@@ -86,8 +87,8 @@ def find_best_arm(records: Sequence[Record]) -> BestArm | None:
     return BestArm(best, close, than, behind, compared)
 
 
-def command_after_comparison(best: BestArm, job: Job) -> str:
-    """The next command: the fastest arm alone, or the comparison with more rounds if it is unclear which that is.
+def next_step_after_comparison(best: BestArm, job: Job) -> NextStep | None:
+    """The next step: the fastest arm alone, or the comparison with more rounds if it is unclear which that is.
 
     An arm with none of the compared flags was run before, and a run on synthetic data is not worth repeating: then the command is that of
     the verdict on this arm, or on the arm with a loader.
@@ -98,20 +99,20 @@ def command_after_comparison(best: BestArm, job: Job) -> str:
     if usable:
         alone = CommandBuilder(usable[0], job.kind)
         if any(map(alone.has_flag, job.swept)):
-            return alone.command()
-        return usable[0].verdict.next if usable[0].verdict else ""
+            return RunCommand(alone.command())
+        return usable[0].verdict.next if usable[0].verdict else None
     held_up = best.with_loader[0].verdict
-    return held_up.next if held_up and held_up.kind not in COMPARED_WITH_SYNTHETIC else ""
+    return held_up.next if held_up and held_up.kind not in COMPARED_WITH_SYNTHETIC else None
 
 
-def _more_rounds(best: BestArm, job: Job) -> str:
+def _more_rounds(best: BestArm, job: Job) -> RunCommand | None:
     if "workload" in job.swept:  # one run cannot train several workloads
-        return ""
+        return None
     asked = [record.requested or record.config for record in job.records]
     arms = {name: tuple(dict.fromkeys(getattr(each, name) for each in asked)) for name in job.swept}
     shortest = min(best.candidates, key=lambda record: (len(record.rounds), record.rounds[0].traces[0].steps))
     more = longer_run_fields(shortest)
-    return CommandBuilder.of(job.records[0], job).command(**arms, **more) if more else ""
+    return RunCommand(CommandBuilder.of(job.records[0], job).command(**arms, **more)) if more else None
 
 
 def _upper_bound(pair: tuple[Record, PairedRatio]) -> float:

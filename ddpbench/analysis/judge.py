@@ -9,7 +9,7 @@ from statistics import median, stdev
 import msgspec
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
-from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns, baseline_of, controls_of
 from ddpbench.analysis.scaling.runs import scaling_runs
 from ddpbench.analysis.scaling.verdict import judge_scaling
@@ -17,7 +17,7 @@ from ddpbench.analysis.stats import Interval, coefficient_of_variation, log_t_in
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.config import measurement_config
 from ddpbench.record.record import Job, Record, ThroughputEstimate
-from ddpbench.record.scaling import ALLREDUCE_ONLY
+from ddpbench.record.roles import ALLREDUCE_ONLY
 
 ASSUMED_LAUNCH_SD = 0.004
 """Assumed standard deviation between launches of one command, without a history on this machine: measured on H200s."""
@@ -53,22 +53,22 @@ def judge(record: Record, history: Sequence[float] = (), swept: Sequence[str] = 
     ``history`` holds the images/s of earlier runs, ``swept`` the fields that the job compares, and ``controls`` the control runs.
     """
     judge_throughput(record, history)
-    blocked = any(check.severity == "blocks" for check in record.checks)
-    record.verdict = None if blocked or record.label == ALLREDUCE_ONLY else find_bottleneck(record, summarize(record), swept, controls)
+    blocked = any(check.severity == "error" for check in record.checks)
+    record.verdict = None if blocked or record.role == ALLREDUCE_ONLY else find_bottleneck(record, summarize(record), swept, controls)
 
 
 def judge_throughput(record: Record, history: Sequence[float] = ()) -> None:
     """Fill in ``checks`` and ``throughput`` of ``record``.
 
-    A check that blocks leaves the figure None, and changes the status "ok" to "invalid". ``history`` holds the images/s of earlier runs of
-    the same Config on the same machine.
+    A check of severity "error" leaves the figure None, and changes the status "ok" to "invalid". ``history`` holds the images/s of earlier
+    runs of the same Config on the same machine.
     """
-    record.checks = [] if record.label == ALLREDUCE_ONLY else run_checks(record)  # an all-reduce benchmark trains nothing
-    blocked = any(check.severity == "blocks" for check in record.checks)
+    record.checks = [] if record.role == ALLREDUCE_ONLY else run_checks(record)  # an all-reduce benchmark trains nothing
+    blocked = any(check.severity == "error" for check in record.checks)
     if blocked and record.status == "ok":
         record.status = "invalid"
     record.throughput = (
-        None if blocked or not record.rounds else estimate_throughput([timed.images_per_s for timed in record.rounds], history)
+        None if blocked or not record.rounds else estimate_throughput([timed.samples_per_s for timed in record.rounds], history)
     )
 
 
@@ -87,7 +87,7 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
     reach = exp(hypot(log(mean.high / mean.center), launch_reach))
     within, across = mean.recentered(figure), Interval(mean.center, mean.center / reach, mean.center * reach).recentered(figure)
     return ThroughputEstimate(
-        images_per_s=figure,
+        samples_per_s=figure,
         low=within.low,
         high=within.high,
         rounds=rounds,
@@ -95,7 +95,8 @@ def estimate_throughput(figures: Sequence[float], history: Sequence[float] = ())
         launch_low=across.low,
         launch_high=across.high,
         launch_sd=launch_sd,
-        launch_source=f"{len(history)} earlier runs" if known else "assumed",
+        launch_source="earlier_runs" if known else "assumed",
+        num_launches=len(history) if known else 0,
         confidence=CONFIDENCE,
     )
 
@@ -105,14 +106,15 @@ def estimate_across_launches(last: ThroughputEstimate, figures: Sequence[float])
     found = log_t_interval(figures, CONFIDENCE).recentered(median(figures))
     return msgspec.structs.replace(
         last,
-        images_per_s=found.center,
+        samples_per_s=found.center,
         low=found.low,
         high=found.high,
         launch_low=found.low,
         launch_high=found.high,
         launch_sd=stdev(map(log, figures)),
-        launch_source=f"{len(figures)} launches",
-        launch_images_per_s=list(figures),
+        launch_source="launches",
+        num_launches=len(figures),
+        launch_samples_per_s=list(figures),
     )
 
 
@@ -121,7 +123,7 @@ def previous_figures(record: Record, previous: Sequence[Record]) -> list[float]:
 
     ``record`` itself is left out.
     """
-    return [other.throughput.images_per_s for other in previous if other.throughput and _is_repeat(other, record)]
+    return [other.throughput.samples_per_s for other in previous if other.throughput and _is_repeat(other, record)]
 
 
 def _is_repeat(other: Record, record: Record) -> bool:
@@ -131,8 +133,8 @@ def _is_repeat(other: Record, record: Record) -> bool:
     """
     if (
         other.status != "ok"
-        or any(check.severity != "informs" for check in other.checks)
-        or (other.throughput and other.throughput.launch_images_per_s)
+        or any(check.severity != "info" for check in other.checks)
+        or (other.throughput and other.throughput.launch_samples_per_s)
     ):
         return False
     here, there = record.environment, other.environment
@@ -140,5 +142,5 @@ def _is_repeat(other: Record, record: Record) -> bool:
         (place.host, place.device_name) for place in here.placements
     ]
     same_launch = [(place.host, place.pid) for place in there.placements] == [(place.host, place.pid) for place in here.placements]
-    same_thing = measurement_config(other.config) == measurement_config(record.config) and other.label == record.label
+    same_thing = measurement_config(other.config) == measurement_config(record.config) and other.role == record.role
     return same_thing and there.software == here.software and same_machine and not same_launch

@@ -99,7 +99,7 @@ def gpu_memory_metric(records: Iterable[Record]) -> Metric:
 
 def time_or_speed_metric(records: Iterable[Record]) -> Metric:
     """The time of a training, or the speed if ``records`` hold trainings of different length."""
-    return SECONDS if len({_training_length(record) for record in records if record.rounds}) < 2 else IMAGES_PER_S
+    return SECONDS if len({_training_length(record) for record in records if record.rounds}) < 2 else SAMPLES_PER_S
 
 
 def _training_length(record: Record) -> tuple[str, int]:
@@ -113,9 +113,9 @@ def _clipped_t_interval(values: Sequence[float]) -> Interval:
     return Interval(found.center, max(0.0, found.low), min(1.0, found.high))
 
 
-def _step_images_per_s(timed: Round) -> list[float]:
+def _step_samples_per_s(timed: Round) -> list[float]:
     """Images/s of every step, over all ranks; a step lasts as long as on its slowest rank."""
-    images = timed.images / max(trace.steps for trace in timed.traces)
+    images = timed.samples / max(trace.steps for trace in timed.traces)
     lasting = zip(*([fsum(parts) for parts in zip(*trace.phases_ms.values(), strict=True)] for trace in timed.traces), strict=False)
     return [1000 * images / max(step_ms) for step_ms in lasting if max(step_ms) > 0]
 
@@ -143,12 +143,12 @@ def _host_rss_bytes(memory: Memory) -> int | None:
 
 
 SECONDS = Metric("seconds", "time of a training", "s", lambda timed: timed.wall_s, is_speed=True)
-IMAGES_PER_S = Metric("speed", "speed", "images/s", lambda timed: timed.images_per_s, is_speed=True)
-MIN_STEP_IMAGES_PER_S = Metric(
-    "least-speed", "least speed of a step", "images/s", lambda timed: min(_step_images_per_s(timed), default=None), is_speed=True
+SAMPLES_PER_S = Metric("speed", "speed", "images/s", lambda timed: timed.samples_per_s, is_speed=True)
+MIN_STEP_SAMPLES_PER_S = Metric(
+    "least-speed", "least speed of a step", "images/s", lambda timed: min(_step_samples_per_s(timed), default=None), is_speed=True
 )
-MAX_STEP_IMAGES_PER_S = Metric(
-    "greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_step_images_per_s(timed), default=None), is_speed=True
+MAX_STEP_SAMPLES_PER_S = Metric(
+    "greatest-speed", "greatest speed of a step", "images/s", lambda timed: max(_step_samples_per_s(timed), default=None), is_speed=True
 )
 ACCURACY = Metric("accuracy", "accuracy", "%", _accuracy, scale=0.01, is_fraction=True)
 LAST_LOSS = Metric("last-loss", "last loss", "", _mean_over_ranks(lambda seen: seen.last_loss), decimals=3)
@@ -190,4 +190,4 @@ def paired_ratio(metric: Metric, base: Record | None, other: Record | None) -> P
 
 def speedup(base: Record | None, other: Record | None) -> PairedRatio | None:
     """The speed of ``other`` as a multiple of ``base``, in images/s, since trainings may differ in length."""
-    return paired_ratio(IMAGES_PER_S, base, other)
+    return paired_ratio(SAMPLES_PER_S, base, other)

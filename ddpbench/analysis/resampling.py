@@ -121,12 +121,12 @@ class _RoundSampler:
         if reference is None or reference is self:
             return 0.0
         shared = self.by_index.keys() & reference.by_index.keys()
-        ratios = [log(self.by_index[index].images_per_s / reference.by_index[index].images_per_s) for index in sorted(shared)]
+        ratios = [log(self.by_index[index].samples_per_s / reference.by_index[index].samples_per_s) for index in sorted(shared)]
         return min(1.0, stdev(ratios)) if len(ratios) > 1 else 0.0
 
     def _noisy_kernel_activity(self, rng: Random) -> KernelActivity | None:
         """The kernel activity, profiled only once, with the variation of a round."""
-        gap, speeds = self.record.kernel_activity, [timed.images_per_s for timed in self.record.rounds]
+        gap, speeds = self.record.kernel_activity, [timed.samples_per_s for timed in self.record.rounds]
         if gap is None or len(speeds) < 2:
             return gap
         return msgspec.structs.replace(gap, kernel_ms=gap.kernel_ms * _noise_factor(rng.gauss(0, 1), coefficient_of_variation(speeds)))

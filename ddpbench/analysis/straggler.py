@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Literal
 
 from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.ranks import RankRow, drop_none, own_ms
 from ddpbench.analysis.stats import t_interval
+from ddpbench.record.bottleneck import StragglerKind
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Trace
 
@@ -34,8 +34,6 @@ LOW_CLOCK_FRACTION = 0.97
 SERIOUS_THROTTLE_REASONS = frozenset({"hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake"})
 """Reasons that indicate a GPU in trouble; many GPUs always run at a software power cap."""
 
-StragglerKind = Literal["data", "host to device", "compute", "clock", "host"]
-
 
 @dataclass(frozen=True)
 class Straggler:
@@ -44,10 +42,10 @@ class Straggler:
     rank: int
     host: str
     device_index: int
-    kind: StragglerKind  # where its extra own time goes; "host" if the host delays its device, or the machine its process
+    kind: StragglerKind
     excess_fraction: float  # own time over the median of the others, 0.2 is 20% more; of the median step if the mean is not slow
     lost_ms_per_step: float  # compared with the next slowest rank: what the job would gain without this one
-    cost_images_per_s: float  # the same, as throughput of all ranks
+    cost_samples_per_s: float  # the same, as throughput of all ranks
     is_costly: bool  # False if it is slow only in its median step and pauses of the others may cost as much
 
 
@@ -71,7 +69,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
     lost_ms = slow.own_ms - others[0].own_ms
     if lost_ms <= spread_ms:
         return None
-    images_per_ms = sum(timed.images for timed in record.rounds) / sum(1000 * timed.wall_s for timed in record.rounds)
+    images_per_ms = sum(timed.samples for timed in record.rounds) / sum(1000 * timed.wall_s for timed in record.rounds)
     return Straggler(
         rank=slow.rank,
         host=slow.host,
@@ -79,7 +77,7 @@ def find_straggler(record: Record, rows: Sequence[RankRow]) -> Straggler | None:
         kind=_straggler_kind(slow, others, record.environment.device_type),
         excess_fraction=slow.own_ms / typical_ms - 1 if slow_by is own_ms else fmean(drop_none(excesses[slow_by])),
         lost_ms_per_step=lost_ms,
-        cost_images_per_s=1000 * images_per_ms * lost_ms / (slow.step_ms - lost_ms),
+        cost_samples_per_s=1000 * images_per_ms * lost_ms / (slow.step_ms - lost_ms),
         is_costly=slow_by is own_ms or lost_ms >= least * typical_ms,
     )
 
@@ -119,7 +117,7 @@ def _is_significant(excesses: Sequence[float | None], min_excess: float) -> bool
 def _straggler_kind(slow: RankRow, others: Sequence[RankRow], device: str) -> StragglerKind:
     more_ms: dict[StragglerKind, float] = {
         "data": slow.data_wait_ms - median(row.data_wait_ms for row in others),
-        "host to device": slow.phases_ms["host_to_device"] - median(row.phases_ms["host_to_device"] for row in others),
+        "host-to-device": slow.phases_ms["host_to_device"] - median(row.phases_ms["host_to_device"] for row in others),
         "compute": slow.compute_ms - median(row.compute_ms for row in others),
         "host": slow.unexplained_ms - median(row.unexplained_ms for row in others),
     }

@@ -33,7 +33,7 @@ class Summary:
     peak_allocated_bytes: int | None  # allocated on a device, maximum over ranks
     device_total_bytes: int | None  # of that device
     rss_bytes: int | None  # on the host, a rank with its loader workers, maximum over ranks
-    joules_per_image: float | None
+    joules_per_sample: float | None
     mfu: float | None  # model FLOP/s over the measured peak of the observed dtype, a fraction
 
 
@@ -61,7 +61,7 @@ def summarize(record: Record) -> Summary:
         peak_allocated_bytes=hungriest.peak_allocated_bytes if hungriest else None,
         device_total_bytes=hungriest.device_total_bytes if hungriest else None,
         rss_bytes=max((row.rss_bytes for row in rows if row.rss_bytes is not None), default=None),
-        joules_per_image=_joules_per_image(record),
+        joules_per_sample=_joules_per_sample(record),
         mfu=compute_mfu(record),
     )
 
@@ -72,13 +72,13 @@ def compute_mfu(record: Record) -> float | None:
     The model's FLOPs are those of forward and backward, 2 per multiply-add, recomputation not counted (PaLM's definition of MFU, Chowdhery
     et al. 2022, appendix B, with a measured peak in place of the data sheet's).
     """
-    if not (record.rounds and record.flops_per_image and record.peak_throughput and record.observed_precision):
+    if not (record.rounds and record.flops_per_sample and record.peak_throughput and record.observed_precision):
         return None
     ceiling = record.peak_throughput.matmul_tflops.get(compute_dtype(record.observed_precision))
     if not ceiling:
         return None
-    images_per_s = sum(timed.images for timed in record.rounds) / fsum(timed.wall_s for timed in record.rounds)
-    return record.flops_per_image * images_per_s / record.world_size / (ceiling * 1e12)
+    samples_per_s = sum(timed.samples for timed in record.rounds) / fsum(timed.wall_s for timed in record.rounds)
+    return record.flops_per_sample * samples_per_s / record.world_size / (ceiling * 1e12)
 
 
 def compute_dtype(attestation: ObservedPrecision) -> str:
@@ -106,7 +106,7 @@ def _mean_loss(losses: Sequence[float | None]) -> float | None:
     return fmean(finite) if len(finite) == len(losses) else None
 
 
-def _joules_per_image(record: Record) -> float | None:
+def _joules_per_sample(record: Record) -> float | None:
     """Energy of the GPUs per image, None if unknown; ranks that share a GPU share its energy."""
     devices = {place.rank: place.device_id for place in record.environment.placements}
     joules, images = 0.0, 0
@@ -116,6 +116,6 @@ def _joules_per_image(record: Record) -> float | None:
             if trace.health is None or trace.health.energy_j is None:
                 return None
             energy_j[devices[trace.rank]] = trace.health.energy_j
-            images += trace.images
+            images += trace.samples
         joules += fsum(energy_j.values())
     return joules / images if images else None

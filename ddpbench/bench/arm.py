@@ -103,7 +103,7 @@ class Arm:
         self._session: Session | None = None
         self._offloaded_state: OffloadedState | None = None
         self._steps_per_round = options.resume_state.steps_per_round
-        self._expected_images = options.resume_state.images
+        self._expected_images = options.resume_state.samples
         self._max_prefetched = 0
         self._steps_of_closed_sessions = 0  # each session reads the files from the first again
 
@@ -136,7 +136,7 @@ class Arm:
             loss_of.register_forward_hook(self._drop_leftovers)
         self.data, self._max_prefetched = self.data or loader.data, loader.max_prefetched
         try:
-            self._check_same_data(self.data.images)
+            self._check_same_data(self.data.num_samples)
             own = clone(model, self._world.device.torch_device) if self._shares_weights else model
             self._session = Session(self.config, own, loss_of, loader, self._world, self._marker, self._offloaded_state)
         except BaseException:
@@ -248,10 +248,10 @@ class Arm:
             return nullcontext()
         return epoch_progress(self._marker, self._steps_per_epoch(), epochs, self._report)
 
-    def _check_same_data(self, images: int | None) -> None:
+    def _check_same_data(self, samples: int | None) -> None:
         """Raises UsageError if the number of images differs from that of earlier rounds: they would not share one figure."""
-        if (before := self._expected_images) and before != images:
-            raise UsageError(f"the data have {images or 0:,} images, and had {before:,} when these trainings began", MOVE_JOURNAL_HINT)
+        if (before := self._expected_images) and before != samples:
+            raise UsageError(f"the data have {samples or 0:,} images, and had {before:,} when these trainings began", MOVE_JOURNAL_HINT)
 
     def _note_reread_files(self) -> None:
         """Record that files were read a second time: they come from the page cache, so the figure says nothing about storage."""
@@ -262,7 +262,7 @@ class Arm:
         if not loader.reads_dataset or loader.user_defined or loader.name == REPLAY:
             return  # no file is read while timing, or it is unknown which
         read = (self._steps_of_closed_sessions + self._session.steps_trained) * self.config.batch_size * self._world.size
-        if self.data and self.data.images and read > self.data.images:
+        if self.data and self.data.num_samples and read > self.data.num_samples:
             self.data = msgspec.structs.replace(self.data, reread=True)
 
     @property
@@ -293,6 +293,6 @@ class Arm:
 
     def _steps_per_epoch(self) -> int:
         """Steps per epoch over all ranks; the steps of a round if the number of images is unknown."""
-        if self.data is None or not self.data.images:
+        if self.data is None or not self.data.num_samples:
             return self._steps_per_round
-        return steps_per_epoch(self.data.images, self.config.batch_size, self._world.size)
+        return steps_per_epoch(self.data.num_samples, self.config.batch_size, self._world.size)

@@ -1,4 +1,4 @@
-"""The arms of a job as Configs with labels, and the journal that the same command resumes. Torch-free."""
+"""The arms of a job as Configs with roles, and the journal that the same command resumes. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ddpbench.bench.resume import open_resumable_journal
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
 from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.roles import RUN, Role
 
 DISTINGUISHING_FIELDS = ("workload", "precision", "batch_size")
 """The fields that distinguish the arms of a job."""
@@ -20,17 +21,17 @@ DISTINGUISHING_FIELDS = ("workload", "precision", "batch_size")
 
 @dataclass(frozen=True)
 class ArmSpec:
-    """The Config of one arm, and a label for what no field of the Config expresses."""
+    """The Config of one arm, and its role."""
 
     config: Config
-    label: str = ""
+    role: Role = RUN
 
 
 def build_request(arm_specs: Sequence[ArmSpec], overrides: Mapping[str, Any], output: OutputOptions, command: Sequence[str]) -> Request:
     """The request for all ``arm_specs``, with ``overrides`` applied to each."""
     arms = [msgspec.structs.replace(cell.config, **overrides) for cell in arm_specs]
     differing = [name for name in DISTINGUISHING_FIELDS if len({getattr(arm, name) for arm in arms}) > 1]
-    return Request(arms=arms, output=output, command=list(command), swept=differing, labels=[cell.label for cell in arm_specs])
+    return Request(arms=arms, output=output, command=list(command), swept=differing, roles=[cell.role for cell in arm_specs])
 
 
 def resumable_journal(stem: str, kind: str) -> Callable[[Request, list[Record]], Journal]:

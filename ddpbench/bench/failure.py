@@ -17,7 +17,7 @@ from ddpbench.bench.journal import Journal
 from ddpbench.bench.terminator import GRACE_S, Terminator
 from ddpbench.data.loaders.user import UserLoader
 from ddpbench.data.loaders.workers import DataLoaderAdapter
-from ddpbench.distributed.exit_status import interrupted_error, mark_signal_ready
+from ddpbench.distributed.exit_status import mark_signal_ready
 from ddpbench.distributed.rank_store import HEARTBEAT_TIMEOUT_S
 from ddpbench.distributed.world import World
 from ddpbench.machine import signals
@@ -86,7 +86,7 @@ class FailureMonitor:
         self._terminator.exit_if_peer_failed()
         if self._journal:
             self._journal.freeze()
-        self._terminator.exit_interrupted(interrupted_error(received, self._terminator.rounds_text()), self._show)
+        self._terminator.exit_interrupted(received, self._show)
 
     def _on_stall(self, seconds: float) -> None:
         """This rank stalled, and so did the ranks that it waits for or that wait for it.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpbench.analysis.summary import summarize
-from ddpbench.analysis.text import device_noun
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import BenchError, DataWaitExceeded, UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
+from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.pages.arms import arm_name
 
 

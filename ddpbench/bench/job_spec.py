@@ -17,6 +17,7 @@ from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.progress import Progress
 from ddpbench.record.record import Record
 from ddpbench.record.request import Request
+from ddpbench.record.roles import Role
 from ddpbench.report.pages.registry import PageRenderer
 
 
@@ -41,7 +42,7 @@ JournalFactory = Callable[[Request, list[Record]], Journal]
 
 
 class JobSpec:
-    """How a job begins, how its arms take their turns, and what runs before and after them; arms are identified by label."""
+    """How a job begins, how its arms take their turns, and what runs before and after them; arms are identified by role."""
 
     equal_rounds = False
     """Whether all arms have the same number of rounds, or one less."""
@@ -52,7 +53,7 @@ class JobSpec:
     def __init__(self, open_journal: JournalFactory, render: PageRenderer) -> None:
         self.open_journal, self.render = open_journal, render
 
-    def ranks_for(self, label: str, world: World) -> World:
+    def ranks_for(self, role: Role, world: World) -> World:
         """The ranks that take part in that arm."""
         return world
 
@@ -67,18 +68,18 @@ class JobSpec:
         """Estimated seconds that ``after_rounds`` takes."""
         return 0.0
 
-    def round_plan(self, label: str) -> RoundPlan | None:
+    def round_plan(self, role: Role) -> RoundPlan | None:
         """Length and number of that arm's rounds; None for the defaults of ``run``."""
         return None
 
-    def loader_factory(self, label: str) -> LoaderFactory:
+    def loader_factory(self, role: Role) -> LoaderFactory:
         return open_loader
 
-    def leftover_factory(self, label: str) -> Callable[[Device], object] | None:
+    def leftover_factory(self, role: Role) -> Callable[[Device], object] | None:
         """Recreates what an earlier model would have left on that arm's device; None for nothing."""
         return None
 
-    def make_arm(self, label: str, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
+    def make_arm(self, role: Role, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
         return Arm(config, world, marker, options)
 
     def after_rounds(self, context: JobContext, arms: Sequence[Arm]) -> None:

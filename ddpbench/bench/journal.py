@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import psutil
 
@@ -24,6 +24,7 @@ from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.request import OutputOptions, Request
 from ddpbench.record.scaling import Overlap, Scaling
+from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_json
 from ddpbench.report.pages.registry import PageRenderer
@@ -188,18 +189,6 @@ def _file_stem(request: Request) -> str:
     return slug(f"{first.workload} {first.precision} {first.loader or ('torch' if first.data_dir else 'synthetic')}")
 
 
-DiagnosisField = Literal[
-    "node_states",
-    "loader_benchmarks",
-    "single_rank_loader_benchmark",
-    "stage_cpu_s",
-    "storage",
-    "h2d_bandwidth",
-    "alternative_loaders",
-]
-"""The fields of a Diagnosis that an experiment fills in."""
-
-
 class ArmUpdate(TypedDict, total=False):
     """Fields of a Record that ``Journal.update_arm`` and ``Journal.add_round`` set."""
 
@@ -222,7 +211,7 @@ class DiagnosisUpdate(TypedDict, total=False):
     h2d_bandwidth: H2DBandwidth | None
     alternative_loaders: list[AlternativeLoader]
     predictions: list[Prediction]
-    skip_reasons: dict[str, str]
+    skipped: list[SkippedMeasurement]
 
 
 class ScalingUpdate(TypedDict, total=False):
@@ -232,7 +221,7 @@ class ScalingUpdate(TypedDict, total=False):
     allreduce_busbw: dict[int, float]
     busy_wait_cores: float | None
     overlap: Overlap | None
-    skip_reasons: dict[str, str]
+    skipped: list[SkippedMeasurement]
 
 
 def load_job(path: Path) -> Job:

@@ -60,7 +60,7 @@ def benchmark_loader(
         alone = LoaderBenchmark(
             rank=world.rank,
             elapsed_s=sum(intervals_s),
-            images=len(intervals_s) * config.batch_size,
+            samples=len(intervals_s) * config.batch_size,
             intervals_ms=[round(1e3 * interval_s, 4) for interval_s in intervals_s],
             first_batch_s=first_batch_s,
             loader_cpu_s=spent.loader_s,

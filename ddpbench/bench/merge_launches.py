@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
-from ddpbench.analysis.checks.figure import SEVERITY_ORDER
+from ddpbench.analysis.checks.rules import most_severe_first
 from ddpbench.analysis.judge import estimate_across_launches
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import new_job, print_and_write_json, reserve_timestamped_path, save_error_text
-from ddpbench.record.checks import Check
+from ddpbench.record.checks import AnyCheck
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import save, slug
 from ddpbench.record.record import Job, Record
@@ -32,8 +32,8 @@ def _merge_arm(launches: Sequence[Record], swept: Sequence[str]) -> Record:
     record.config = msgspec.structs.replace(record.config, launches=times)
     if record.requested:
         record.requested = msgspec.structs.replace(record.requested, launches=times)
-    record.checks = sorted(_merge_checks(launches), key=lambda check: SEVERITY_ORDER.index(check.severity))
-    figures = [each.throughput.images_per_s for each in launches if each.throughput]
+    record.checks = most_severe_first(_merge_checks(launches))
+    figures = [each.throughput.samples_per_s for each in launches if each.throughput]
     if record.status == "ok" and record.throughput and len(figures) == times:
         record.throughput = estimate_across_launches(record.throughput, figures)
     if record.verdict:
@@ -41,16 +41,15 @@ def _merge_arm(launches: Sequence[Record], swept: Sequence[str]) -> Record:
     return record
 
 
-def _merge_checks(launches: Sequence[Record]) -> Iterator[Check]:
-    """Each check of any launch once, worded as in the last launch that has it; lists the launches unless all have it."""
-    said: dict[tuple[str, str], dict[str, Check]] = {}
+def _merge_checks(launches: Sequence[Record]) -> Iterator[AnyCheck]:
+    """Each check of any launch once, with the numbers of the last launch that has it; lists the launches unless all have it."""
+    found: dict[tuple[str, str], dict[int, AnyCheck]] = {}
     for number, record in enumerate(launches, 1):
         for check in record.checks:
-            said.setdefault((check.code, check.severity), {})[str(number)] = check
-    for checks in said.values():
+            found.setdefault((check.code, check.severity), {})[number] = check
+    for checks in found.values():
         *_, last = checks.values()
-        which = f"launch{'es' * (len(checks) > 1)} {', '.join(checks)} of {len(launches)}: " if len(checks) < len(launches) else ""
-        yield msgspec.structs.replace(last, sentence=which + last.sentence)
+        yield msgspec.structs.replace(last, launches=[*checks] if len(checks) < len(launches) else [])
 
 
 def save_and_print(request: Request, merged: Job) -> bool:

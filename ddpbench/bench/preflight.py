@@ -10,7 +10,7 @@ from time import perf_counter
 
 import msgspec
 
-from ddpbench.analysis.checks.node import unequal_nodes
+from ddpbench.analysis.checks.nodes import check_node_balance
 from ddpbench.bench.gate import check_gate_applies
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.data import registry as loaders
@@ -34,7 +34,10 @@ from ddpbench.record.loaders import REPLAY, SYNTHETIC, loader_spec
 from ddpbench.record.record import Record
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.request import Request
+from ddpbench.record.roles import RUN, Role
 from ddpbench.record.text import pluralize
+from ddpbench.report.messages.checks import check_hint, check_text
+from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import count_progress
 from ddpbench.training.precision import check_precision_supported
 from ddpbench.workloads import registry as workloads
@@ -95,8 +98,8 @@ def data_fingerprint(arms: Sequence[ResolvedConfig]) -> str:
 
 
 def requested_flags(request: Request) -> dict[str, str]:
-    """What must be the same on every rank: each flag set by the user, with its values in all arms, and the first arm's label."""
-    found = {"arm": request.labels[0]} if request.labels else {}
+    """What must be the same on every rank: each flag set by the user, with its values in all arms, and the first arm's role."""
+    found = {"arm": role_name(request.roles[0])} if request.roles else {}
     for name in Config.__struct_fields__:
         values = [*dict.fromkeys(getattr(arm, name) for arm in request.arms)]
         if name not in PER_NODE_FIELDS and values != [getattr(Config(workload=""), name)]:
@@ -124,7 +127,7 @@ def rendezvous_ranks(rank_env: RankEnv, device: Device, config: Config, data: st
     )
 
 
-def new_record(requested: Config, config: ResolvedConfig, world: World, label: str = "") -> Record:
+def new_record(requested: Config, config: ResolvedConfig, world: World, role: Role = RUN) -> Record:
     """The record of an arm before it begins: what was requested, what that resolves to, and the environment."""
     stands = collect_environment(
         world.rank_infos[0].software,
@@ -140,10 +143,10 @@ def new_record(requested: Config, config: ResolvedConfig, world: World, label: s
         config=config,
         environment=stands,
         requested=requested,
-        label=label,
+        role=role,
         sample_unit=workloads.find_workload(config.workload).sample_unit,
         num_parameters=model.parameters,
-        flops_per_image=model.flops_per_sample,
+        flops_per_sample=model.flops_per_sample,
     )
 
 
@@ -234,8 +237,8 @@ def startup_warnings(world: World, record: Record, variables: Mapping[str, str] 
     """Warnings about a single rank despite several GPUs or nodes, and about unequal nodes; one sentence each."""
     if world.size == 1:
         yield from _single_rank_warnings(world, variables)
-    if unequal := unequal_nodes(record):
-        yield f"{unequal.sentence}: {unequal.hint}"
+    if unequal := check_node_balance(record):
+        yield f"{check_text(unequal, record)}: {check_hint(unequal, record)}"
 
 
 def _single_rank_warnings(world: World, variables: Mapping[str, str]) -> Iterator[str]:

@@ -11,20 +11,16 @@ from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import PeakThroughput, Round
 from ddpbench.record.request import Request
 from ddpbench.report.format import format_rounded
+from ddpbench.report.messages.roles import role_name
 from ddpbench.report.pages.arms import arm_name
 from ddpbench.report.pages.header import throughput_unit
-
-
-def arm_labels(request: Request) -> Sequence[str]:
-    """One label per arm, empty if arms have none."""
-    return request.labels or [""] * len(request.arms)
 
 
 def with_arm_name(request: Request, configs: Sequence[ResolvedConfig], index: int, text: str) -> str:
     """``text``, prefixed with the name of its arm if there are several."""
     if len(configs) == 1:
         return text
-    label = arm_labels(request)[index]
+    label = role_name(request.arm_roles[index])
     return f"{arm_name(configs[index], request.swept)}{f' ({label})' if label else ''}: {text}"
 
 
@@ -34,4 +30,4 @@ def log_round(journal: Journal, index: int, arm: Arm, measured: Round | ConfigFa
         journal.fail_arm(index, measured)
         return measured.message
     journal.add_round(index, measured, data=arm.data, observed_precision=arm.observed_precision, warmup=arm.warmup, peak_throughput=peaks)
-    return f"{format_rounded(measured.images_per_s, 4)} {throughput_unit(journal.job.records[index])}"
+    return f"{format_rounded(measured.samples_per_s, 4)} {throughput_unit(journal.job.records[index])}"

@@ -115,7 +115,7 @@ class ResumeState(msgspec.Struct, frozen=True):
 
     completed_rounds: frozenset[int] = frozenset()
     steps_per_round: int = 0
-    images: int | None = None
+    samples: int | None = None
     is_finished: bool = False
 
     @classmethod
@@ -124,7 +124,7 @@ class ResumeState(msgspec.Struct, frozen=True):
         dead = any(trace.numerics.nonfinite_step is not None for trace in traces)
         steps = traces[0].steps if traces else 0
         too_big = record.fault is not None and record.fault.arm_index is not None and record.out_of_memory
-        images = record.data.images if record.data else None
+        images = record.data.num_samples if record.data else None
         return cls(frozenset(timed.index for timed in record.rounds), steps, images, dead or too_big)
 
     def is_pending(self, turn: int) -> bool:

@@ -79,9 +79,9 @@ def warmup_limit_s(config: ResolvedConfig, device_type: str, num_arms: int) -> f
     return min(WARMUP_LIMIT_S[device_type], MAX_WARMUP_FRACTION * config.time_limit / num_arms)
 
 
-def steps_per_epoch(images: int, batch_size: int, world_size: int) -> int:
+def steps_per_epoch(samples: int, batch_size: int, world_size: int) -> int:
     """Steps in which all ranks together see every sample once; the last batch is a full one."""
-    return math.ceil(images / (batch_size * world_size))
+    return math.ceil(samples / (batch_size * world_size))
 
 
 def requested_steps_per_round(config: ResolvedConfig, epoch_steps: int) -> int | None:

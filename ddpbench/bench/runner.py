@@ -17,7 +17,7 @@ from ddpbench.bench.job_spec import JobContext, JobSpec
 from ddpbench.bench.journal import Journal, print_and_write_json
 from ddpbench.bench.launch import command_start
 from ddpbench.bench.preflight import RENDEZVOUS_TIMEOUT_FACTOR, new_record, prepare_job, startup_warnings
-from ddpbench.bench.progress_text import arm_labels, log_round, with_arm_name
+from ddpbench.bench.progress_text import log_round, with_arm_name
 from ddpbench.bench.resume import ResumeState
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.scheduler import RoundQueue, interleave
@@ -44,8 +44,8 @@ def run_job(request: Request, spec: JobSpec) -> NoReturn:
     try:
         arms, world, made_s = prepare_job(request)
         records = [
-            new_record(asked, config, spec.ranks_for(label, world.for_device(config.device)), label)
-            for asked, config, label in zip(request.arms, arms, arm_labels(request), strict=True)
+            new_record(asked, config, spec.ranks_for(role, world.for_device(config.device)), role)
+            for asked, config, role in zip(request.arms, arms, request.arm_roles, strict=True)
         ]
         journal = open_job_journal(request, spec, world, records)
     except BenchError as error:
@@ -99,7 +99,7 @@ def run_rounds(request: Request, spec: JobSpec, context: JobContext) -> None:
     end_s = spec.rounds_end_s(request.arms[0].time_limit, pace.elapsed_s)
     ceilings = measure_peaks(context)
     context.progress.stage("warming up")
-    briefs = [spec.round_plan(label) for label in arm_labels(request)]
+    briefs = [spec.round_plan(role) for role in request.arm_roles]
     allowance = RoundDeadline(end_s, pace, context.world, briefs)
     arms = build_arms(request, spec, context, earlier, briefs)
     if len(arms) > 1:
@@ -157,7 +157,7 @@ def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, 
     """The exit code, and an error that is still to be printed.
 
     0 on success; 1 if the only record is invalid or the file could not be saved; 2 if every arm ran out of memory;
-    3 if ``--strict`` is set and a check has severity "warns" or "blocks";
+    3 if ``--strict`` is set and a check has severity "warning" or "error";
     4 if an arm waited for data longer than ``--fail-if-data-wait`` allows.
     """
     if journal.save_error:
@@ -165,7 +165,7 @@ def decide_exit_code(records: Sequence[Record], journal: Journal) -> tuple[int, 
     if all(record.out_of_memory and not record.rounds for record in records):
         too_large = nothing_fits_error(records, journal.job)
         return too_large.exit_code, too_large
-    if records[0].config.strict and any(check.severity in ("blocks", "warns") for record in records for check in record.checks):
+    if records[0].config.strict and any(check.severity in ("error", "warning") for record in records for check in record.checks):
         return ExitCode.NOT_TRUSTWORTHY, None
     if short := gate_error(records, journal.job):
         return short.exit_code, short
@@ -186,19 +186,19 @@ def build_arms(
 ) -> list[Arm]:
     """All arms of the request, in its order."""
     arms = []
-    for index, (config, label) in enumerate(zip(context.configs, arm_labels(request), strict=True)):
+    for index, (config, role) in enumerate(zip(context.configs, request.arm_roles, strict=True)):
         terms = ArmOptions(
             num_arms=request.total_arms,
             index=index,
             resume_state=resume_states[index],
-            loader_factory=spec.loader_factory(label),
+            loader_factory=spec.loader_factory(role),
             round_plan=round_plans[index],
-            leftover_factory=spec.leftover_factory(label),
+            leftover_factory=spec.leftover_factory(role),
             report=partial(report_stage, request, context, index) if context.journal else None,
             trace_file=profiler_trace_path(request, context.world, index),
         )
-        world = spec.ranks_for(label, context.world.for_device(config.device))
-        arms.append(spec.make_arm(label, config, world, context.marker, terms))
+        world = spec.ranks_for(role, context.world.for_device(config.device))
+        arms.append(spec.make_arm(role, config, world, context.marker, terms))
     return arms
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ddpbench.analysis.text import format_rounds
 from ddpbench.bench.journal import Journal, close_journal_file
-from ddpbench.distributed.exit_status import write_exit_status
+from ddpbench.distributed.exit_status import interrupted_error, write_exit_status
 from ddpbench.distributed.rank_store import FailureReport, is_process_alive
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import Position, Watchdog
@@ -22,6 +22,7 @@ from ddpbench.machine.streams import print_error
 from ddpbench.record.errors import BenchError, ExitCode
 from ddpbench.record.io import load
 from ddpbench.record.record import Fault, Record
+from ddpbench.report.messages.phrases import format_rounds
 
 GRACE_S = 1.0
 """Seconds that other ranks get to leave their stack, fault or record."""
@@ -35,13 +36,14 @@ class Terminator:
         self.record_path: str | None = None
         self._lock = threading.Lock()  # a second signal waits until the first has ended the process
 
-    def exit_interrupted(self, error: BenchError, show: Callable[[], None]) -> NoReturn:
-        """Rank 0 closes the record, prints the error and calls ``show``; every other rank just exits."""
+    def exit_interrupted(self, received: signal.Signals, show: Callable[[], None]) -> NoReturn:
+        """Rank 0 closes the record, prints the error with the finished rounds and calls ``show``; every other rank just exits."""
         if self._journal is None:
-            self.exit(error.exit_code)
+            self.exit(interrupted_error(received).exit_code)
+        error = interrupted_error(received, f", {format_rounds(self._journal.job.records)}")
         with self._lock:
             try:
-                self._journal.close("interrupted", Fault(message=error.message))
+                self._journal.close("interrupted", Fault(message=interrupted_error(received).message))
                 print_error(error)
                 write_exit_status(self._world.rank_env, error, error.exit_code, self._journal.path)
                 show()
@@ -143,9 +145,6 @@ class Terminator:
         for child in multiprocessing.active_children():  # one that hangs in its fork does not notice that its parent is gone
             child.kill()
         os._exit(int(code))
-
-    def rounds_text(self) -> str:
-        return f", {format_rounds(self._journal.job.records)}" if self._journal else ""
 
     def kept_rounds_hint(self) -> str:
         """Hint with the path of the finished rounds, empty if there are none yet."""

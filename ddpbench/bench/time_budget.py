@@ -26,9 +26,6 @@ MAX_STARTUP_FRACTION = 0.5
 WRAP_UP_S = 4.0
 """Reserved to analyse, print and exit; less if the limit is shorter than usual."""
 
-NO_TIME_LEFT = "no time was left for it"
-"""The recorded reason for an experiment or arm that was skipped."""
-
 
 class TimeBudget:
     """``limit_s`` seconds from ``start``, a ``perf_counter`` reading, minus ``wrap_up_s``.

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ddpbench.analysis.checks.node import no_infiniband
+from ddpbench.analysis.checks.nodes import check_infiniband
 from ddpbench.bench.journal import Journal
 from ddpbench.distributed.interconnect import Interconnect, capture_nccl_log, gather_interconnect, sort_transports
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.streams import print_note
 from ddpbench.record.environment import Environment
+from ddpbench.report.messages.checks import check_hint, check_text
 
 
 class TransportProbe:
@@ -50,8 +51,11 @@ class TransportProbe:
 
     def _note_slow_transport(self) -> None:
         """Print a note at once if NCCL uses no InfiniBand, before the report says so."""
-        if self._journal and len(self._probed_arms) == 1 and (slow := no_infiniband(self._journal.job.records[0])):
-            print_note(f"{slow.sentence}; {slow.hint}")
+        if self._journal is None or len(self._probed_arms) > 1:
+            return
+        record = self._journal.job.records[0]
+        if slow := check_infiniband(record):
+            print_note(f"{check_text(slow, record)}; {check_hint(slow, record)}")
 
 
 def with_transport(environment: Environment, interconnect: Interconnect) -> Environment:

@@ -32,15 +32,22 @@ def whatif(records: Sequence[Path], **given: Any) -> int:
     another precision or batch ('--loader synthetic'), or another loader's diagnosis.
     """
     change = _parse_scenario(given)
+    from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
     from ddpbench.analysis.whatif.query import answer_whatif
     from ddpbench.bench.journal import load_job
     from ddpbench.cli.files import resolve_record
     from ddpbench.report.console import finish_output, make_console
+    from ddpbench.report.messages.whatif import measurement_hint, missing_measurement_text
     from ddpbench.report.pages.whatif import render_whatif
 
     job, *others = map(load_job, map(resolve_record, records))
     console = make_console(sys.stdout)
-    render_whatif(job, answer_whatif(job, change, others), console)
+    try:
+        answer = answer_whatif(job, change, others)
+    except MissingMeasurementError as error:
+        missing = missing_measurement_text(error.missing)
+        raise UsageError(f"this needs a measurement: {missing}", measurement_hint(error.command)) from error
+    render_whatif(job, answer, console)
     return finish_output(console)
 
 

@@ -24,7 +24,7 @@ class BatchTiming:
 
     requested_s: float
     received_s: float
-    images: int
+    samples: int
     worker_timing: WorkerTiming
 
     @property
@@ -45,9 +45,9 @@ class BatchTimings:
     def __init__(self) -> None:
         self._timings: list[BatchTiming] = []
 
-    def record(self, requested_s: float, images: int, worker_timing: WorkerTiming) -> None:
-        """Record a batch of ``images`` images that has just arrived."""
-        self._timings.append(BatchTiming(requested_s, perf_counter(), images, worker_timing))
+    def record(self, requested_s: float, samples: int, worker_timing: WorkerTiming) -> None:
+        """Record a batch of ``samples`` images that has just arrived."""
+        self._timings.append(BatchTiming(requested_s, perf_counter(), samples, worker_timing))
 
     def pop_stats(self) -> LoaderStats | None:
         """Stats of the batches since the last call, then reset; None if there were no batches."""
@@ -60,7 +60,7 @@ def to_stats(timings: Sequence[BatchTiming]) -> LoaderStats:
     sheets = [arrival.worker_timing for arrival in timings]
     stood_for = [arrival.handoff_s for arrival in timings if arrival.wait_s]
     return LoaderStats(
-        images=sum(arrival.images for arrival in timings),
+        samples=sum(arrival.samples for arrival in timings),
         cpu_s=sum_by_stage(sheet.cpu_s for sheet in sheets),
         wall_s=sum_by_stage(sheet.wall_s for sheet in sheets),
         runqueue_wait_s=None

@@ -32,7 +32,9 @@ class InMemoryDataset:
 
     def describe(self, loader: str) -> DatasetInfo:
         """DatasetInfo for the loader named ``loader``."""
-        return DatasetInfo(loader=loader, description=self.description, file_kind="", images=len(self.labels), generated=self.generated)
+        return DatasetInfo(
+            loader=loader, description=self.description, file_kind="", num_samples=len(self.labels), generated=self.generated
+        )
 
 
 def raise_unreadable(problem: OSError) -> NoReturn:

@@ -59,10 +59,10 @@ def measure_busbw(world: World, limit_s: float) -> dict[int, float]:
     return reached
 
 
-def measure_h2d_bandwidth(world: World, batch_bytes: int, images: int) -> H2DBandwidth | None:
+def measure_h2d_bandwidth(world: World, batch_bytes: int, samples: int) -> H2DBandwidth | None:
     """Host-to-device bandwidth of a batch, all ranks copying at once; the minimum over ranks. None on CPU ranks.
 
-    All ranks must call it. ``batch_bytes`` is the size of a batch of ``images`` images as transferred.
+    All ranks must call it. ``batch_bytes`` is the size of a batch of ``samples`` images as transferred.
     """
     if not world.device.is_cuda:
         return None
@@ -72,7 +72,7 @@ def measure_h2d_bandwidth(world: World, batch_bytes: int, images: int) -> H2DBan
         here = torch.empty(batch_bytes, dtype=torch.uint8, pin_memory=pinned).fill_(1)  # a page is only allocated once written
         world.barrier()
         bandwidths.append(world.all_min(_measure_bytes_per_s(here, there)))
-    return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_image=batch_bytes / images)
+    return H2DBandwidth(pinned_bytes_per_s=bandwidths[0], pageable_bytes_per_s=bandwidths[1], bytes_per_sample=batch_bytes / samples)
 
 
 def _measure_bytes_per_s(here: Tensor, there: Tensor) -> float:

@@ -73,7 +73,7 @@ def _claim_and_report(error: BenchError, rank_env: RankEnv) -> bool:
         return False
 
 
-def interrupted_error(received: signal.Signals, progress_text: str) -> Interrupted:
+def interrupted_error(received: signal.Signals, progress_text: str = "") -> Interrupted:
     """The error of a run ended by signal ``received``: exit code 130 for Ctrl-C, 143 for any other."""
     code = ExitCode.INTERRUPTED if received == signal.SIGINT else ExitCode.TERMINATED
     return Interrupted(f"interrupted by {received.name}{progress_text}", code)
@@ -84,7 +84,7 @@ def exit_on_early_signal(received: signal.Signals) -> NoReturn:
 
     Exits immediately: an exception during torch's import may be swallowed there and leave the import half done.
     """
-    error = interrupted_error(received, "")
+    error = interrupted_error(received)
     with suppress(BenchError):  # for srun tasks without a rank, print nothing
         if EXIT_STATUS_VARIABLE not in os.environ and from_env().is_rank0:
             print_error(error)

@@ -14,7 +14,7 @@ from time import perf_counter
 import psutil
 
 from ddpbench.machine.page_cache import cached_bytes, evict, file_system
-from ddpbench.record.diagnosis import Storage
+from ddpbench.record.diagnosis import NoColdRateReason, Storage
 
 BLOCK_BYTES = 2**17
 
@@ -90,7 +90,7 @@ def benchmark_storage(path: str, files: Sequence[str], threads: int, budget_s: f
             seen += _read_chunk(sample[done : done + size], pool, threads, end)
             done, took_s = done + size, perf_counter() - began
             size = size * 2 if took_s < budget_s / 16 else size
-    why = _cold_unavailable_reason(seen, kinds)
+    why = _no_cold_rate_reason(seen, kinds)
     return Storage(
         path=path,
         file_system=", ".join(sorted(kinds)),
@@ -101,8 +101,9 @@ def benchmark_storage(path: str, files: Sequence[str], threads: int, budget_s: f
         else None,
         warm_files_per_s=seen.files_per_s(seen.warm) if seen.warm.fetched_bytes <= (1 - NEARLY_ALL) * seen.warm.num_bytes else None,
         cold_files_per_s=None if why else seen.files_per_s(seen.cold),
-        cold_unavailable_reason=why,
+        no_cold_rate_reason=why,
         verified=not why and seen.verified,
+        cached_after_fraction=seen.cached_after_bytes / seen.total_bytes if why == "not_evicted" else None,
     )
 
 
@@ -155,22 +156,17 @@ def _read_chunk(files: Sequence[str], pool: ThreadPoolExecutor, threads: int, de
     return _StorageSample(len(sizes), sum(sizes.values()), sum(before.values()), after, cold, warm)
 
 
-def _cold_unavailable_reason(seen: _StorageSample, kinds: set[str]) -> str:
-    """Why there is no cold rate; empty if the reads were cold."""
+def _no_cold_rate_reason(seen: _StorageSample, kinds: set[str]) -> NoColdRateReason | None:
+    """Why there is no cold rate; None if the reads were cold."""
     if kinds & IN_MEMORY_FILE_SYSTEMS:
-        return f"{min(kinds & IN_MEMORY_FILE_SYSTEMS)} keeps its files in memory"
+        return "in_memory"
     if kinds & OWN_CACHE_FILE_SYSTEMS:
-        return f"{min(kinds & OWN_CACHE_FILE_SYSTEMS)} keeps files in a cache of its own, which cannot be told to drop them"
+        return "own_cache"
     if not seen.cold.num_bytes:
-        return "no file of the sample could be read in time" if seen.total_bytes else "no file of the sample can be read"
+        return "no_time" if seen.total_bytes else "unreadable"
     if seen.verified or seen.cached_after_bytes <= (1 - NEARLY_ALL) * seen.total_bytes:
-        return ""
-    if not seen.mincore_is_reliable:
-        return "the files stayed in memory when they were to be dropped: another process holds them, or the kernel does not tell"
-    return (
-        f"{seen.cached_after_bytes / seen.total_bytes:.0%} of the sample stayed in memory when it was to be "
-        "dropped: another process holds it"
-    )
+        return None
+    return "not_evicted" if seen.mincore_is_reliable else "unknown_residency"
 
 
 def _readable_size(file: str) -> int:

@@ -11,6 +11,7 @@ from ddpbench.analysis.metrics import SECONDS
 from ddpbench.analysis.stats import Interval, PairedRatio, ratio_of
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import format_3sig
+from ddpbench.report.messages.roles import role_name
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def crossing_of(job: Job) -> Crossing | None:
 
 def device_label(record: Record) -> str:
     """The label of the device that a record trained on."""
-    return record.label or ("GPU" if record.environment.device_type == "cuda" else "CPU")
+    return role_name(record.role) or ("GPU" if record.environment.device_type == "cuda" else "CPU")
 
 
 def num_layers(workload: str) -> int:

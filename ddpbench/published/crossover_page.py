@@ -19,6 +19,7 @@ from ddpbench.report.console import page_for, print_sections
 from ddpbench.report.format import format_interval, format_significant
 from ddpbench.report.grid import Grid, GridColumn, format_metric, grid_lines
 from ddpbench.report.layout import CAUTION, LABEL, Page, styled, wrap_text
+from ddpbench.report.messages.roles import role_name
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import machine_text
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
@@ -39,7 +40,8 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
         print_sections(console, [[*_crossing_lines(crossing_of(job), page)]])
         return
     named = {
-        " ".join(filter(None, [record.config.workload, record.label or record.environment.device_type])): record for record in job.records
+        " ".join(filter(None, [record.config.workload, role_name(record.role) or record.environment.device_type])): record
+        for record in job.records
     }
     sections = [
         styled(

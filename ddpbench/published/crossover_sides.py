@@ -9,6 +9,7 @@ from ddpbench.machine.host import usable_cores
 from ddpbench.machine.rank_env import from_env
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
+from ddpbench.record.roles import side_role
 from ddpbench.record.text import pluralize
 
 CROSSOVER_EPOCHS, CROSSOVER_ROUNDS = 100, 3
@@ -64,7 +65,7 @@ def crossover_arms(
                 rounds=rounds,
                 fresh=True,
             ),
-            side_label((device, threads)),
+            side_role(side_label((device, threads))),
         )
         for depth in layers
         for device, threads in sides

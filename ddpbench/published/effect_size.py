@@ -10,7 +10,10 @@ from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
 from ddpbench.analysis.stats import Interval, PairedRatio
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.bottleneck import PhaseShares
 from ddpbench.record.record import Record
+from ddpbench.report.messages.bottlenecks import compute_share
+from ddpbench.report.messages.verdict import explain_verdict
 
 NEGLIGIBLE_EFFECT = 0.05
 """A ratio this near to 1 is no effect: sources with one run each cannot resolve less."""
@@ -91,7 +94,11 @@ def describe_bottleneck(record: Record) -> str:
     if share is not None and share >= BOTTLENECK_FRACTION:
         return f"{share:.0%} of the step waits for the loader"
     found = find_bottleneck(record, summarize(record))
-    return found.says.removesuffix(": healthy") if found and found.kind != "inconclusive" else ""
+    if found is None or found.kind == "inconclusive":
+        return ""
+    if isinstance(found.evidence, PhaseShares):
+        return compute_share(found.evidence, record)
+    return explain_verdict(found, record).claim
 
 
 def explain_ratio(ratio: Interval | None, record: Record | None) -> str:

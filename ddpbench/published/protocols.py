@@ -10,11 +10,11 @@ from typing import Any
 
 from ddpbench.bench.arm_specs import ArmSpec, build_request
 from ddpbench.published import crossover_sides
-from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE
 
 DISC_EXPERIMENT = "disc-mlp-cpu-vs-gpu"
 

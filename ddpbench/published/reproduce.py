@@ -12,9 +12,9 @@ from ddpbench.bench.job_spec import ResumableJobSpec
 from ddpbench.bench.runner import run_job
 from ddpbench.machine.device import Device
 from ddpbench.published.reproduction_page import render_reproduction
-from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.names import import_object
 from ddpbench.record.request import Request
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE, Role
 from ddpbench.workloads.registry import find_workload
 
 
@@ -30,8 +30,8 @@ def run_reproduction(name: str, quick: bool, request: Request) -> NoReturn:
 class ReproduceJobSpec(ResumableJobSpec):
     """Job spec that keeps an earlier model alive in one arm, as the published script did."""
 
-    def leftover_factory(self, label: str) -> Callable[[Device], object] | None:
-        return earlier_model if label == EARLIER_MODEL_ALIVE else None
+    def leftover_factory(self, role: Role) -> Callable[[Device], object] | None:
+        return earlier_model if role == EARLIER_MODEL_ALIVE else None
 
 
 def earlier_model(device: Device) -> list[torch.Tensor]:

@@ -19,10 +19,12 @@ from ddpbench.published.reproduction import RowResult, compare_rows, protocol_de
 from ddpbench.published.sweep_points import find_by_precision, matching_records
 from ddpbench.record.record import Job, Record
 from ddpbench.record.registry import find_precision
+from ddpbench.record.roles import RUN, Role
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import MISSING, format_significant
 from ddpbench.report.grid import Grid, GridColumn, format_as_published, grid_lines, mean_cell
 from ddpbench.report.layout import CAUTION, COLUMN_GAP, GOOD, LABEL, Page, styled, wrap_items, wrap_text
+from ddpbench.report.messages.roles import role_name
 from ddpbench.report.pages.checks import check_lines
 from ddpbench.report.pages.header import machine_text
 from ddpbench.report.pages.status import resume_hint_lines, status_lines
@@ -46,7 +48,7 @@ class _PrecisionColumn:
 
     precision: str  # as the source spells it
     heading: str
-    label: str  # of the record here
+    role: Role  # of the record here
 
 
 def render_published(console: Console) -> None:
@@ -102,7 +104,7 @@ def reproduction_findings(job: Job) -> Iterator[str]:
 def _name(record: Record) -> str:
     batch = f"batch {record.config.batch_size}"
     device = record.environment.device_type if record.config.workload.startswith("disc-mlp") else ""
-    return ", ".join(filter(None, [record.config.workload, record.config.precision, batch, record.label or device]))
+    return ", ".join(filter(None, [record.config.workload, record.config.precision, batch, role_name(record.role) or device]))
 
 
 def _head(publication: Publication, job: Job, page: Page) -> Iterator[Text]:
@@ -203,16 +205,17 @@ def _batch(line: _TableRow) -> str:
 
 
 def _precision_columns(results: Sequence[RowResult]) -> list[_PrecisionColumn]:
-    """A column per published precision; if its arm has a label, one without it too."""
+    """A column per published precision; if its arm has a role of its own, one without it too."""
     settings = []
     for result in {result.row.precision: result for result in results}.values():
         name = find_precision(result.row.precision).name
         theirs = result.row.published_label or result.row.precision
         heading = name if theirs.lower() == name else f"{name} ({theirs})"
-        label = result.record.label if result.record else ""
-        settings.append(_PrecisionColumn(result.row.precision, f"{heading}, {label}" if label else heading, label))
+        role = result.record.role if result.record else RUN
+        label = role_name(role)
+        settings.append(_PrecisionColumn(result.row.precision, f"{heading}, {label}" if label else heading, role))
         if label:
-            settings.append(_PrecisionColumn(result.row.precision, f"{heading}, clean", ""))
+            settings.append(_PrecisionColumn(result.row.precision, f"{heading}, clean", RUN))
     return settings
 
 
@@ -232,22 +235,22 @@ def _cell(line: _TableRow, setting: _PrecisionColumn, metric: Metric, job: Job, 
     if line.source == HERE:
         record = _record_here(result, setting, job)
         return mean_cell(metric, record, with_std)
-    if result.record is not None and result.record.label != setting.label:
+    if result.record is not None and result.record.role != setting.role:
         return MISSING
     figure = result.figures[metric.name].published
     return format_as_published(figure, metric, with_std) if figure else result.row.note or MISSING
 
 
 def _record_here(result: RowResult, setting: _PrecisionColumn, job: Job) -> Record | None:
-    if result.record is None or result.record.label == setting.label:
+    if result.record is None or result.record.role == setting.role:
         return result.record
     asked = result.record.config
-    return find_by_precision(matching_records(job, asked.workload), asked.precision, asked.batch_size, setting.label)
+    return find_by_precision(matching_records(job, asked.workload), asked.precision, asked.batch_size, setting.role)
 
 
 def _ratio(line: _TableRow, setting: _PrecisionColumn, metric: Metric) -> str:
     result = line.result_for(setting)
-    if result is None or line.source == HERE or (result.record and result.record.label != setting.label):
+    if result is None or line.source == HERE or (result.record and result.record.role != setting.role):
         return ""
     ratio = result.figures[metric.name].ratio
     return format_significant(float(f"{ratio:.3g}")) if ratio is not None else ""

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from ddpbench.published.publications import PublishedExperiment, PublishedRow
 from ddpbench.record.record import Job, Record
 from ddpbench.record.registry import find_precision
-
-EARLIER_MODEL_ALIVE = "earlier model alive"
-"""The label of an arm that trained while the previous run's model was still on the device."""
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE, RUN, Role
 
 
 def matching_records(job: Job, workload: str) -> list[Record]:
@@ -54,17 +52,17 @@ def match_row(row: PublishedRow, experiment: PublishedExperiment, job: Job) -> R
     ]
     wanted = _batch_size(row, experiment, matching_records(job, experiment.workload), is_quick(job))
     fitting = [record for record in found if record.config.batch_size == wanted]
-    return next((record for record in fitting if record.label == EARLIER_MODEL_ALIVE), fitting[0] if fitting else None)
+    return next((record for record in fitting if record.role == EARLIER_MODEL_ALIVE), fitting[0] if fitting else None)
 
 
-def find_by_precision(records: Iterable[Record], name: str, batch: int | None = None, label: str = "") -> Record | None:
+def find_by_precision(records: Iterable[Record], name: str, batch: int | None = None, role: Role = RUN) -> Record | None:
     """The first record of a precision, given by name or alias; any batch size if None."""
     wanted = find_precision(name).name
     return next(
         (
             record
             for record in records
-            if record.config.precision == wanted and record.label == label and batch in (None, record.config.batch_size)
+            if record.config.precision == wanted and record.role == role and batch in (None, record.config.batch_size)
         ),
         None,
     )

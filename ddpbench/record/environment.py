@@ -34,7 +34,7 @@ class RankPlacement(msgspec.Struct, frozen=True, kw_only=True):
     pid: Count
     local_rank: Count
     node_rank: Count
-    device_name: str = msgspec.field(name="device")  # the GPU's or the CPU's name
+    device_name: str  # the GPU's or the CPU's name
     device_id: str  # the GPU's UUID; empty on the CPU
     device_total_bytes: Count | None = None
     usable_cores: NonZero = 1.0  # of the node: the minimum of affinity, cgroup quota and SLURM allocation
@@ -44,10 +44,8 @@ class Transport(msgspec.Struct, frozen=True, kw_only=True):
     """One transport of gradients between ranks."""
 
     via: str  # NCCL's name without the NIC index: "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"; "TCP" for gloo
-    inter_node: bool = msgspec.field(name="across")  # between hosts
-    link_type: str = msgspec.field(
-        default="", name="over"
-    )  # "NVLink" or "PCIe" for P2P, "InfiniBand" or "RoCE" for NET/IB; empty if unknown
+    inter_node: bool  # between hosts
+    link_type: str = ""  # "NVLink" or "PCIe" for P2P, "InfiniBand" or "RoCE" for NET/IB; empty if unknown
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,12 +57,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str  # python, torchrun, accelerate, slurm (torchrun inside a SLURM job)
     backend: str  # none, gloo, nccl
     device_type: DeviceType
-    placements: list[RankPlacement] = msgspec.field(name="places")
+    placements: list[RankPlacement]
     os: str = ""
     cpu: str = ""
     variables: dict[str, str] = {}  # those that affect speed: see machine.fingerprint.SPEED_VARIABLES
     transport: list[Transport] = []  # empty if unknown, and for one rank
-    infiniband_devices: list[str] = msgspec.field(
-        default=[], name="infiniband"
-    )  # active devices of the first node; empty unless every node has some
-    health_unavailable_reason: str = msgspec.field(default="", name="health")  # why GPU health is unavailable; empty if NVML works
+    infiniband_devices: list[str] = []  # active devices of the first node; empty unless every node has some
+    health_unavailable_reason: str = ""  # why GPU health is unavailable; empty if NVML works

@@ -8,14 +8,15 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ddpbench.record.errors import UsageError
 from ddpbench.record.files import atomic_write, encode_json
-from ddpbench.record.record import SCHEMA, Job, Record
+from ddpbench.record.record import Job, Record
 from ddpbench.record.request import OutputOptions
+from ddpbench.record.upgrade import OLDEST_SCHEMA, SCHEMA, upgrade
 from ddpbench.record.validate import find_inconsistency
 
 NOT_A_RECORD_HINT = "name a FILE that ddpbench wrote; without one, 'ddpbench report' prints the latest"
@@ -55,13 +56,24 @@ def save(job: Job, path: Path) -> None:
 
 
 def load(path: Path) -> Job:
-    """The job in ``path``. Raises UsageError with the file and the invalid field or line."""
+    """The job in ``path``, upgraded to today's schema. Raises UsageError with the file and the invalid field or line."""
     try:
         text = path.read_bytes()
     except OSError as problem:
         raise UsageError(f"cannot read '{path}': {problem.strerror}", NOT_A_RECORD_HINT) from problem
-    if (schema := _decode(path, text, _SchemaHeader).schema) > SCHEMA:
-        raise UsageError(f"'{path}' has schema {schema}; this release reads up to {SCHEMA}", "update ddpbench")
+    header = _decode(path, text, _SchemaHeader)
+    if header.schema > SCHEMA:
+        raise UsageError(f"'{path}' has schema {header.schema}; this release reads up to {SCHEMA}", "update ddpbench")
+    if header.schema < OLDEST_SCHEMA:
+        writer = f"ddpbench {header.version}" if header.version else "an older ddpbench"
+        raise UsageError(
+            f"'{path}' was written by {writer} with schema {header.schema}; this release reads {OLDEST_SCHEMA} and later",
+            f"measure again, or read it with {writer}",
+        )
+    if header.schema < SCHEMA:
+        job_data = _decode(path, text, dict[str, Any])
+        upgrade(job_data)
+        text = encode_json(job_data)
     job = _decode(path, text, Job)
     if wrong := find_inconsistency(job):
         raise _not_a_record(path, wrong)
@@ -100,8 +112,28 @@ def _line_number(text: bytes, byte: int | None) -> int:
     return text.count(b"\n", 0, byte) + 1
 
 
+class _WriterSoftware(msgspec.Struct):
+    ddpbench: str = ""
+
+
+class _WriterEnvironment(msgspec.Struct):
+    software: _WriterSoftware = msgspec.field(default_factory=_WriterSoftware)
+
+
+class _WriterRecord(msgspec.Struct):
+    environment: _WriterEnvironment = msgspec.field(default_factory=_WriterEnvironment)
+
+
 class _SchemaHeader(msgspec.Struct):
+    """What every schema has."""
+
     schema: int
+    records: list[_WriterRecord] = []
+
+    @property
+    def version(self) -> str:
+        """The version of ddpbench that wrote the file; empty if unknown."""
+        return self.records[0].environment.software.ddpbench if self.records else ""
 
 
 MAX_PREVIOUS_FILES = 30

@@ -28,22 +28,14 @@ class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
     Stages appear only if the loader times them separately.
     """
 
-    images: Count
+    samples: Count
     cpu_s: dict[str, Seconds] = {}  # stage -> CPU seconds of the workers
     wall_s: dict[str, Seconds] = {}  # stage -> wall seconds in the workers; more than cpu_s if they waited for storage or a core
-    runqueue_wait_s: Seconds | None = msgspec.field(
-        default=None, name="queued_s"
-    )  # part of wall_s in which workers were runnable but had no core; None if unknown
+    runqueue_wait_s: Seconds | None = None  # part of wall_s in which workers were runnable but had no core; None if unknown
     batch_ms: list[Milliseconds] = []  # wall time of each batch in its worker; only one of every n batches above 64 ranks
-    handoff_ms: Difference | None = msgspec.field(
-        default=None, name="hand_over_ms"
-    )  # mean wait after a batch was ready, over the batches that the trainer waited for
-    head_of_line_fraction: Fraction | None = msgspec.field(
-        default=None, name="head_of_line"
-    )  # fraction of the wait for data in which a later batch was ready but not the next one
-    skipped_files: list[str] = msgspec.field(
-        default=[], name="left_out"
-    )  # one message per unreadable file (--skip-bad), once per loader, before or during the round
+    handoff_ms: Difference | None = None  # mean wait after a batch was ready, over the batches that the trainer waited for
+    head_of_line_fraction: Fraction | None = None  # fraction of the wait for data in which a later batch was ready but not the next one
+    skipped_files: list[str] = []  # one message per unreadable file (--skip-bad), once per loader, before or during the round
 
     def prepend_skipped_files(self, earlier: LoaderStats | None) -> LoaderStats:
         """A copy that also lists the files skipped in ``earlier``, which is not recorded."""
@@ -57,13 +49,13 @@ class LoaderStats(msgspec.Struct, frozen=True, kw_only=True):
 class CpuUsage(msgspec.Struct, frozen=True, kw_only=True):
     """CPU usage of one node during one round, as seen by one of its ranks."""
 
-    num_cores: AtLeastOne = msgspec.field(name="cores")  # cores that this rank may run on
+    num_cores: AtLeastOne  # cores that this rank may run on
     busy_s: Difference  # core-seconds busy, by any process, including time stolen by the hypervisor
     wall_s: Elapsed
     throttled_s: Difference | None = None  # seconds throttled by a CPU quota, summed over cores; None without a quota
-    cpu_pressure_fraction: Fraction | None = msgspec.field(
-        default=None, name="pressure"
-    )  # fraction of time in which some thread of the machine waited for a core (PSI); None if unknown
+    cpu_pressure_fraction: Fraction | None = (
+        None  # fraction of time in which some thread of the machine waited for a core (PSI); None if unknown
+    )
 
 
 def sum_by_stage(stage_times: Iterable[Mapping[str, float]]) -> dict[str, float]:

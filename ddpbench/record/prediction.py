@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from ddpbench.record.config import DATA, RANKS, TRAINING, Positive
 from ddpbench.record.flags import Flag, flag_fields, to_argv
-from ddpbench.record.ranges import Fraction, NonZero
+from ddpbench.record.ranges import Amount, AtLeastOne, Fraction, NonZero
 
 UNCHANGED = "as it is"
 MAX_RANKS = 1024
@@ -49,17 +49,84 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(to_argv(self, flag_fields(Scenario)))
 
 
+AssumptionCode = Literal[
+    "above-measured-load",  # more threads per core than measured: an image costs what it cost under the highest measured load
+    "below-measured-load",  # fewer threads per core than measured: an image costs what it cost under the lowest measured load
+    "other-processes",  # other processes keep ``cores`` busy, as in the run
+    "cores-lost",  # oversubscribed cores lose ``lost_fraction`` of their time, as in the run
+    "same-cores",  # more cores are of the same kind, and idle
+    "enough-cores",  # CPU use unknown: the cores suffice
+    "compute-time-of-run",  # no compute-only run: a step takes the compute time of the run
+    "equal-batches",  # no times of single batches: all take the mean
+    "background-loader",  # during training ``loader`` delivers what it did without, less what the cores take from it
+    "trainer-loads-as-fast",  # the trainer loads a batch as fast as a worker
+    "threads-scale",  # threads share the work on a batch evenly
+    "storage-scales",  # the storage answers each of more workers as fast
+    "storage-limit",  # the storage delivers at most what was measured
+    "no-read-wait",  # files in memory are read without a wait
+    "no-overlapped-copy",  # copies from pageable memory do not overlap with training
+    "same-copies",  # copies and interference take as long with another precision
+    "cuda-graphs",  # CUDA graphs close the gaps between kernels and leave the kernels unchanged
+    "same-image-load",  # with another batch size a worker and its copy take as long per image
+    "same-image-time",  # ... and so does the device; gradient sync takes as long per step
+    "sync-hidden",  # gradient sync among ``ranks`` is hidden by the backward; one rank has none
+    "same-step",  # a step of ``ranks`` takes as long as one of ``measured_ranks``
+]
+"""What a prediction takes for granted."""
+
+
+class Assumption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One assumption of a prediction. A number that ``code`` does not need is None."""
+
+    code: AssumptionCode
+    log_error: Amount = 0.0  # standard deviation of the log step time that it adds
+    cores: Amount | None = None
+    lost_fraction: Fraction | None = None
+    ranks: AtLeastOne | None = None
+    measured_ranks: AtLeastOne | None = None
+    loader: str | None = None
+    hw_decoder_load: Fraction | None = None  # of ``loader``, if it is not the default
+
+
+MeasurementCode = Literal[
+    "loader-benchmark",  # the rate and the CPU time of ``loader``
+    "loader-in-background",  # what ``loader`` takes from a training
+    "batch-time",  # of ``loader``
+    "worker-batch-time",  # of the workers of ``loader``
+    "read-wait",  # how long ``loader`` waits for files
+    "h2d-bandwidth",
+    "cpu-usage",  # of the run
+    "compute-only-step",
+    "step-without-sync",
+    "step-in-precision",  # ``precision``
+    "step-compiled",  # by ``compile_mode``
+    "unexplained-step",  # what makes the simulated step ``simulated_ratio`` times the measured one
+]
+"""A measurement that a prediction may require."""
+
+
+class MissingMeasurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The measurement that a prediction requires. A name or number that ``code`` does not need is None."""
+
+    code: MeasurementCode
+    loader: str | None = None
+    hw_decoder_load: Fraction | None = None  # of ``loader``, if it is not the default
+    precision: str | None = None
+    compile_mode: str | None = None
+    simulated_ratio: NonZero | None = None
+
+
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted gain of ``scenario``: the ratio of images/s of all ranks, with an interval of ``confidence``.
 
-    ``gain`` is None if ``missing_measurement`` names a measurement that the prediction requires.
+    ``gain`` is None if ``missing_measurement`` is not.
     """
 
-    scenario: Scenario = msgspec.field(name="change")
+    scenario: Scenario
     gain: NonZero | None = None
     low: NonZero | None = None
     high: NonZero | None = None
     confidence: Fraction = 0.9
-    images_per_s: NonZero | None = None  # of all ranks
-    assumptions: list[str] = msgspec.field(default=[], name="assumed")
-    missing_measurement: str = msgspec.field(default="", name="needs")
+    samples_per_s: NonZero | None = None  # of all ranks
+    assumptions: list[Assumption] = []
+    missing_measurement: MissingMeasurement | None = None

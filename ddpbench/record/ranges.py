@@ -32,5 +32,8 @@ NonZero = Annotated[float, Meta(ge=1e-12, le=1e24)]
 Fraction = Annotated[float, Meta(ge=-1e-6, le=1 + 1e-6)]
 """A fraction from 0 to 1, with a margin for rounding."""
 
+RelativeChange = Annotated[float, Meta(ge=-1e12, le=1e12)]
+"""A relative change: 0.2 is 20% more, -0.1 is 10% less."""
+
 Parts = Annotated[int, Meta(ge=1, le=1_000_000)]
 """Number of parts or points of a sweep. Small, since code loops over all of them."""

@@ -6,19 +6,18 @@ from typing import Literal
 
 import msgspec
 
-from ddpbench.record.checks import Check
+from ddpbench.record.checks import AnyCheck
 from ddpbench.record.config import Config, ResolvedConfig
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment, RankPlacement
 from ddpbench.record.errors import Status
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Elapsed, Fraction, Milliseconds, NonZero, Seconds
+from ddpbench.record.roles import RUN, Role
 from ddpbench.record.scaling import Scaling
 from ddpbench.record.sweep_shard import SweepShard
 from ddpbench.record.trace import Trace
+from ddpbench.record.upgrade import SCHEMA
 from ddpbench.record.verdict import Verdict
-
-SCHEMA = 1
-"""Schema version that this release writes. ``load`` rejects newer ones."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,23 +28,23 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     rank: Count | None = None
     step: Count | None = None
     phase: str = ""
-    arm_index: Count | None = msgspec.field(default=None, name="arm")  # index of the arm in the job, if the fault concerns one arm only
+    arm_index: Count | None = None  # index of the arm in the job, if the fault concerns one arm only
     out_of_memory: bool = False
 
 
 class ObservedPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """Dtypes and settings observed in warm-up; the precision's name only says what was requested."""
 
-    parameter_dtypes: list[str] = msgspec.field(name="parameters")
-    gradient_dtypes: list[str] = msgspec.field(name="gradients")
-    batch_norm_dtypes: list[str] = msgspec.field(name="batch_norm")
-    first_layer_dtype: str = msgspec.field(name="first_layer")  # compute dtype of the first convolution or linear layer
-    last_layer_dtype: str = msgspec.field(name="last_layer")
+    parameter_dtypes: list[str]
+    gradient_dtypes: list[str]
+    batch_norm_dtypes: list[str]
+    first_layer_dtype: str  # compute dtype of the first convolution or linear layer
+    last_layer_dtype: str
     tf32_matmul: bool
     tf32_cudnn: bool
     loss_scale: Amount | None = None
     optimizer: str = ""  # class and implementation: "SGD fused"
-    master_weight_dtype: str = msgspec.field(default="", name="master")  # dtype of the master weights; empty without any
+    master_weight_dtype: str = ""  # dtype of the master weights; empty without any
 
 
 class Warmup(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,7 @@ class Warmup(msgspec.Struct, frozen=True, kw_only=True):
     first_batch_s: Seconds
     first_step_s: Seconds  # from the request for the first batch to the end of the first step
     warmup_steps: Count
-    warmup_converged: bool = msgspec.field(name="warmup_agreed")  # two windows agreed before the limit
+    warmup_converged: bool  # two windows agreed before the limit
 
 
 class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +79,13 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     loader: str
     description: str  # "synthetic batch on the device", "ImageNet folder, 1,281,167 JPEGs"
-    file_kind: FileKind | None = msgspec.field(default=None, name="files")  # None if only ``description`` says it
-    images: Count | None = None
-    generated: bool = msgspec.field(
-        default=False, name="made"
-    )  # deterministic, learnable, generated images: accuracy only shows that training converges
-    reread: bool = msgspec.field(default=False, name="recycled")  # timed rounds read the same files more than once
-    respawns_workers: bool = msgspec.field(default=False, name="starts_anew")  # the loader restarts its workers every epoch
+    file_kind: FileKind = ""
+    num_samples: Count | None = None
+    generated: bool = False  # deterministic, learnable, generated images: accuracy only shows that training converges
+    reread: bool = False  # timed rounds read the same files more than once
+    respawns_workers: bool = False  # the loader restarts its workers every epoch
     workers: Count | None = None  # workers per rank that a user-defined loader starts; None for loaders that start the requested number
-    setup_s: Seconds = msgspec.field(default=0.0, name="set_up_s")  # time that a user-defined function took to return its iterable, once
+    setup_s: Seconds = 0.0  # time that a user-defined function took to return its iterable, once
 
     def effective_workers(self, requested: int) -> int:
         """Number of workers that run if ``requested`` were requested."""
@@ -97,29 +94,20 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_jpeg(self) -> bool:
         """Whether every file of the dataset is a JPEG."""
-        return self._file_kind == "jpegs"
+        return self.file_kind == "jpegs"
 
     @property
     def is_image_folder(self) -> bool:
         """Whether the dataset is a tree of class folders, as ImageNet is, with files of any type."""
-        return self._file_kind != ""
-
-    @property
-    def _file_kind(self) -> FileKind:
-        if self.file_kind is not None:
-            return self.file_kind
-        described = self.description.rpartition(": ")[2]  # for replay, the dataset behind the batches
-        if not described.startswith(("ImageNet folder", "image folder", "made set in the shape of ImageNet")):
-            return ""
-        return "jpegs" if "JPEG" in described else "images"
+        return self.file_kind != ""
 
 
 class CollectiveWait(msgspec.Struct, frozen=True, kw_only=True):
     """Breakdown of the time spent waiting for other ranks, in ms; means over all steps of a round."""
 
-    peer_data_wait_ms: Milliseconds = msgspec.field(name="late_data_ms")  # for late data on another rank; mean over ranks, too
-    min_rank_ms: Milliseconds = msgspec.field(name="least_ms")  # of the rank that waits least in each step
-    min_rank_sync_ms: Milliseconds = msgspec.field(name="least_sync_ms")  # the same for gradient sync only
+    peer_data_wait_ms: Milliseconds  # for late data on another rank; mean over ranks, too
+    min_rank_ms: Milliseconds  # of the rank that waits least in each step
+    min_rank_sync_ms: Milliseconds  # the same for gradient sync only
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,22 +115,24 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     index: Count
     traces: list[Trace]  # one per rank, in rank order
-    images: AtLeastOne  # of all ranks
+    samples: AtLeastOne  # of all ranks
     wall_s: Elapsed  # of the slowest rank
-    params_in_sync: bool = msgspec.field(
-        default=True, name="digests_agree"
-    )  # all ranks ended the round with equal parameters, or the engine does not sync them
-    collective_wait: CollectiveWait | None = msgspec.field(default=None, name="waits")  # set if the traces hold only some of the steps
+    params_in_sync: bool = True  # all ranks ended the round with equal parameters, or the engine does not sync them
+    collective_wait: CollectiveWait | None = None  # set if the traces hold only some of the steps
 
     @property
-    def images_per_s(self) -> float:
-        return self.images / self.wall_s
+    def samples_per_s(self) -> float:
+        return self.samples / self.wall_s
+
+
+LaunchSource = Literal["assumed", "launches", "earlier_runs"]
+"""Where the standard deviation between launches comes from."""
 
 
 class ThroughputEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Median images/s of all ranks over the rounds, with a t-interval on the logs of the round throughputs."""
 
-    images_per_s: NonZero
+    samples_per_s: NonZero
     low: NonZero
     high: NonZero
     rounds: AtLeastOne
@@ -150,16 +140,17 @@ class ThroughputEstimate(msgspec.Struct, frozen=True, kw_only=True):
     launch_low: NonZero  # interval that includes the variance between launches: for comparing across launches
     launch_high: NonZero
     launch_sd: Amount  # of the log throughput, a fraction
-    launch_source: str  # "assumed", "3 launches", "7 earlier runs"
-    launch_images_per_s: list[NonZero] = msgspec.field(default=[], name="launch_figures")  # images/s of each launch, if there are several
+    launch_source: LaunchSource  # of ``launch_sd``
+    num_launches: Count = 0  # launches or earlier runs behind ``launch_sd``; 0 if it is assumed
+    launch_samples_per_s: list[NonZero] = []  # images/s of each launch, if there are several
     confidence: Fraction = 0.95
 
 
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
     """A resume on other GPUs or hosts, from round ``first_round`` on."""
 
-    first_round: Count = msgspec.field(name="round")
-    placements: list[RankPlacement] = msgspec.field(name="places")
+    first_round: Count
+    placements: list[RankPlacement]
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -167,23 +158,23 @@ class Record(msgspec.Struct, kw_only=True):
 
     config: ResolvedConfig
     environment: Environment
-    requested: Config | None = msgspec.field(default=None, name="asked")  # as requested, automatic fields unset
+    requested: Config | None = None  # as requested, automatic fields unset
     status: Status = "running"
     fault: Fault | None = None
-    sample_unit: str = msgspec.field(default="image", name="item")  # name of one sample
-    label: str = ""  # distinguishes arms with equal Configs: "earlier model alive"
-    num_parameters: Count = msgspec.field(default=0, name="parameters")  # trainable parameters of the model
-    flops_per_image: Amount | None = None  # forward and backward, 2 per multiply-add
+    sample_unit: str = "image"  # name of one sample
+    role: Role = RUN
+    num_parameters: Count = 0  # trainable parameters of the model
+    flops_per_sample: Amount | None = None  # forward and backward, 2 per multiply-add
     data: DatasetInfo | None = None
-    observed_precision: ObservedPrecision | None = msgspec.field(default=None, name="attestation")
-    warmup: Warmup | None = msgspec.field(default=None, name="preparation")
-    peak_throughput: PeakThroughput | None = msgspec.field(default=None, name="ceilings")
-    kernel_activity: KernelActivity | None = msgspec.field(default=None, name="launch_gap")
-    loader_benchmarks: list[LoaderBenchmark] = msgspec.field(default=[], name="alone")  # one per rank, if loaders are compared
+    observed_precision: ObservedPrecision | None = None
+    warmup: Warmup | None = None
+    peak_throughput: PeakThroughput | None = None
+    kernel_activity: KernelActivity | None = None
+    loader_benchmarks: list[LoaderBenchmark] = []  # one per rank, if loaders are compared
     rounds: list[Round] = []
-    relocations: list[Relocation] = msgspec.field(default=[], name="moves")
-    throughput: ThroughputEstimate | None = msgspec.field(default=None, name="headline")
-    checks: list[Check] = []
+    relocations: list[Relocation] = []
+    throughput: ThroughputEstimate | None = None
+    checks: list[AnyCheck] = []
     verdict: Verdict | None = None
 
     @property
@@ -233,4 +224,4 @@ class Job(msgspec.Struct, kw_only=True):
     records: list[Record]
     diagnosis: Diagnosis | None = None
     scaling: Scaling | None = None
-    sweep_shard: SweepShard | None = msgspec.field(default=None, name="share")  # set if several jobs share the sweep
+    sweep_shard: SweepShard | None = None  # set if several jobs share the sweep

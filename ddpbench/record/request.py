@@ -8,6 +8,7 @@ import msgspec
 
 from ddpbench.record.config import MEASURING, RANKS, Config, Positive
 from ddpbench.record.flags import Flag
+from ddpbench.record.roles import RUN, Role
 from ddpbench.record.sweep_shard import SweepShard
 
 OUTPUT = "Output"
@@ -64,8 +65,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputOptions
     command: list[str]  # exact, as typed
     swept: list[str] = []  # the Config fields that a comma list varies
-    labels: list[str] = []  # distinguish arms with equal Configs; empty, or one per arm
+    roles: list[Role] = []  # one per arm, or empty if all are ordinary arms
     sweep_shard: SweepShard | None = None  # set if other jobs have the other arms
+
+    @property
+    def arm_roles(self) -> list[Role]:
+        """The role of each arm."""
+        return self.roles or [RUN] * len(self.arms)
 
     @property
     def total_arms(self) -> int:

@@ -1,29 +1,12 @@
-"""Labels of a scaling job's arms, and its other measurements."""
+"""Measurements of a scaling job outside its arms."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ddpbench.record.ranges import Amount, AtLeastOne, Count, Milliseconds, NonZero
-from ddpbench.record.text import pluralize
-from ddpbench.record.verdict import Verdict
-
-SINGLE_NO_DDP, SINGLE_SHARD_BATCH = "one rank without DDP", "one rank, its share of the batch"
-INDEPENDENT_RANKS, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA = "every rank for itself", "no all-reduce", "all-reduce alone", "with data"
-"""Labels of the arms other than DDP on 1, 2, 4 ... ranks.
-
-one rank without DDP  the bare model on the first rank, with the batch that a rank of the full world has
-one rank, its share   DDP with a world size of 1 and that batch (strong scaling only)
-every rank for itself all ranks at once without DDP: they share host, power and bus, but do not communicate
-no all-reduce         all ranks in DDP's no_sync(): its hooks run, but no gradients are sent
-all-reduce alone      only all-reduces of DDP's buckets, one after another
-with data             DDP on real batches
-"""
-
-
-def ddp_label(ranks: int) -> str:
-    """Label of DDP on the first ``ranks`` ranks."""
-    return pluralize(ranks, "rank")
+from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.verdict import ScalingVerdict
 
 
 def bus_bandwidth(size_bytes: float, seconds: float, ranks: int) -> float:
@@ -45,21 +28,17 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     communication_ms: Milliseconds
-    exposed_ms: Milliseconds = msgspec.field(name="bare_ms")
+    exposed_ms: Milliseconds
 
 
 class Scaling(msgspec.Struct, kw_only=True):
     """Measurements of a scaling job outside its arms."""
 
-    world_sizes: list[AtLeastOne] = msgspec.field(name="ladder")  # measured world sizes, the full world last
-    strong_scaling: bool = msgspec.field(default=False, name="strong")  # the global batch size was constant
+    world_sizes: list[AtLeastOne]  # measured world sizes, the full world last
+    strong_scaling: bool = False  # the global batch size was constant
     bucket_bytes: list[Count] = []  # sizes of DDP's buckets on the full world, in all-reduce order
-    allreduce_busbw: dict[AtLeastOne, NonZero] = msgspec.field(
-        default={}, name="bus"
-    )  # bytes of an all-reduce -> bus bandwidth without training, bytes/s
-    busy_wait_cores: Amount | None = msgspec.field(
-        default=None, name="waiting_cores"
-    )  # cores that a paused rank kept busy; maximum over ranks
+    allreduce_busbw: dict[AtLeastOne, NonZero] = {}  # bytes of an all-reduce -> bus bandwidth without training, bytes/s
+    busy_wait_cores: Amount | None = None  # cores that a paused rank kept busy; maximum over ranks
     overlap: Overlap | None = None
-    skip_reasons: dict[str, str] = msgspec.field(default={}, name="left_out")  # measurement -> why it was skipped
-    verdict: Verdict | None = None
+    skipped: list[SkippedMeasurement] = []
+    verdict: ScalingVerdict | None = None

@@ -10,10 +10,10 @@ from ddpbench.record.ranges import AtLeastOne, Parts
 class SweepShard(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a sweep that a job measures, numbered from 1. Part K of N is sweep point K and every N-th after it."""
 
-    parts: list[AtLeastOne] = msgspec.field(name="numbers")
-    num_parts: Parts = msgspec.field(name="of")
-    num_sweep_points: Parts = msgspec.field(name="cells")  # in the full sweep
-    sweep_id: str = msgspec.field(name="sweep")  # equal only for parts of the same sweep
+    parts: list[AtLeastOne]
+    num_parts: Parts
+    num_sweep_points: Parts  # in the full sweep
+    sweep_id: str  # equal only for parts of the same sweep
 
     @property
     def indices(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import fsum
+from typing import Literal
 
 import msgspec
 
@@ -23,6 +24,8 @@ optimizer       unscale, step, zero_grad
 
 COLLECTIVE_PHASES = ("broadcast", "sync")
 """The phases in which a rank waits for other ranks. The rest of the step is the rank's own time."""
+
+RetryReason = Literal["throttle"]
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +65,8 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     nonfinite_step: Count | None = None  # first step of the round whose loss was not finite
     skipped_steps: list[Count] = []  # steps whose update the loss scaler skipped, counted from 0 in the round
     loss_scale: Amount | None = None  # at the end of the round
-    params_checksum_before: int = msgspec.field(default=0, name="parameters_before")  # checksum of all parameters before the round
-    params_checksum_after: int = msgspec.field(default=0, name="parameters_after")  # and after it
+    params_checksum_before: int = 0  # checksum of all parameters before the round
+    params_checksum_after: int = 0  # and after it
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,30 +74,22 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: Count
     steps: AtLeastOne
-    images: Count  # this rank's
+    samples: Count  # this rank's
     wall_s: Elapsed  # from the synchronisation before the first step to the one after the last
     phases_ms: dict[str, list[Milliseconds]]  # phase -> duration per step on the device's clock; only one of every n steps above 64 ranks
     host_data_ms: list[Milliseconds]  # wait for the loader on the host's clock, per step
-    host_lead_ms: list[Difference] = msgspec.field(
-        name="lead_ms"
-    )  # host run-ahead over the device when it had issued the step; empty on the CPU
-    host_issue_ms: list[Milliseconds] = msgspec.field(
-        default=[], name="issuing_ms"
-    )  # part of forward, backward and optimizer in which the host was still issuing them, per step:
+    host_lead_ms: list[Difference]  # host run-ahead over the device when it had issued the step; empty on the CPU
+    host_issue_ms: list[Milliseconds] = []  # part of forward, backward and optimizer in which the host was still issuing them, per step:
     # an upper bound on the device's wait for the host; empty on the CPU
     memory: Memory
     numerics: Numerics
     health: Health | None = None
     cpu_s: Difference | None = None  # CPU seconds of this rank's process and its loader workers; None if unknown
     thread_cpu_s: Difference | None = None  # CPU seconds of the training thread
-    retry_reason: str = msgspec.field(default="", name="retried_for")  # why this round was repeated ("throttle"); empty if it was not
-    loader_stats: LoaderStats | None = msgspec.field(
-        default=None, name="loading"
-    )  # None if batches are already on the device, or if the loader has no statistics
-    cpu_usage: CpuUsage | None = msgspec.field(default=None, name="cores")
-    backward_stall_ms: Milliseconds = msgspec.field(
-        default=0.0, name="held_ms"
-    )  # part of the round's sync that was moved from backward, where it stalled for a late rank
+    retry_reason: RetryReason | None = None  # why this round was measured a second time; None if it was not
+    loader_stats: LoaderStats | None = None  # None if batches are already on the device, or if the loader has no statistics
+    cpu_usage: CpuUsage | None = None
+    backward_stall_ms: Milliseconds = 0.0  # part of the round's sync that was moved from backward, where it stalled for a late rank
     totals_ms: dict[str, Milliseconds] = {}  # phase -> sum over all steps; empty if phases_ms holds every step
 
     def total_ms(self, phase: str) -> float:

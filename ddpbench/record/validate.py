@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ddpbench.record.checks import AnyCheck, NoisyNeighbour, PowerCapped, SharedGpu, Throttled
 from ddpbench.record.config import Config
 from ddpbench.record.diagnosis import Diagnosis, LoaderBenchmark
 from ddpbench.record.environment import Environment
 from ddpbench.record.registry import PRECISIONS
-from ddpbench.record.scaling import ALLREDUCE_ONLY
+from ddpbench.record.roles import ALLREDUCE_ONLY
 from ddpbench.record.trace import PHASES, Trace
 
 if TYPE_CHECKING:
@@ -36,26 +37,28 @@ def _check_job(job: Job) -> Problems:
     for at, record in enumerate(job.records):
         yield from _prefix_problems(f"records[{at}]", _check_record(record))
     if job.sweep_shard and len(job.sweep_shard.indices) != len(job.records):
-        yield f"share: of {len(job.sweep_shard.indices)} arms, and there are {len(job.records)}"
+        yield f"sweep_shard: of {len(job.sweep_shard.indices)} arms, and there are {len(job.records)}"
     if job.scaling and not job.scaling.world_sizes:
-        yield "scaling.ladder: empty"
+        yield "scaling.world_sizes: empty"
     if job.diagnosis and job.records:
         yield from _prefix_problems("diagnosis", _check_diagnosis(job.diagnosis, job.records[0].world_size))
 
 
 def _check_record(record: Record) -> Problems:
     yield from _prefix_problems("config", _check_config(record.config))
-    yield from _prefix_problems("asked", _check_config(record.requested) if record.requested else iter(()))
+    yield from _prefix_problems("requested", _check_config(record.requested) if record.requested else iter(()))
     yield from _prefix_problems("environment", _check_environment(record.environment))
     for at, move in enumerate(record.relocations):
-        yield from _check_ranks(f"moves[{at}].places", [place.rank for place in move.placements], record.world_size)
-    yield from _check_none_or_one_per_rank("alone", record.loader_benchmarks, record.world_size)
+        yield from _check_ranks(f"relocations[{at}].placements", [place.rank for place in move.placements], record.world_size)
+    yield from _check_none_or_one_per_rank("loader_benchmarks", record.loader_benchmarks, record.world_size)
     for at, timed in enumerate(record.rounds):
         yield from _prefix_problems(f"rounds[{at}]", _check_round(timed, record.world_size))
-        if record.label != ALLREDUCE_ONLY and not any(trace.total_ms(phase) for trace in timed.traces for phase in COMPUTE_PHASES):
+        if record.role != ALLREDUCE_ONLY and not any(trace.total_ms(phase) for trace in timed.traces for phase in COMPUTE_PHASES):
             yield f"rounds[{at}].traces: nothing was computed"
     if record.throughput and not record.rounds:
-        yield "headline: there is no round"
+        yield "throughput: there is no round"
+    for at, check in enumerate(record.checks):
+        yield from _prefix_problems(f"checks[{at}]", _check_finding(check, record.world_size))
 
 
 def _check_config(config: Config) -> Problems:
@@ -64,7 +67,7 @@ def _check_config(config: Config) -> Problems:
 
 
 def _check_environment(environment: Environment) -> Problems:
-    yield from _check_ranks("places", [place.rank for place in environment.placements], environment.world_size)
+    yield from _check_ranks("placements", [place.rank for place in environment.placements], environment.world_size)
     if environment.nodes > environment.world_size:
         yield f"nodes: {environment.nodes} for {environment.world_size} ranks"
 
@@ -89,7 +92,11 @@ def _check_trace(trace: Trace) -> Problems:
     for phase, durations in trace.phases_ms.items():
         if len(durations) != kept:
             yield f"phases_ms.{phase}: of {len(durations)} steps, and other phases of {kept}"
-    for field, a_step in (("host_data_ms", trace.host_data_ms), ("lead_ms", trace.host_lead_ms), ("issuing_ms", trace.host_issue_ms)):
+    for field, a_step in (
+        ("host_data_ms", trace.host_data_ms),
+        ("host_lead_ms", trace.host_lead_ms),
+        ("host_issue_ms", trace.host_issue_ms),
+    ):
         if len(a_step) not in ((kept,) if field == "host_data_ms" else (0, kept)):
             yield f"{field}: of {len(a_step)} steps, and phases_ms of {kept}"
     total_s = sum(map(trace.total_ms, PHASES)) / 1000
@@ -97,12 +104,24 @@ def _check_trace(trace: Trace) -> Problems:
         yield f"{'totals_ms' if trace.totals_ms else 'phases_ms'}: {total_s:g} s in a round of {trace.wall_s:g} s"
 
 
+def _check_finding(check: AnyCheck, world_size: int) -> Problems:
+    match check:
+        case Throttled() | PowerCapped() | SharedGpu():
+            field, highest = "ranks", max(check.ranks)
+        case NoisyNeighbour():
+            field, highest = "cores_by_rank", max(check.cores_by_rank)
+        case _:
+            return
+    if highest >= world_size:
+        yield f"{field}: {highest} of {world_size} ranks"
+
+
 def _check_diagnosis(diagnosis: Diagnosis, world_size: int) -> Problems:
-    yield from _check_none_or_one_per_rank("alone", diagnosis.loader_benchmarks, world_size)
+    yield from _check_none_or_one_per_rank("loader_benchmarks", diagnosis.loader_benchmarks, world_size)
     if diagnosis.single_rank_loader_benchmark and diagnosis.single_rank_loader_benchmark.rank >= world_size:
-        yield f"alone_single.rank: {diagnosis.single_rank_loader_benchmark.rank} of {world_size} ranks"
+        yield f"single_rank_loader_benchmark.rank: {diagnosis.single_rank_loader_benchmark.rank} of {world_size} ranks"
     for at, candidate in enumerate(diagnosis.alternative_loaders):
-        yield from _check_none_or_one_per_rank(f"candidates[{at}].alone", candidate.loader_benchmarks, world_size)
+        yield from _check_none_or_one_per_rank(f"alternative_loaders[{at}].loader_benchmarks", candidate.loader_benchmarks, world_size)
 
 
 def _check_none_or_one_per_rank(field: str, alone: Sequence[LoaderBenchmark], world_size: int) -> Problems:

@@ -17,7 +17,9 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import printable
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES
-from ddpbench.report.pages.scaling import scaling_points_by_label
+from ddpbench.record.verdict import ScalingVerdict, Verdict
+from ddpbench.report.messages.roles import role_name
+from ddpbench.report.pages.scaling import scaling_points_by_role
 
 STEP_PHASES = [phase for phase in PHASES if phase not in COLLECTIVE_PHASES] + ["unexplained"]
 """The phases of a step without the waits for other ranks, and the unexplained rest."""
@@ -31,7 +33,7 @@ def jobs_to_json(*jobs: Job) -> str:
 
     Several jobs become an array.
     """
-    held = msgspec.to_builtins(jobs)
+    held = msgspec.to_builtins(jobs, str_keys=True)
     return _json_indented(held[0] if len(jobs) == 1 else list(held), "")
 
 
@@ -80,8 +82,8 @@ def _cell(value: object) -> object:
 
 
 def _rows(job: Job) -> list[Mapping[str, object]]:
-    rungs = scaling_points_by_label(job)
-    return [_csv_row(job, record, rungs.get(record.label)) for record in job.records]
+    rungs = scaling_points_by_role(job)
+    return [_csv_row(job, record, rungs.get(record.role)) for record in job.records]
 
 
 def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[str, object]:
@@ -91,7 +93,8 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
     whole wait for other ranks, including late data and the broadcast of buffers. The scaling verdict is in the row of the largest
     world size.
     """
-    summary, software, headline, verdict = summarize(record), record.environment.software, record.throughput, record.verdict
+    summary, software, headline = summarize(record), record.environment.software, record.throughput
+    verdict: Verdict | ScalingVerdict | None = record.verdict
     if job.scaling:
         verdict = job.scaling.verdict if point and point.ranks == job.scaling.world_sizes[-1] else None
     within = figure_interval(record)
@@ -99,36 +102,37 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
     return {
         "started": job.started,
         **structs.asdict(record.config),
-        "label": record.label,
+        "role": record.role.kind,
+        "label": role_name(record.role, job),
         "status": record.status,
         "device_name": record.environment.placements[0].device_name,
         "hosts": " ".join(dict.fromkeys(each.host for each in record.environment.placements)),
         "world_size": record.world_size,
-        "global_batch": record.global_batch_size,
+        "global_batch_size": record.global_batch_size,
         "torch": software.torch,
         "ddpbench": software.ddpbench,
         "rounds_done": summary.rounds,
-        "images_per_s": headline and headline.images_per_s,
+        "samples_per_s": headline and headline.samples_per_s,
         "low": within and within.low,
         "high": within and within.high,
         "confidence": within and within.confidence,
         "launch_low": across and across.launch_low,
         "launch_high": across and across.launch_high,
         "efficiency": point and point.efficiency and point.efficiency.center,
-        "lost_to": point and point.largest_loss,
+        "lost_to": point and " or ".join(point.largest_losses),
         "step_ms": summary.step_ms,
         **{f"{phase}_ms": summary.phases_ms.get(phase) for phase in STEP_PHASES},
         "sync_ms": summary.sync_ms,
-        "late_data_ms": summary.peer_data_wait_ms,
+        "peer_data_wait_ms": summary.peer_data_wait_ms,
         "broadcast_ms": summary.phases_ms.get("broadcast"),
-        "data_wait_share": summary.data_wait_fraction,
+        "data_wait_fraction": summary.data_wait_fraction,
         "first_step_s": record.warmup and record.warmup.first_step_s,
         "first_loss": summary.first_loss,
         "last_loss": summary.last_loss,
         "accuracy": last_accuracy(record),
-        "peak_bytes": summary.peak_allocated_bytes,
+        "peak_allocated_bytes": summary.peak_allocated_bytes,
         "host_rss_bytes": summary.rss_bytes,
-        "joules_per_image": summary.joules_per_image,
+        "joules_per_sample": summary.joules_per_sample,
         "mfu": summary.mfu,
         "verdict": verdict and verdict.kind,
         "verdict_repeatability": verdict and verdict.repeatability,

@@ -9,16 +9,21 @@ from collections.abc import Sequence
 from ddpbench.analysis.compare import ArmRow, compare
 from ddpbench.analysis.scaling.ladder import ScalingPoint
 from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import RUN
 from ddpbench.record.text import printable
 from ddpbench.report.format import MISSING, format_gib, format_interval
 from ddpbench.report.grid import Grid
+from ddpbench.report.messages.checks import check_sentence
+from ddpbench.report.messages.roles import role_name
+from ddpbench.report.messages.scaling import losses_text
+from ddpbench.report.messages.sentence import Sentence
+from ddpbench.report.messages.status import status_text
+from ddpbench.report.messages.verdict import explain_verdict, verdict_sentence
 from ddpbench.report.pages.arms import arm_name, arm_values, memory_heading, speedup_text
 from ddpbench.report.pages.checks import merge_sentences
 from ddpbench.report.pages.header import machine_text, throughput_unit
 from ddpbench.report.pages.registry import view_of
-from ddpbench.report.pages.scaling import EFFICIENCY, LOST_TO, efficiency_text, scaling_points_by_label
-from ddpbench.report.pages.status import status_text
-from ddpbench.report.pages.verdict import verdict_sentence
+from ddpbench.report.pages.scaling import EFFICIENCY, LOST_TO, efficiency_text, scaling_points_by_role
 
 SINGLE_RUN_FIELDS = ("workload", "precision")
 """Fields that name a run with a single arm."""
@@ -65,14 +70,14 @@ def _grid_table(grid: Grid) -> list[str]:
 
 def _arm_table(job: Job) -> list[str]:
     """The table of arms; a scale job has efficiencies in place of speed-ups."""
-    rungs, names = scaling_points_by_label(job), job.swept or SINGLE_RUN_FIELDS
-    labels = [record.label or MISSING for record in job.records] if any(record.label for record in job.records) else []
+    rungs, names = scaling_points_by_role(job), job.swept or SINGLE_RUN_FIELDS
+    labels = [role_name(record.role, job) or MISSING for record in job.records] if any(record.role != RUN for record in job.records) else []
     naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
     compared = [EFFICIENCY, LOST_TO] if rungs else ["speed-up"]
     heading = [*naming, throughput_unit(*job.records), "95% interval", *compared, memory_heading(job.records)]
-    kept = [_efficiency_cells(rungs.get(record.label)) if rungs else [] for record in job.records]
+    kept = [_efficiency_cells(rungs.get(record.role)) if rungs else [] for record in job.records]
     arms = enumerate(compare(job.records))
-    rows = [[*arm_values(row.config, names), *labels[at : at + 1], *_cells(row, kept[at])] for at, row in arms]
+    rows = [[*arm_values(row.record.config, names), *labels[at : at + 1], *_cells(row, kept[at])] for at, row in arms]
     return _table([heading, *rows], len(naming))
 
 
@@ -85,16 +90,16 @@ def _table(rows: Sequence[Sequence[str]], naming: int) -> list[str]:
 
 def _arm_prefix(record: Record, job: Job) -> str:
     """Prefix of a line about one of several arms."""
-    named = " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", record.label]))
+    named = " ".join(filter(None, [arm_name(record.config, job.swept) if job.swept else "", role_name(record.role, job)]))
     return f"{named}: " if named else ""
 
 
 def _cells(row: ArmRow, efficiency: Sequence[str]) -> Sequence[str]:
     """The cells after an arm's name; ``efficiency`` replaces the speed-up if it is not empty."""
     within = row.interval
-    if row.images_per_s is None or within is None:
+    if row.samples_per_s is None or within is None:
         return [row.state, MISSING, *(efficiency or [MISSING]), format_gib(row.memory_bytes)]
-    center, low, high = format_interval(row.images_per_s, within.low, within.high)
+    center, low, high = format_interval(row.samples_per_s, within.low, within.high)
     spread = f"{low} to {high}" + (f" (range of {within.num_values})" if within.confidence is None else "")
     return [
         center,
@@ -106,18 +111,22 @@ def _cells(row: ArmRow, efficiency: Sequence[str]) -> Sequence[str]:
 
 def _efficiency_cells(point: ScalingPoint | None) -> list[str]:
     """Efficiency and largest loss; ``-`` for an arm that is no scaling point."""
-    return [efficiency_text(point), point.largest_loss or MISSING] if point else [MISSING, MISSING]
+    return [efficiency_text(point), losses_text(point.largest_losses) or MISSING] if point else [MISSING, MISSING]
 
 
 def _arm_findings(job: Job) -> list[str]:
     """Failures, verdicts (if each arm has its own) and checks, one line each."""
     lines = [f"{_arm_prefix(record, job)}{status_text(record)}" for record in job.records if record.status not in ("ok", "invalid")]
     if job.kind in KINDS_WITH_OWN_VERDICTS:
-        lines += [f"{_arm_prefix(record, job)}{verdict_sentence(record.verdict)}" for record in job.records if record.verdict]
-    checks: dict[str, dict[str, str]] = {}
+        lines += [
+            f"{_arm_prefix(record, job)}{verdict_sentence(record.verdict, explain_verdict(record.verdict, record))}"
+            for record in job.records
+            if record.verdict
+        ]
+    checks: dict[str, dict[str, Sentence]] = {}
     for record in job.records:
         for check in record.checks:
-            checks.setdefault(check.code, {})[_arm_prefix(record, job).removesuffix(": ")] = check.sentence
+            checks.setdefault(check.code, {})[_arm_prefix(record, job).removesuffix(": ")] = check_sentence(check, record)
     return [*lines, *(f"{name}: {text}" for name, sentences in checks.items() for text in merge_sentences(sentences, len(job.records)))]
 
 

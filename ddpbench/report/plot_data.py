@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddpbench.analysis.metrics import IMAGES_PER_S, SECONDS, Metric, last_accuracy, mean_std, memory_metric, speedup, time_or_speed_metric
+from ddpbench.analysis.metrics import SAMPLES_PER_S, SECONDS, Metric, last_accuracy, mean_std, memory_metric, speedup, time_or_speed_metric
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.analysis.sweep_shards import superseded
 from ddpbench.record.config import Config
 from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import Job, Record
+from ddpbench.report.messages.roles import role_name
 from ddpbench.report.pages.arms import arm_name
 
 PLOTTED_FIELDS = ("precision", "batch_size", "workload")
@@ -132,7 +133,7 @@ def points_by_workload(jobs: Iterable[Job]) -> dict[str, list[SweepPoint]]:
     for number, job in enumerate(sorted(jobs, key=lambda each: each.started)):
         for record in job.records:
             others = _distinguishing_fields(record, job)
-            named = [record.config.precision, arm_name(record.config, others) if others else "", record.label]
+            named = [record.config.precision, arm_name(record.config, others) if others else "", role_name(record.role, job)]
             cell = SweepPoint(device_name(record), ", ".join(filter(None, named)), record.config.batch_size, record, number, job.started)
             found.setdefault(record.config.workload, []).append(cell)
     return found
@@ -216,7 +217,7 @@ def _did_not_converge(record: Record, best: float) -> bool:
 def _why_empty(base: str, record: Record | None) -> str:
     if record is None:
         return f"no {base}"
-    return f"{base} alone" if IMAGES_PER_S.values(record) else f"{base} {record.status}"
+    return f"{base} alone" if SAMPLES_PER_S.values(record) else f"{base} {record.status}"
 
 
 def device_name(record: Record) -> str:
@@ -229,7 +230,7 @@ def _distinguishing_fields(record: Record, job: Job) -> list[str]:
     """The swept fields that distinguish ``record`` from arms that a plot would draw in the same place."""
 
     def shown(each: Record) -> tuple[object, ...]:
-        return each.config.precision, each.config.workload, device_name(each), each.label
+        return each.config.precision, each.config.workload, device_name(each), each.role
 
     alike = [each.config for each in job.records if shown(each) == shown(record)]
     values = {

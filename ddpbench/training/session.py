@@ -160,7 +160,7 @@ class Session:
         return Trace(
             rank=self.world.rank,
             steps=steps,
-            images=steps * self.config.batch_size,
+            samples=steps * self.config.batch_size,
             wall_s=wall_s,
             phases_ms=reading.phases_ms,
             host_data_ms=reading.host_data_ms,

@@ -28,7 +28,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1] / "tests"
-sys.path.insert(0, str(TESTS))
+sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import msgspec  # noqa: E402
 from imagery import image_tree  # noqa: E402
@@ -37,14 +37,16 @@ from situations.table import SITUATIONS  # noqa: E402
 from ddpbench.analysis.compare import throughput_ratio  # noqa: E402
 from ddpbench.analysis.controls import baseline_of  # noqa: E402
 from ddpbench.analysis.evidence import missing_batches  # noqa: E402
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError  # noqa: E402
 from ddpbench.analysis.whatif.outcome import MAX_INTERVAL_RATIO, outcomes  # noqa: E402
 from ddpbench.analysis.whatif.query import answer_whatif  # noqa: E402
 from ddpbench.bench.launch import strip_flags  # noqa: E402
-from ddpbench.record.diagnosis import BASELINE_REPEAT, TRIAL_PREFIX  # noqa: E402
 from ddpbench.record.errors import UsageError  # noqa: E402
 from ddpbench.record.io import load  # noqa: E402
 from ddpbench.record.prediction import Scenario  # noqa: E402
 from ddpbench.record.record import Job, Record  # noqa: E402
+from ddpbench.record.roles import BASELINE_REPEAT, trial_role  # noqa: E402
+from ddpbench.report.messages.whatif import missing_measurement_text  # noqa: E402
 
 RECORD, PAGE, PICTURE = HERE / "calibration.json", HERE / "calibration.md", HERE / "calibration.png"
 PROVED = HERE.parent / "h200"
@@ -96,10 +98,10 @@ PLANS = (
     situation("slow-decode", 1, workers=(2, 3)),
     situation("heavy-tail", longer=LONGER, workers=(2, 8), prefetch=(2, 4)),
     situation("heavy-tail", 1, longer=LONGER, prefetch=(3,)),
-    situation("hand-over", workers=(3,), prefetch=(6,)),
+    situation("handoff", workers=(3,), prefetch=(6,)),
     situation("too-many-workers", longer=LONGER, workers=(1, 2, 4)),
     situation("cifar-per-sample", workers=(2,), prefetch=(6,)),
-    situation("loader-steals-cpu", workers=(2, 0)),
+    situation("loader-contends-cpu", workers=(2, 0)),
     Plan("resnet18", TORCH, {"workers": (2, 0), "loader": ("torch-uint8",)}, lends=("resnet18, uint8",), longer=LONGER),
     Plan("resnet18, 1 rank", TORCH, {"workers": (2, 0)}, ranks=1, longer=LONGER),
     Plan("resnet18, uint8", (*RESNET, "--loader", "torch-uint8"), {"workers": (2,), "batch_size": (16,)}, longer=LONGER),
@@ -192,7 +194,7 @@ def measured(plan: Plan, known: Mapping[str, Plan], kept: Path, there: set[str])
 def proved(file: Path) -> list[Pair]:
     """The changes that a diagnosis predicted and then tried itself."""
     job = load(file)
-    real, arms = baseline_of(job) or job.records[0], {record.label: record for record in job.records}
+    real, arms = baseline_of(job) or job.records[0], {record.role: record for record in job.records}
     config, devices = real.config, f"{real.world_size} x {real.environment.placements[0].device_name}"
     link = f"[proof]({os.path.relpath(file, HERE)})"
     training = f"{config.workload} {config.precision} {config.loader} -j {config.workers}, {devices}, {link}"
@@ -206,7 +208,7 @@ def proved(file: Path) -> list[Pair]:
             measured=each.measured.center,
             measured_low=each.measured.low,
             measured_high=each.measured.high,
-            struck_out=short_rounds(baseline=arms[BASELINE_REPEAT], trial=arms[TRIAL_PREFIX + each.prediction.scenario.flag_text]),
+            struck_out=short_rounds(baseline=arms[BASELINE_REPEAT], trial=arms[trial_role(each.prediction.scenario)]),
         )
         for each in outcomes(job)
         if each.measured is not None and each.measured.has_interval
@@ -237,6 +239,9 @@ def predict(job: Job, others: Sequence[Job | str], field: str, value: Any) -> Pa
         price = answer_whatif(job, change, [other for other in others if isinstance(other, Job)]).estimate
     except UsageError as problem:
         return Pair(training="", change=change.flag_text, problem=problem.message)
+    except MissingMeasurementError as error:
+        missing = f"this needs a measurement: {missing_measurement_text(error.missing)}"
+        return Pair(training="", change=change.flag_text, problem=missing)
     return Pair(training="", change=change.flag_text, predicted=price.gain, low=price.low, high=price.high, miss=price.residual)
 
 
@@ -273,7 +278,7 @@ def carry_out(command: str, plan: Plan, kept: Path, folder: Path, more: Sequence
     words = strip_flags(plan.words, [*filter(None, {flag, short})])
     ranks = ["--gpus", str(plan.ranks), "--device", plan.device, "--time-limit", str(limit_s)]
     argv = [sys.executable, "-m", "ddpbench", command, *words, *data, *ranks, *more, "-o", str(folder)]
-    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     try:
         done = subprocess.run(

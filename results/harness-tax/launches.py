@@ -39,7 +39,7 @@ def main(baseline: Path, gpus: int, workload: str, steps: int, target: Path, pai
             (path,) = Path(folder).glob("*.json")
             headline = load(path).records[0].throughput
             assert headline is not None
-            return headline.images_per_s
+            return headline.samples_per_s
 
     found: list[dict[str, float]] = []
     for pair in range(pairs):

@@ -48,7 +48,7 @@ def main(workload: str, steps: int, target: Path, precision: str, pairs: int) ->
         timed = arm.run_round(len(ours))
         watchdog.stop()
         if timed is not None:
-            ours.append(timed.images_per_s)
+            ours.append(timed.samples_per_s)
 
     def unmeasured() -> None:
         gc.disable()  # as in ddpbench's rounds, so that both run without its pauses

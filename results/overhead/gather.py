@@ -31,7 +31,7 @@ def main(target: str) -> None:
     trace = Trace(
         rank=world.rank,
         steps=STEPS,
-        images=STEPS,
+        samples=STEPS,
         wall_s=1.0,
         phases_ms={name: [1.2345 + step / 7919 for step in range(STEPS)] for name in PHASES},
         host_data_ms=[1.2345 + step / 7919 for step in range(STEPS)],

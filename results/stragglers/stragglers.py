@@ -1,4 +1,4 @@
-"""Whether a slow rank is named, and a healthy one is not: delays on a rank of the workload in tests/straggling.py.
+"""Whether a slow rank is named, and a healthy one is not: delays on a rank of the workload in tests/support/straggling.py.
 
     python results/stragglers/stragglers.py [--ranks N] [--device cpu|cuda] [--share 0.25] [--steps 20] [--injected 40] [--clean 200]
 
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
 import straggling
 
@@ -36,7 +36,7 @@ from ddpbench.record.record import Record
 from ddpbench.record.trace import Trace
 
 HERE = Path(__file__).resolve().parent
-TESTS = Path(straggling.__file__).parent
+SUPPORT = Path(straggling.__file__).parent
 WINDOW = straggling.WINDOW
 MOST_WINDOWS = 100
 KINDS = ("data", "compute", "host")
@@ -47,7 +47,7 @@ KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0
 
 
 class RankTold(msgspec.Struct):
-    """What a rank of tests/straggling.py tells of a round: of its mean step, and of the control beside it, which no GPU has."""
+    """What a rank of tests/support/straggling.py tells of a round: of its mean step, and of the control beside it, which no GPU has."""
 
     own_ms: float
     pages: float
@@ -67,7 +67,7 @@ def launched(options: argparse.Namespace, windows: int, variables: Mapping[str, 
     words = ["straggling:net", "--loader", "straggling:loader", "--device", options.device, "--gpus", str(options.ranks)]
     words += ["--rounds", str(rounds), "--steps", str(options.steps), *(["--cores", "1"] if options.device == "cpu" else [])]
     with tempfile.TemporaryDirectory() as folder:
-        path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "ddpbench", *words, "-q", "-o", folder]
         told_to = Path(folder) / "told"
         told_to.mkdir()

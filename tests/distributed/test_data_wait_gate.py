@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import records
-from test_faults import PLAIN, SMALL, TESTS, TORCHRUN, errors, only_job, only_record
+from launches import HERE, PLAIN, SMALL, TORCHRUN, errors, only_job, only_record
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.cli import main
@@ -18,7 +18,6 @@ from ddpbench.record.config import Config
 
 pytestmark = pytest.mark.timeout(110)
 
-HERE = {"PYTHONPATH": str(TESTS)}
 SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "sluggish:sluggish"]
 
 

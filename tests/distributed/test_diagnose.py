@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 from imagery import image_tree
-from test_faults import PLAIN, TESTS, TORCHRUN, errors, only_job
+from launches import BRIEF_DIAGNOSIS, HERE, PLAIN, SUPPORT, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
@@ -32,17 +32,14 @@ from ddpbench.data.device_copy import DeviceLoader
 from ddpbench.data.loaders.open import open_host_loader
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 from ddpbench.record.errors import BenchError, ConfigFailed, UsageError
 from ddpbench.record.io import load
 from ddpbench.record.loader_stats import STAGES
 from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Job
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 
 pytestmark = pytest.mark.timeout(150)
-
-HERE = {"PYTHONPATH": str(TESTS)}
-BRIEF = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
 
 
 def turns(stderr: str) -> list[str]:
@@ -51,16 +48,16 @@ def turns(stderr: str) -> list[str]:
 
 
 def by_label(job: Job) -> dict[str, Any]:
-    return {record.label: record for record in job.records}
+    return {record.role: record for record in job.records}
 
 
 @pytest.mark.slow
 def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*TORCHRUN, *BRIEF, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=HERE)
+    done = launch([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=HERE)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("synthetic data need no loader; this is the loader torch") == 1
     job = only_job(results)
-    assert (job.kind, [record.label for record in job.records]) == (
+    assert (job.kind, [record.role for record in job.records]) == (
         "diagnose",
         [BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, INDEPENDENT],
     )
@@ -91,14 +88,12 @@ def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results:
     assert [alone.rank for alone in found.loader_benchmarks] == [0, 1]
     for alone in (*found.loader_benchmarks, found.single_rank_loader_benchmark):
         assert alone is not None
-        assert alone.images == len(alone.intervals_ms) * 8
+        assert alone.samples == len(alone.intervals_ms) * 8
         assert sum(alone.intervals_ms) / 1e3 == pytest.approx(alone.elapsed_s, rel=0.01)
         assert alone.first_batch_s > 0
         assert alone.loader_cpu_s > 0, "its worker works"
     assert [each.affinity_cores for each in found.node_states] == [len(os.sched_getaffinity(0))]
-    assert found.skip_reasons["storage"] == "the data set lies in memory"
-    assert found.skip_reasons["copies"] == "ranks on processors copy no batches"
-    assert set(found.skip_reasons) == {"storage", "copies"}
+    assert {each.what: each.reason for each in found.skipped} == {"storage": "dataset_in_memory", "h2d_bandwidth": "cpu_ranks"}
     assert errors(done.stderr) == []
 
 
@@ -109,28 +104,34 @@ def test_a_folder_of_images_is_diagnosed_to_its_storage(launch: Callable[..., An
     done = launch([*TORCHRUN, *words, "--steps", "3", "--rounds", "2", "--warmup", "1", "-o", str(results)])
     assert done.returncode == 0, done.stderr
     assert "synthetic data need no loader" not in done.stderr
-    assert turns(done.stderr) == [*(labels := [record.label for record in only_job(results).records]), *reversed(labels)]
+    assert turns(done.stderr) == [*(labels := [record.role for record in only_job(results).records]), *reversed(labels)]
     found = only_job(results).diagnosis
     assert found is not None
     assert found.storage is not None
     assert found.storage.num_files == 64
     for alone in found.loader_benchmarks:
         assert alone.loader_stats is not None
-        assert alone.loader_stats.images == alone.images
+        assert alone.loader_stats.samples == alone.samples
         assert {"read", "decode", "augment", "collate"} <= set(alone.loader_stats.cpu_s) <= set(STAGES)
     loadings = [trace.loader_stats for timed in by_label(only_job(results))[BASELINE].rounds for trace in timed.traces]
-    assert all(loading is not None and loading.images == 6 for loading in loadings)
+    assert all(loading is not None and loading.samples == 6 for loading in loadings)
 
 
 @pytest.mark.slow
 def test_one_process_has_no_sync_to_leave_out(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *BRIEF, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=HERE)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
-    assert [record.label for record in job.records] == [BASELINE, COMPUTE_ONLY]
+    assert [record.role for record in job.records] == [BASELINE, COMPUTE_ONLY]
     assert job.diagnosis is not None
-    assert set(job.diagnosis.skip_reasons) == {LOADER_IN_BACKGROUND, REPLAY, "copies", "candidates", "storage"}
-    assert job.diagnosis.loader_benchmarks[0].images_per_s > 0
+    assert {each.what for each in job.diagnosis.skipped} == {
+        LOADER_IN_BACKGROUND,
+        REPLAY,
+        "h2d_bandwidth",
+        "alternative_loaders",
+        "storage",
+    }
+    assert job.diagnosis.loader_benchmarks[0].samples_per_s > 0
 
 
 @pytest.mark.slow
@@ -166,29 +167,29 @@ def test_a_training_for_which_there_is_no_room_beside_another_loader_is_left_out
 def test_another_loader_is_one_that_every_rank_can_have(launch: Callable[..., Any], tmp_path: Path) -> None:
     """Ranks that differ would wait for each other for ever."""
     tree, bare = image_tree(tmp_path / "tree"), image_tree(tmp_path / "bare", classes=1, images=1)
-    for second in (tree, bare):
-        done = launch([*TORCHRUN[:-2], str(TESTS / "others_agree.py"), str(tree), str(second)])
-        assert done.returncode == 0, done.stderr
-        found, as_found = json.loads(done.stdout)
-        assert found == as_found
-        assert ("torch-uint8" in found) == (second is tree)
+    done = launch([*TORCHRUN[:-2], str(SUPPORT / "others_agree.py"), str(tree), str(tree), str(bare)])
+    assert done.returncode == 0, done.stderr
+    (alike, other_alike), (unlike, other_unlike) = json.loads(done.stdout)
+    assert (alike, unlike) == (other_alike, other_unlike)
+    assert "torch-uint8" in alike
+    assert "torch-uint8" not in unlike
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_the_time_is_named(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *BRIEF, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *BRIEF_DIAGNOSIS, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
     assert len(by_label(job)[BASELINE].rounds) == 1, "the run itself is always measured"
-    no_time = {what for what, why in job.diagnosis.skip_reasons.items() if why == "no time was left for it"}
+    no_time = {each.what for each in job.diagnosis.skipped if each.reason == "no_time_left"}
     assert no_time == {"surroundings", "alone", "candidates", COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY}
     assert job.diagnosis.loader_benchmarks == []
 
 
 @pytest.mark.slow
 def test_a_signal_leaves_what_was_measured(start: Callable[..., Any], results: Path) -> None:
-    running = start([*TORCHRUN, *BRIEF, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=HERE)
+    running = start([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=HERE)
     running.until(lambda: any(len(load(path).records[1].rounds) >= 1 for path in results.glob("*.json") if path.stat().st_size))
     os.kill(running.pid, signal.SIGTERM)
     done = running.wait(20)
@@ -227,8 +228,8 @@ def test_numbers_that_nobody_loads_are_not_diagnosed() -> None:
 
 def test_the_device_alone_reads_no_folder_and_keeps_everything_else() -> None:
     real = Config(workload="resnet18", loader="torch", data_dir="there", workers=3, precision="fp32", engine="accelerate")
-    cells, left_out = control_runs(real, world_size=2)
-    configs = {cell.label: cell.config for cell in cells}
+    cells, skipped = control_runs(real, world_size=2)
+    configs = {cell.role: cell.config for cell in cells}
     real = msgspec.structs.replace(real, warmup=2)
     resident = msgspec.structs.replace(real, loader="synthetic", data_dir=None)
     assert configs == {
@@ -238,7 +239,7 @@ def test_the_device_alone_reads_no_folder_and_keeps_everything_else() -> None:
         REPLAY: real,
         INDEPENDENT: msgspec.structs.replace(resident, engine="none"),
     }
-    assert left_out == {}
+    assert skipped == []
 
 
 def test_who_says_how_long_to_warm_up_is_heard() -> None:
@@ -247,9 +248,9 @@ def test_who_says_how_long_to_warm_up_is_heard() -> None:
 
 
 def test_a_loader_in_the_trainers_own_thread_has_nothing_beside() -> None:
-    cells, left_out = control_runs(Config(workload="vgg16-cifar10", loader="torch", workers=0), world_size=1)
-    assert [cell.label for cell in cells] == [BASELINE, COMPUTE_ONLY, REPLAY]
-    assert set(left_out) == {LOADER_IN_BACKGROUND}
+    cells, skipped = control_runs(Config(workload="vgg16-cifar10", loader="torch", workers=0), world_size=1)
+    assert [cell.role for cell in cells] == [BASELINE, COMPUTE_ONLY, REPLAY]
+    assert [each.what for each in skipped] == [LOADER_IN_BACKGROUND]
 
 
 def test_every_turn_reads_another_order_and_all_ranks_the_same() -> None:
@@ -300,8 +301,8 @@ def test_a_batch_is_taken_for_each_that_is_trained_on_and_nobody_waits() -> None
     assert beside.worker_pids() == [os.getpid()]
     beside.close()
     assert counted.closed
-    assert beside.pop_stats().images == 5 * len(images)
-    assert beside.pop_stats().images == 0, "since the last call"
+    assert beside.pop_stats().samples == 5 * len(images)
+    assert beside.pop_stats().samples == 0, "since the last call"
 
 
 def test_what_is_owed_from_before_a_round_is_not_taken_in_it() -> None:
@@ -311,7 +312,7 @@ def test_what_is_owed_from_before_a_round_is_not_taken_in_it() -> None:
         images, _ = beside.next_batch(lambda: None)
     counted.allowed.release()
     assert counted.took.acquire(timeout=5)
-    assert beside.pop_stats().images <= len(images)
+    assert beside.pop_stats().samples <= len(images)
     counted.allowed.release(10)
     assert counted.took.acquire(timeout=5), "which was begun before"
     assert not counted.took.acquire(timeout=0.3)
@@ -339,7 +340,7 @@ def test_only_the_host_side_of_replayed_batches_is_kept_and_closed_at_the_end(tm
     host = open_host_loader(settled, loading.shard())
     openers.keep_for_replay(host, torch.device("cpu"), batches=3)
     host.close()
-    first, second = (openers.for_label(REPLAY)(settled, loading.shard()) for _ in range(2))
+    first, second = (openers.for_role(REPLAY)(settled, loading.shard()) for _ in range(2))
     assert isinstance(first, DeviceLoader)
     assert first is not second, "what one has on the device goes with its turn"
     batches = [first.next_batch(lambda: None) for _ in range(3)]

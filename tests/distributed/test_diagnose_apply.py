@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_diagnose import BRIEF, HERE
-from test_faults import PLAIN, errors
+from launches import BRIEF_DIAGNOSIS, HERE, PLAIN, errors
 
 from ddpbench.record.io import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
-SHORTEST = [*(word for word in BRIEF if word != "--no-verify"), "--rounds", "1", "--time-limit", "0.5"]
+SHORTEST = [*(word for word in BRIEF_DIAGNOSIS if word != "--no-verify"), "--rounds", "1", "--time-limit", "0.5"]
 
 
 @pytest.mark.parametrize("target", ["-", "asked-for.json"])

@@ -12,31 +12,32 @@ import pytest
 from busy import busy_process
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
+from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
+from ddpbench.report.messages.verdict import next_step_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-FOLLOWED = 3
+FOLLOWED = 2
 HERE = {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def next_of(job: Job) -> str:
     """What its page offers to run next; empty if nothing."""
-    if found := find_best_arm(job.records):
-        return command_after_comparison(found, job)
     real = baseline_of(job) or job.records[0]
-    return real.verdict.next if real.verdict else ""
+    found = find_best_arm(job.records)
+    step = next_step_after_comparison(found, job) if found else real.verdict and real.verdict.next
+    return next_step_text(step) if step else ""
 
 
 @pytest.mark.parametrize(
     ("words", "busy"),
-    [("", False), ("", True), ("--loader torch -j 1", True)],
-    ids=["synthetic, quiet", "synthetic, busy", "loader, busy"],
+    [("", False), ("--loader torch -j 1", True)],
+    ids=["synthetic, quiet", "loader, busy"],
 )
 def test_following_next_never_leads_to_the_same_advice(words: str, busy: bool, tmp_path: Path) -> None:
-    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 15", []
+    command, offered = f"ddpbench mnist-cnn {words} --device cpu --gpus 2 --time-limit 8", []
     with ExitStack() as stack:
         for core in os.sched_getaffinity(0) if busy else ():
             stack.enter_context(busy_process(core))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_faults import TORCHRUN
+from launches import TORCHRUN
 
 from ddpbench.published.publications import published_names
 from ddpbench.record.io import load
@@ -39,7 +39,7 @@ def test_a_crossover_of_two_thread_counts_fits_or_says_that_there_is_none(launch
     assert done.returncode == 0, done.stderr
     (path,) = (results / "cpu").glob("crossover-disc-mlp-*.json")
     job = load(path)
-    assert [record.label for record in job.records] == ["CPU, 1 thread", "CPU, 2 threads"] * 3
+    assert [record.role.side for record in job.records] == ["CPU, 1 thread", "CPU, 2 threads"] * 3
     assert [record.config.threads for record in job.records] == [1, 2] * 3
     assert [record.num_parameters for record in job.records[::2]] == [22, 70, 230]
     assert all(timed.traces[0].steps == 1000 for record in job.records for timed in record.rounds)

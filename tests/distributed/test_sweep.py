@@ -14,13 +14,12 @@ import imagery
 import msgspec
 import numpy as np
 import pytest
-from test_faults import TESTS, TORCHRUN
+from launches import HERE, TORCHRUN
 
 from ddpbench.record.io import load, save
 from ddpbench.record.record import Job
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
-HERE = {"PYTHONPATH": str(TESTS)}
 DISC = ["sweep", "disc-mlp-3", "--lr", "0.05,0.1", "--epochs", "2", "--rounds", "3", "--device", "cpu", "--warmup", "1"]
 FILE = "cpu/sweep-disc-mlp-3-lr.json"
 
@@ -33,6 +32,7 @@ def figures(job: Job) -> list[list[tuple[float | None, float | None, int]]]:
     return [[(each.last_loss, each.accuracy, each.params_checksum_after) for each in cell] for cell in numerics]
 
 
+@pytest.mark.slow
 def test_every_round_is_a_training_from_the_start_with_its_accuracy(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*PLAIN, *DISC, "-o", str(results)])
     assert done.returncode == 0, done.stderr
@@ -108,7 +108,7 @@ def test_a_stopped_sweep_goes_on_and_repeats_nothing(start: Callable[..., Any], 
         assert [move.first_round for move in after.relocations] == ([measured] if 0 < measured < 3 else []), (
             "another host has gone on with it"
         )
-        assert ("moved" in [check.code for check in after.checks]) == bool(after.relocations)
+        assert ("relocated" in [check.code for check in after.checks]) == bool(after.relocations)
     for before, after in zip(kept.records, job.records, strict=True):
         walls = {timed.index: timed.wall_s for timed in after.rounds}
         assert all(walls[timed.index] == timed.wall_s for timed in before.rounds), "what was whole is as it was"
@@ -162,7 +162,7 @@ SHORT = ["--rounds", "2", "--warmup", "1", "--device", "cpu"]
 GREEDY = ["sweep", "greedy:later", "-b", "8,2", "--steps", "6", *SHORT, "--loader", "torch", "-j", "0"]
 
 
-@pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (PLAIN, "validation"), (TORCHRUN, "validation")])
+@pytest.mark.parametrize(("program", "where"), [(PLAIN, "step"), (TORCHRUN, "validation")])
 @pytest.mark.slow
 def test_a_cell_that_runs_out_of_memory_after_its_trial_is_over_and_the_others_go_on(
     launch: Callable[..., Any], results: Path, program: list[str], where: str
@@ -207,7 +207,7 @@ def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
     launch: Callable[..., Any], results: Path, batches: str, named: str
 ) -> None:
     words = ["sweep", "greedy:greedy", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
-    for _ in range(2):
+    for _ in range(2 if named else 1):
         done = launch([*PLAIN, *words], env=HERE)
         assert done.returncode == 2, done.stderr
         (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
@@ -215,25 +215,28 @@ def test_where_no_cell_fits_the_smallest_is_named_and_too_much_was_asked_for(
     assert "hint: a smaller batch: -b N" in done.stderr
 
 
-@pytest.mark.parametrize("change", ["command", "version"])
 @pytest.mark.parametrize("ranks", [[], ["--gpus", "2"]])
 @pytest.mark.slow
-def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, change: str, ranks: list[str]) -> None:
-    assert launch([*PLAIN, *DISC, *ranks, "-o", str(results)]).returncode == 0
-    if change == "version":
-        job = load(results / FILE)
-        for record in job.records:
-            software = type(record.environment.software)(**{**_fields(record.environment.software), "torch": "1.0"})
-            record.environment = type(record.environment)(**{**_fields(record.environment), "software": software})
-        save(job, results / FILE)
-    before = (results / FILE).read_bytes()
-    words = DISC if change == "version" else [*DISC, "--momentum", "0.5"]
-    done = launch([*PLAIN, *words, *ranks, "-o", str(results)])
-    assert done.returncode == 2
-    (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
-    assert FILE in error
-    assert ("torch 1.0" if change == "version" else "another command") in error
-    assert (results / FILE).read_bytes() == before
+def test_a_journal_of_something_else_is_left_alone(launch: Callable[..., Any], results: Path, ranks: list[str]) -> None:
+    words = [*PLAIN, *DISC, "--rounds", "1", *ranks, "-o", str(results)]
+    assert launch(words).returncode == 0
+
+    def error_of(words: list[str]) -> str:
+        before = (results / FILE).read_bytes()
+        done = launch(words)
+        assert done.returncode == 2
+        assert (results / FILE).read_bytes() == before
+        (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
+        assert FILE in error
+        return str(error)
+
+    assert "another command" in error_of([*words, "--momentum", "0.5"])
+    job = load(results / FILE)
+    for record in job.records:
+        software = msgspec.structs.replace(record.environment.software, torch="1.0")
+        record.environment = msgspec.structs.replace(record.environment, software=software)
+    save(job, results / FILE)
+    assert "torch 1.0" in error_of(words)
 
 
 @pytest.mark.slow
@@ -272,7 +275,3 @@ def test_two_sweeps_do_not_write_one_journal(start: Callable[..., Any], launch: 
     done = launch(endless)
     assert done.returncode == 2
     assert "another process is writing" in done.stderr
-
-
-def _fields(struct: Any) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}

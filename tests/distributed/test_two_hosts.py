@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import two_hosts
-from test_faults import errors, only_job
+from launches import errors, only_job
 
 from ddpbench.record.io import load
-from ddpbench.record.scaling import ddp_label
+from ddpbench.record.roles import ddp_role
+from ddpbench.report.messages.scaling import explain_loss
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -33,14 +34,15 @@ def test_a_slow_cable_is_what_holds_two_hosts_back(start: Callable[..., Any], re
     assert [each.returncode for each in done] == [0, 0], "\n".join(each.stderr for each in done)
     assert [error for each in done for error in errors(each.stderr)] == []
     job = only_job(results)
-    full = next(record for record in job.records if record.label == ddp_label(2))
+    full = next(record for record in job.records if record.role == ddp_role(2))
     assert (full.environment.nodes, {place.host for place in full.environment.placements}) == (2, set(two_hosts.HOSTS))
     assert {place.node_rank for place in full.environment.placements} == {0, 1}
     found = job.scaling
     assert found is not None
     assert found.verdict is not None
     assert found.verdict.kind == "network-bound"
-    assert all(host in found.verdict.says for host in two_hosts.HOSTS)
+    claim = explain_loss(found.verdict.evidence, job).claim
+    assert all(host in claim for host in two_hosts.HOSTS)
     assert 4e6 < max(found.allreduce_busbw.values()) < 12.5e6 * 1.3, "what the cable gives, and no more"
     assert any("NETWORK-BOUND" in each.stdout for each in done)
 

@@ -136,7 +136,7 @@ def test_a_file_that_dali_dies_of_is_named_or_left_out(tree: Path, capfd: pytest
     assert Counter(labels.tolist()) == Counter(dict.fromkeys(set(range(CLASSES)) - {7}, 3))
     assert levels_off(images, labels) < 4
     assert told
-    assert (told.images, len(told.skipped_files)) == (36, 1)
+    assert (told.samples, len(told.skipped_files)) == (36, 1)
 
 
 def test_opening_again_and_again_takes_no_more_memory(tree: Path) -> None:

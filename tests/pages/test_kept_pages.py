@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ddpbench.record.io import load
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 KEPT = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":"diagnose"' in path.read_bytes()[:4096]]
 
 QUANTITIES = {
@@ -37,6 +38,7 @@ QUANTITIES = {
 """What a page may show in several places."""
 
 
+@cache
 def page(path: Path) -> str:
     out = io.StringIO()
     render_diagnosis(load(path), make_console(out, 10_000), path)

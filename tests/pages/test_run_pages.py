@@ -14,10 +14,11 @@ import records
 from msgspec.structs import replace
 from scenes import SCENES, lone
 
-from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
+from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.summary import summarize
 from ddpbench.record.record import Job
 from ddpbench.report.console import make_console
+from ddpbench.report.messages.verdict import next_step_text
 from ddpbench.report.pages.run import render_run
 from ddpbench.report.pages.verdict import NOTHING_TO_GAIN
 
@@ -149,10 +150,10 @@ def test_fewer_than_three_rounds_have_no_interval(name: str, told: str) -> None:
 def test_a_next_command_can_be_copied_from_the_page(name: str) -> None:
     job = SCENES[name]()
     verdict, found = job.records[0].verdict, find_best_arm(job.records)
-    offered = command_after_comparison(found, job) if found else verdict.next if verdict else ""
+    step = next_step_after_comparison(found, job) if found else verdict and verdict.next
     shown = re.search(r"^  next  ((?:.*\\\n)*.*)$", page(name, 80), re.MULTILINE)
     said = shown[1].replace("\\\n", " ") if shown else ""
-    assert shlex.split("" if said == NOTHING_TO_GAIN else said) == shlex.split(offered)
+    assert shlex.split("" if said == NOTHING_TO_GAIN else said) == shlex.split(next_step_text(step) if step else "")
 
 
 def printed(job: Job, quiet: bool = False) -> str:
@@ -166,7 +167,7 @@ def test_a_quiet_strict_run_says_why_it_is_not_trusted(strict: bool) -> None:
     few = lone(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
     told = printed(few, quiet=True).splitlines()
     reasons = [re.split(r"\s{2,}", line)[1] for line in told if line.startswith("warning")]
-    assert reasons == (["noisy, few-rounds"] if strict else [])
+    assert reasons == (["noisy, too-short"] if strict else [])
 
 
 def hot() -> dict[int, dict[str, object]]:

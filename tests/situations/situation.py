@@ -14,7 +14,7 @@ def undisturbed() -> AbstractContextManager[list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """One training whose limit is known: ``kind`` is a Limit, ``causes`` are those of CAUSES that are right, none for none.
+    """One training whose limit is known: ``kind`` is a Bottleneck, ``causes`` are the root causes that are right, empty for none.
 
     ``words`` follow ``ddpbench run`` and ``ddpbench diagnose``; ``tree`` where they are to be given a folder of images. ``steps`` are
     those of a round of ``run``, which take a second or two. ``place`` is where the commands run: it holds around them, and gives the

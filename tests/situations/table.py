@@ -106,12 +106,12 @@ SITUATIONS = (
         causes=("head-of-line",),
     ),
     Situation(
-        name="hand-over",
+        name="handoff",
         done="40 ms of work on every batch in the trainer's own process",
         words=spoilt("slow_take_over", 1),
         tree=True,
         kind="data-bound",
-        causes=("hand-over",),
+        causes=("handoff",),
     ),
     Situation(
         name="busy-neighbour",
@@ -121,11 +121,11 @@ SITUATIONS = (
         place=busy_neighbours,
     ),
     Situation(
-        name="loader-steals-cpu",
+        name="loader-contends-cpu",
         done="3 ms of a core an image in decoding, beside ranks that compute on the same cores and hardly wait for it",
         words=spoilt("some_decode", 1, HEAVY_TREE),
         tree=True,
-        kind="loader-steals-cpu",
+        kind="loader-contends-cpu",
     ),
     Situation(
         name="sync-bound",
@@ -171,7 +171,7 @@ SITUATIONS = (
         words=spoilt("slow_pinning", 8),
         tree=True,
         kind="data-bound",
-        causes=("hand-over",),
+        causes=("handoff",),
         cuda=True,
     ),
     Situation(
@@ -183,10 +183,10 @@ SITUATIONS = (
         cuda=True,
     ),
     Situation(
-        name="dali-gpu-steals",
+        name="dali-gpu-contends",
         done="JPEGs decoded on the GPU that trains",
         words=("resnet18", "--amp", "--loader", "dali-gpu", "-j", "8"),
-        kind="loader-steals-gpu",
+        kind="loader-contends-gpu",
         cuda=True,
     ),
 )

@@ -16,7 +16,10 @@ from imagery import image_tree
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.record.io import load
 from ddpbench.record.record import Record
+from ddpbench.report.messages.verdict import explain_verdict
 from situations.situation import Situation
+
+TESTS = Path(__file__).parents[1]
 
 LIMITS_S = {"run": 30, "diagnose": 75}
 """Given to ``--time-limit``."""
@@ -118,17 +121,18 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
     if record is None or record.verdict is None:
         return Said(command=command, score="no verdict", problem=ended)
     found, figure = record.verdict, record.throughput
+    explanation = explain_verdict(found, record)
     return Said(
         command=command,
-        score=score(situation, found.kind, found.cause, not (found.is_probable or found.is_cause_probable)),
+        score=score(situation, found.kind, found.cause or "", not (found.is_probable or found.is_cause_probable)),
         kind=found.kind,
-        cause=found.cause,
-        says=found.says,
-        why=found.why,
+        cause=found.cause or "",
+        says=explanation.claim,
+        why=explanation.reason,
         repeatability=found.repeatability,
         cause_repeatability=found.cause_repeatability,
-        runner_up=found.runner_up,
-        images_per_s=figure.images_per_s if figure else None,
+        runner_up=found.runner_up or "",
+        images_per_s=figure.samples_per_s if figure else None,
         round_cv=figure.round_cv if figure else None,
         checks=[check.code for check in record.checks],
     )
@@ -136,7 +140,7 @@ def said_of(situation: Situation, command: str, record: Record | None, ended: st
 
 def _finished(argv: Sequence[str], variables: Mapping[str, str], limit_s: float) -> str:
     """Runs a program to its end, and ends it with all that it started where it takes longer; returns the last that it said."""
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
     with subprocess.Popen(
         argv,

@@ -28,7 +28,7 @@ def put(path: Path, wrong: str) -> None:
             "not UTF-8": text.replace(b"ddpbench", b"ddp\xffbench"),
             "other JSON": b"[1, 2]",
             "newer": b'{"schema": 999}',
-            "deep nesting": b'{"schema": 1, "started": "2026", "records": ' + 100_000 * b"[" + 100_000 * b"]" + b"}",
+            "deep nesting": b'{"schema": 2, "started": "2026", "records": ' + 100_000 * b"[" + 100_000 * b"]" + b"}",
             "other type": text.replace(b'"command":[', b'"command":[1,'),
         }.get(wrong, text)
     )

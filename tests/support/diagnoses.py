@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import records
@@ -11,28 +13,18 @@ from records import BUSY, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.diagnosis import (
-    BASELINE,
-    COMPUTE_ONLY,
-    INDEPENDENT,
-    LOADER_IN_BACKGROUND,
-    REPLAY,
-    Diagnosis,
-    H2DBandwidth,
-    LoaderBenchmark,
-    NodeState,
-    Storage,
-)
+from ddpbench.record.diagnosis import Diagnosis, H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.environment import Environment
 from ddpbench.record.loader_stats import CpuUsage, LoaderStats
 from ddpbench.record.record import DatasetInfo, Job, KernelActivity, Record
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
 """Milliseconds of a core that an image takes in a worker of the loader ``torch``."""
 
 WORK = {phase: span for phase, span in BUSY.items() if phase != "data"}
-IMAGENET = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
-CIFAR = DatasetInfo(loader="torch", description="CIFAR-10, 50,000 images", images=50_000)
+IMAGENET = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
+CIFAR = DatasetInfo(loader="torch", description="CIFAR-10, 50,000 images", num_samples=50_000)
 TORCH = replace(RESNET50, loader="torch", data_dir="/data/imagenet", workers=15)
 UNEVEN = (0.9981, 1.0034, 0.9975, 1.0021, 0.9989)
 STEPS = 20
@@ -43,7 +35,7 @@ def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, floa
     """Of so many images; ``cpu_ms`` and ``wall_ms`` are milliseconds an image."""
     wall = {**cpu_ms, **(wall_ms or {})}
     return LoaderStats(
-        images=images,
+        samples=images,
         cpu_s={stage: images * span / 1000 for stage, span in cpu_ms.items()},
         wall_s={stage: images * span / 1000 for stage, span in wall.items()},
         **more,
@@ -55,6 +47,22 @@ def data_wait(batch: int, images_per_s: float, work: Mapping[str, float] = WORK)
     return 1000 * batch / images_per_s - sum(work.values()) - 0.4
 
 
+def judged_once(build: Callable[..., Job]) -> Callable[..., Job]:
+    """``build``, which judges the same job only once. Every call returns a copy, because tests change jobs."""
+    judged: dict[str, bytes] = {}
+
+    @wraps(build)
+    def copied(*args: Any, **changes: Any) -> Job:
+        asked = repr((args, changes))
+        if asked not in judged:
+            judged[asked] = pickle.dumps(build(*args, **changes))
+        job: Job = pickle.loads(judged[asked])
+        return job
+
+    return copied
+
+
+@judged_once
 def diagnosis(
     given: float | None,
     *,
@@ -120,15 +128,15 @@ def diagnosis(
     run = records.record(phases, longer=longer, config=config, traces={rank: of_rank(rank, 1.0) | lead for rank in range(ranks)}, **common)
     resident = replace(config, loader="synthetic", data_dir=None)
 
-    def training(label: str, changed: Mapping[str, float] | None, config: ResolvedConfig = config) -> Record:
+    def training(role: Role, changed: Mapping[str, float] | None, config: ResolvedConfig = config) -> Record:
         each = {**work, "data": 0.1, **(device or {}), **(changed or {})}
         given = (
-            {"loader_stats": LoaderStats(images=round(given_beside * images))}
-            if label == LOADER_IN_BACKGROUND and given_beside is not None
+            {"loader_stats": LoaderStats(samples=round(given_beside * images))}
+            if role == LOADER_IN_BACKGROUND and given_beside is not None
             else {}
         )
         traces = {rank: {**lead, **given} for rank in range(ranks)}
-        return records.record([each] * ranks, longer=STEADY, config=config, label=label, traces=traces, **common)
+        return records.record([each] * ranks, longer=STEADY, config=config, role=role, traces=traces, **common)
 
     trainings = [
         training(COMPUTE_ONLY, None, resident),
@@ -140,7 +148,7 @@ def diagnosis(
         training(REPLAY, {"host_to_device": 0.5, **(replay or {})}),
         training(LOADER_IN_BACKGROUND, beside if beside is not None else {"forward": work.get("forward", 0.0) * 1.05}),
     ]
-    run.label, run.requested = BASELINE, replace(records.as_asked(config), loader=config.loader, workers=config.workers)
+    run.role, run.requested = BASELINE, replace(records.as_asked(config), loader=config.loader, workers=config.workers)
     trainings[0].kernel_activity = kernel_activity
     job = records.job(run, *trainings)
     job.kind = "diagnose"
@@ -167,7 +175,7 @@ def diagnosis(
         or Storage(path="/data/imagenet", file_system="ext4", num_files=1_281_167, bytes_per_file=110e3, cached_fraction=1.0, **FAST),
         h2d_bandwidth=None
         if place.device_type == "cpu"
-        else H2DBandwidth(pinned_bytes_per_s=52e9, pageable_bytes_per_s=pageable, bytes_per_image=602_112.0),
+        else H2DBandwidth(pinned_bytes_per_s=52e9, pageable_bytes_per_s=pageable, bytes_per_sample=602_112.0),
     )
     judge_all(job)
     return job
@@ -181,7 +189,7 @@ def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -
     return LoaderBenchmark(
         rank=rank,
         elapsed_s=images / speed,
-        images=images,
+        samples=images,
         intervals_ms=[1000 * batch / speed] * 40,
         first_batch_s=1.8,
         loader_cpu_s=images * sum(cpu_ms.values()) / 1000,
@@ -254,7 +262,7 @@ def slow_collate() -> Job:
     return diagnosis(1050.0, cpu_ms={"read": 0.05, "decode": 1.2, "augment": 0.5, "collate": 14.0}, busy=0.96)
 
 
-def slow_hand_over() -> Job:
+def slow_handoff() -> Job:
     cheap = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
     wait = data_wait(256, 2500.0)
     return diagnosis(2500.0, cpu_ms=cheap, told={"handoff_ms": 0.9 * wait, "head_of_line_fraction": 0.0}, alone=2600.0)
@@ -297,7 +305,7 @@ def last_of_slow_ranks() -> Job:
     return diagnosis(None, real={2: {"data": 200.0}}, cpu_ms=cheap, wall_ms_of={2: {"augment": 14.4}}, busy=0.96)
 
 
-def loader_steals_cpu() -> Job:
+def loader_contends_cpu() -> Job:
     slowed = {"forward": 31.0, "backward": 61.0}
     return on_processors(
         None, work={**SMALL, **slowed}, device=SMALL, beside=slowed, cpu_ms={"decode": 3.0, "augment": 0.9, "collate": 0.1}
@@ -311,7 +319,7 @@ def decode_on_the_cores_that_train() -> Job:
     return on_processors(36.0, work={**SMALL, **slowed}, device=SMALL, beside={"forward": 80.0, "backward": 160.0}, cpu_ms=cpu_ms)
 
 
-def loader_steals_gpu(**changes: Any) -> Job:
+def loader_contends_gpu(**changes: Any) -> Job:
     slowed = {"forward": 19.0, "backward": 36.0}
     config = replace(TORCH, loader="dali-gpu", workers=8)
     return diagnosis(None, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0, **changes)
@@ -352,6 +360,7 @@ def compute_bound() -> Job:
     return diagnosis(None, cpu_ms={"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1})
 
 
+@judged_once
 def competing() -> Job:
     """Computes in half of its rounds, and waits for data in the others."""
     cheap = {"decode": 0.9, "augment": 0.4, "collate": 0.1}
@@ -369,7 +378,7 @@ def cifar_per_sample() -> Job:
     return on_processors(3600.0, settings=settings, work=fast, cpu_ms=cpu_ms, wall_ms=wall_ms, files=CIFAR, busy=0.98)
 
 
-DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str]] = {
+DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str | None]] = {
     scene.__name__.replace("_", "-"): (scene, kind, cause)
     for scene, kind, cause in (
         (too_few_workers, "data-bound", "too-few-workers"),
@@ -380,25 +389,25 @@ DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str]] = {
         (slow_decode, "data-bound", "decode"),
         (heavy_augmentation, "data-bound", "augment"),
         (slow_collate, "data-bound", "collate"),
-        (slow_hand_over, "data-bound", "hand-over"),
+        (slow_handoff, "data-bound", "handoff"),
         (head_of_line, "data-bound", "head-of-line"),
         (far_away, "data-bound", "too-few-workers"),
         (storage_of_ones_own, "data-bound", "storage"),
         (storage_on_busy_cores, "data-bound", "storage"),
-        (storage_or_cores, "data-bound", ""),
+        (storage_or_cores, "data-bound", None),
         (one_rank, "straggler", "one-rank"),
         (last_of_slow_ranks, "data-bound", "augment"),
-        (loader_steals_cpu, "loader-steals-cpu", ""),
+        (loader_contends_cpu, "loader-contends-cpu", None),
         (decode_on_the_cores_that_train, "data-bound", "decode"),
-        (loader_steals_gpu, "loader-steals-gpu", ""),
-        (noisy_neighbour, "noisy-neighbour", ""),
-        (neighbour_on_processors, "noisy-neighbour", ""),
-        (host_to_device, "host-to-device-bound", ""),
-        (replay_bound, "host-to-device-bound", ""),
-        (launch_bound, "launch-bound", ""),
-        (sync_bound, "sync-bound", ""),
-        (compute_bound, "compute-bound", ""),
-        (competing, "inconclusive", ""),
+        (loader_contends_gpu, "loader-contends-gpu", None),
+        (noisy_neighbour, "noisy-neighbour", None),
+        (neighbour_on_processors, "noisy-neighbour", None),
+        (host_to_device, "host-to-device-bound", None),
+        (replay_bound, "host-to-device-bound", None),
+        (launch_bound, "launch-bound", None),
+        (sync_bound, "sync-bound", None),
+        (compute_bound, "compute-bound", None),
+        (competing, "inconclusive", None),
         (cifar_per_sample, "data-bound", "augment"),
     )
 }

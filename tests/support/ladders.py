@@ -11,16 +11,18 @@ from records import BUSY, RESNET50, STEADY
 
 from ddpbench.analysis.judge import judge_all
 from ddpbench.record.record import Job, Record
-from ddpbench.record.scaling import (
+from ddpbench.record.roles import (
     ALLREDUCE_ONLY,
-    INDEPENDENT_RANKS,
+    INDEPENDENT,
     NO_SYNC,
     SINGLE_NO_DDP,
     SINGLE_SHARD_BATCH,
     WITH_DATA,
-    Scaling,
-    ddp_label,
+    Role,
+    ddp_role,
 )
+from ddpbench.record.scaling import Scaling
+from ddpbench.record.skipped import SkippedMeasurement
 
 MB = 10**6
 OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast", "sync")}
@@ -29,10 +31,10 @@ OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast",
 BUCKETS = [8 * MB, 27 * MB, 27 * MB, 26 * MB, 14 * MB]
 
 
-def arm(label: str, ranks: Sequence[Mapping[str, float]], *, batch: int = 256, nodes: int = 1, **changes: Any) -> Record:
+def arm(role: Role, ranks: Sequence[Mapping[str, float]], *, batch: int = 256, nodes: int = 1, **changes: Any) -> Record:
     config = replace(RESNET50, batch_size=batch, engine=changes.pop("engine", "ddp"))
     place = records.environment(len(ranks), nodes=nodes, launcher="torchrun", backend="nccl")
-    return records.record(ranks, config=config, environment=place, label=label, **changes)
+    return records.record(ranks, config=config, environment=place, role=role, **changes)
 
 
 def job(
@@ -70,10 +72,10 @@ def job(
     batch = 256 // ranks if strong else 256
     steps = [count for count in (1, 2, 4, 8) if count < ranks] + [ranks]
     first = {**OWN, "broadcast": broadcast}
-    arms = [arm(ddp_label(1), [first], longer=longer_one)]
+    arms = [arm(ddp_role(1), [first], longer=longer_one)]
     arms += [
         arm(
-            ddp_label(count),
+            ddp_role(count),
             together(count, contention + ddp, all_reduce, late, broadcast=broadcast),
             batch=256 // count if strong else 256,
             nodes=nodes,
@@ -83,7 +85,7 @@ def job(
     arms += [arm(SINGLE_SHARD_BATCH, [own(broadcast=broadcast)], batch=batch)] if strong else []
     arms += [
         arm(SINGLE_NO_DDP, [own()], batch=batch, engine="none"),
-        arm(INDEPENDENT_RANKS, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
+        arm(INDEPENDENT, together(ranks, contention), batch=batch, engine="none", nodes=nodes),
         arm(NO_SYNC, together(ranks, contention), batch=batch, engine="no-sync", nodes=nodes),
         arm(ALLREDUCE_ONLY, [{"sync": alone_ms}] * ranks, batch=batch, nodes=nodes, unexplained_ms=0.0),
     ]
@@ -98,7 +100,7 @@ def job(
         busy_wait_cores=0.004,
     )
     if data is None:
-        scaling.skip_reasons = {WITH_DATA: "synthetic data; add --data-dir DIR"}
+        scaling.skipped = [SkippedMeasurement(WITH_DATA, "synthetic_data")]
     start = ["torchrun", f"--nproc_per_node={ranks // nodes}", "-m", "ddpbench", "scale", "resnet50", "--amp"]
     made = Job(
         started="2026-11-21T01:29:30Z", command=[*start, *(["--strong"] if strong else [])], kind="scale", records=arms, scaling=scaling

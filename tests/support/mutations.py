@@ -48,7 +48,7 @@ def thinned(path: Path) -> Any:
         for trace in (trace for timed in record["rounds"] for trace in timed["traces"]):
             phases = trace["phases_ms"]
             trace["totals_ms"] = trace.get("totals_ms") or {phase: sum(durations) for phase, durations in phases.items()}
-            a_step = [*phases.values(), *(trace.get(name) for name in ("host_data_ms", "lead_ms", "issuing_ms"))]
+            a_step = [*phases.values(), *(trace.get(name) for name in ("host_data_ms", "host_lead_ms", "host_issue_ms"))]
             for durations in (each for each in a_step if each):
                 del durations[STEPS:]
     return whole

@@ -1,4 +1,6 @@
-"""Looks for other loaders on every rank, each of which is given a folder of its own; rank 0 prints what each found, as JSON."""
+"""Looks for other loaders on two ranks, rank 0 in the first folder and rank 1 in each of the others in turn; rank 0 prints as JSON what
+each found.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from training import world
 from ddpbench.bench.diagnose.alternatives import alternative_configs
 
 ranks = world()
-found = [other.loader for other in alternative_configs(loading.config("torch", Path(sys.argv[1 + ranks.rank])), ranks)]
-told = ranks.gather(found)
+first, *others = map(Path, sys.argv[1:])
+told = []
+for other in others:
+    config = loading.config("torch", first if ranks.rank_env.is_rank0 else other)
+    told.append(ranks.gather([found.loader for found in alternative_configs(config, ranks)]))
 if ranks.rank_env.is_rank0:
     print(json.dumps(told))
 ranks.close()

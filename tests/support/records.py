@@ -13,6 +13,7 @@ from ddpbench.record.flags import flag_fields
 from ddpbench.record.record import DatasetInfo, Job, ObservedPrecision, PeakThroughput, Record, Round, Warmup
 from ddpbench.record.registry import PRECISIONS
 from ddpbench.record.trace import COLLECTIVE_PHASES, PHASES, Health, Memory, Numerics, Trace
+from ddpbench.record.verdict import RunCommand, ScalingVerdict, Verdict
 
 GIB = 2**30
 
@@ -144,7 +145,7 @@ def trace(rank: int, step_ms: float, phases: Mapping[str, float], *, steps: int 
     common: dict[str, Any] = {
         "rank": rank,
         "steps": steps,
-        "images": batch * steps,
+        "samples": batch * steps,
         "wall_s": step_ms * steps / 1000,
         "phases_ms": phases_ms,
         "host_data_ms": phases_ms["data"],
@@ -198,13 +199,13 @@ def record(
             if health is not None and health.watts is not None:
                 common["health"] = Health(**{**_fields(health), "energy_j": health.watts * factor * step_ms * steps / 1000})
             seen.append(trace(rank, factor * step_ms, lasting, steps=steps, batch=batch, **common))
-        rounds.append(Round(index=index, traces=seen, images=batch * steps * len(ranks), wall_s=factor * step_ms * steps / 1000))
+        rounds.append(Round(index=index, traces=seen, samples=batch * steps * len(ranks), wall_s=factor * step_ms * steps / 1000))
     common_fields: dict[str, Any] = {
         "config": config,
         "environment": place,
         "status": "ok",
         "num_parameters": 25_557_032,
-        "flops_per_image": 24.5e9,
+        "flops_per_sample": 24.5e9,
         "data": DatasetInfo(loader=config.loader or "synthetic", description="synthetic batch on the device"),
         "observed_precision": attested(config.precision),
         "warmup": Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_converged=True),
@@ -233,7 +234,7 @@ def data_bound(**changes: Any) -> Record:
         "steps": 64,
         "config": config,
         "traces": {0: health(244.0, 42.0), 1: health(243.0, 41.0), 2: health(241.0, 41.0), 3: health(240.0, 40.0)},
-        "data": DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167),
+        "data": DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167),
     }
     return record(**{**common, **changes})
 
@@ -256,7 +257,7 @@ def cpu_run(**changes: Any) -> Record:
         "config": config,
         "observed_precision": ObservedPrecision(**{**_fields(ATTESTED), **attested}),
         "num_parameters": 11_689_512,
-        "flops_per_image": 0.9e9,
+        "flops_per_sample": 0.9e9,
     }
     return record(**{**common, **changes})
 
@@ -301,3 +302,8 @@ def as_asked(config: ResolvedConfig) -> Config:
 
 def _fields(struct: Any) -> dict[str, Any]:
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def next_command(verdict: Verdict | ScalingVerdict | None) -> str:
+    """The command that a verdict offers; empty if it offers none."""
+    return verdict.next.command if verdict and isinstance(verdict.next, RunCommand) else ""

@@ -80,7 +80,7 @@ def hung_before_the_first_round() -> Job:
 
 
 def interrupted() -> Job:
-    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM, 3 of 5 rounds")))
+    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM")))
 
 
 def cut_off() -> Job:
@@ -119,7 +119,7 @@ def loaders_and_batches() -> Job:
         hint="a smaller --batch-size",
         out_of_memory=True,
     )
-    stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT, 6 of 15 rounds")}
+    stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
     return several(
         [
             arm(1.0, STEADY[:3], loader="torch", batch_size=256, **stopped),
@@ -140,7 +140,7 @@ def few_steps() -> Job:
     """A first try: two rounds of two steps, nearly all of it spent in waiting for data."""
     config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
     phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
-    files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", images=1_281_167)
+    files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
     return lone(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
 
 
@@ -168,7 +168,7 @@ def loader_and_ceiling() -> Job:
 
 def processor_arms() -> Job:
     """Two precisions on processors, interrupted when the second had a round less."""
-    stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT, 5 of 10 rounds")}
+    stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
     fast = {"forward": 31.0, "backward": 66.0, "optimizer": 4.0}
     float32 = records.cpu_run(longer=STEADY[:3], **stopped)
     config = replace(float32.config, precision="amp-bf16")

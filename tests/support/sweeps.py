@@ -10,10 +10,10 @@ import records
 from msgspec.structs import replace
 
 from ddpbench.published.publications import PublishedMean, load_publication
-from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.record import DatasetInfo, Fault, Job, Record, Round
 from ddpbench.record.registry import find_precision
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE, side_role
 from ddpbench.record.trace import Memory
 
 MIB = 2**20
@@ -79,7 +79,7 @@ def cell(
         shown = records.numerics(**{"last_loss": 1.2, "mean_loss": 1.7, "accuracy": reached, **(numerics or {})})
         spans = {phase: share * span for phase, span in phases.items()}
         traced = records.trace(0, step_ms, spans, steps=steps, batch=batch, memory=held, numerics=shown)
-        rounds.append(Round(index=index, traces=[traced], images=batch * steps, wall_s=wall_s))
+        rounds.append(Round(index=index, traces=[traced], samples=batch * steps, wall_s=wall_s))
     fields: dict[str, Any] = {
         "config": config,
         "environment": place,
@@ -161,9 +161,7 @@ def t4(wait: float = 0.83) -> Job:
     return job(
         cell("gemm-mlp", "fp32", 512, seconds=repeats(0.62, 0.001), allocated=1_392_000_000, settings=gemm),
         cell("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.080, 0.0002), allocated=1_438_000_000, settings=gemm),
-        cell(
-            "gemm-mlp", "amp-fp16", 512, seconds=repeats(0.081, 0.0002), allocated=1_619_000_000, settings=gemm, label=EARLIER_MODEL_ALIVE
-        ),
+        cell("gemm-mlp", "amp-fp16", 512, seconds=repeats(0.081, 0.0002), allocated=1_619_000_000, settings=gemm, role=EARLIER_MODEL_ALIVE),
         cell("mnist-cnn", "fp32", 512, seconds=repeats(98.2, 0.4), allocated=417_400_000, phases=waits, settings=small),
         cell("mnist-cnn", "amp-fp16", 512, seconds=repeats(97.4, 0.5), allocated=175_500_000, phases=waits, settings=small),
         cell("mnist-cnn", "amp-fp16", 1024, seconds=repeats(96.9, 0.5), allocated=320_700_000, phases=waits, settings=small),
@@ -225,8 +223,12 @@ def disc(cpu_s: Sequence[float], gpu_s: Sequence[float], depths: Sequence[int], 
     cells = []
     for depth, first, second in zip(depths, cpu_s, gpu_s, strict=True):
         common: dict[str, Any] = {"accuracy": [0.998] * 5, "num_parameters": disc_parameters(depth)}
-        cells.append(cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(first, sd * first), device="Some CPU", label="CPU", **common))
-        cells.append(cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(second, sd * second), device=device, label="GPU", **common))
+        cells.append(
+            cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(first, sd * first), device="Some CPU", role=side_role("CPU"), **common)
+        )
+        cells.append(
+            cell(f"disc-mlp-{depth}", batch=100, seconds=repeats(second, sd * second), device=device, role=side_role("GPU"), **common)
+        )
     return job(*cells, swept=("workload",), command="crossover disc-mlp")
 
 
@@ -250,7 +252,7 @@ def crossing_threads(rounds: int = 3) -> Job:
     for depth in range(2, 13):
         parameters = disc_parameters(depth)
         for threads, wall_s in ((1, 0.3 + 4.5e-6 * parameters), (2, 0.33 + 2.6e-6 * parameters)):
-            changes: dict[str, Any] = {"label": f"CPU, {threads} thread{'s' * (threads > 1)}", "sample_unit": "point"}
+            changes: dict[str, Any] = {"role": side_role(f"CPU, {threads} thread{'s' * (threads > 1)}"), "sample_unit": "point"}
             seconds = repeats(wall_s, (0.006 + 0.001 * threads) * wall_s, rounds)
             settings = {"threads": threads, "device": "cpu", "rounds": rounds}
             name = f"disc-mlp-{depth}"

@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable
 
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from ddpbench.data.loader import NoWorkersMixin
-from ddpbench.distributed.rank_store import RankInfo
+from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World, rendezvous
 from ddpbench.machine.device import open_device
 from ddpbench.machine.fingerprint import collect_software
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.machine.rank_env import RankEnv, from_env
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.environment import RankPlacement
+from ddpbench.record.environment import RankPlacement, Software
 from ddpbench.record.record import DatasetInfo
 from ddpbench.training.session import OffloadedState, Session
 
@@ -52,6 +53,15 @@ def tiny_net() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES)
     )
+
+
+def unjoined_world(backend: str, rank: int = 0) -> World:
+    """The World of a rank that never joined a process group of ``backend``."""
+    seat = RankEnv(rank=rank, world_size=rank + 1)
+    device = open_device("cpu", seat, share_gpu=False)
+    place = RankPlacement(rank=rank, host="n1", pid=os.getpid(), local_rank=rank, node_rank=0, device_name=device.name, device_id="")
+    notice = RankInfo(place, Software(ddpbench="0.1.0", python="3.12", torch="2.11"))
+    return World(seat, device, RankStore(dist.HashStore(), seat), [notice], backend, 1.0)
 
 
 def wide_net() -> nn.Module:

@@ -1,4 +1,4 @@
-"""The scripts that start things: clean, deciding rightly, and passing signals on. ``test_slurm.py`` has what only SLURM can show."""
+"""The scripts that start things: clean, deciding rightly, and passing signals on. ``tests/slurm`` has what only SLURM can show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpbench.record.errors import UsageError
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
 SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), *sorted(LAUNCH.glob("*.sbatch")), ROOT / ".ci" / "run"]
 BASH = shutil.which("bash") or "bash"
@@ -179,7 +179,7 @@ def node(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     def go(*words: str, nodes: int = 1, number: int = 0) -> Any:
         slurm = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NODEID": str(number)}
         names = {"SLURMD_NODENAME": f"n{number}", "HEAD_ADDRESS": "127.0.0.1"}
-        here = {"DDPBENCH_VENV": sys.prefix, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent)}
+        here = {"DDPBENCH_VENV": sys.prefix, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "tests" / "support")}
         return start(["bash", str(LAUNCH / "node.sh"), *words, "-o", str(tmp_path)], env={**slurm, **names, **here})
 
     return go

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "ddpbench"
+PACKAGE = Path(__file__).parents[2] / "ddpbench"
 FLOORS = [
     ["record"],
     ["machine"],

@@ -23,7 +23,7 @@ from ddpbench.record.request import OutputOptions
 from ddpbench.workloads.families import FAMILIES
 from ddpbench.workloads.registry import WORKLOADS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 OPTIONS = [*flag_options(Config), *flag_options(OutputOptions)]

@@ -21,8 +21,8 @@ from loading import NO_DALI
 
 from ddpbench.record.io import load
 
-TESTS = Path(__file__).parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 RESULTS = ROOT / "results"
 SCRIPTS = sorted(RESULTS.rglob("*.py"))
 PROOF = RESULTS / "h200" / "diagnose-resnet50-2gpu.json"
@@ -38,7 +38,7 @@ def run(launch: Callable[..., Any]) -> Run:
 
     def go(script: Path, *words: str, ranks: int = 0, gpus: bool = False) -> str:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks else []
-        environment = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS))), **({} if gpus else NO_GPU)}
+        environment = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS / "support"))), **({} if gpus else NO_GPU)}
         done = launch([sys.executable, *torchrun, str(script), *words], timeout=170.0, env=environment)
         assert done.returncode == 0, done.stderr
         return str(done.stdout)

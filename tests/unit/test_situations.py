@@ -22,7 +22,8 @@ from situations.trial import Said, Trial, score, try_out
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.cli.parse import parse_request
 from ddpbench.cli.train import run
-from ddpbench.record.verdict import CAUSES, Bottleneck
+from ddpbench.record.bottleneck import Bottleneck
+from ddpbench.record.root_cause import Cause
 from ddpbench.workloads import registry as workloads
 from ddpbench.workloads.init_model import init_model
 
@@ -32,7 +33,7 @@ OWN = [situation for situation in SITUATIONS if any(word.startswith("situations.
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", ["slow-storage", "hand-over", "one-rank-slow-data"])
+@pytest.mark.parametrize("name", ["slow-storage", "handoff", "one-rank-slow-data"])
 def test_a_limit_made_on_purpose_is_never_taken_for_another(name: str, tmp_path: Path) -> None:
     """Whatever else runs here, which may leave it untold."""
     said = try_out(BY_NAME[name], tmp_path, ["run"]).said["run"]
@@ -66,7 +67,7 @@ def test_every_core_has_a_busy_neighbour() -> None:
 def test_what_is_right_is_a_limit_and_a_cause_and_names_are_given_once() -> None:
     assert len(BY_NAME) == len(SITUATIONS) >= 16
     assert {situation.kind for situation in SITUATIONS} <= {*get_args(Bottleneck)}
-    assert {cause for situation in SITUATIONS for cause in situation.causes} <= CAUSES.keys()
+    assert {cause for situation in SITUATIONS for cause in situation.causes} <= {*get_args(Cause)}
     assert all(bool(situation.causes) == (situation.kind == "data-bound") for situation in SITUATIONS if situation.kind != "straggler")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import fsum, sqrt
 from statistics import median
 
-from ddpbench.analysis.checks.node import format_demand
 from ddpbench.analysis.controls import step_s, step_time_ratio
 from ddpbench.analysis.cpu_demand import oversubscribed_node
 from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
@@ -14,11 +13,18 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.model import pipeline_model
 from ddpbench.analysis.pipeline.rates import exposed_allreduce_s
 from ddpbench.analysis.ranks import COMPUTE_PHASES
-from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION, Straggler
+from ddpbench.analysis.straggler import MIN_EXCESS_FRACTION
 from ddpbench.analysis.summary import summarize
-from ddpbench.analysis.text import device_clause
-from ddpbench.record.record import Record
-from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.record.bottleneck import (
+    ExposedAllReduce,
+    IdleGpu,
+    OversubscribedRanks,
+    PhaseShares,
+    ShortHostLead,
+    SlowRank,
+    SyncSlowdown,
+    UnexplainedTime,
+)
 from ddpbench.record.trace import COLLECTIVE_PHASES
 from ddpbench.record.verdict import Verdict
 
@@ -30,40 +36,26 @@ MIN_HOST_LEAD_FRACTION = 0.10
 
 MAX_UNEXPLAINED_FRACTION = 0.20
 
-STRAGGLER_PHRASES = {
-    "data": "in getting its data",
-    "host to device": "in copying to the device",
-    "compute": "in computing",
-    "clock": "with a lower clock",
-    "host": "held up by its host",
-}
-STRAGGLER_PHRASES_CPU = {"host to device": "in making its batches ready"}
-"""On CPU, where nothing is copied."""
-
 
 def straggler(inputs: AnalysisInput) -> Verdict | None:
     """One rank is slow in every round.
 
     None if the others wait longer for their own data than for it, or if its loader is about as fast as theirs.
     """
-    record, slow, rows = inputs.record, inputs.summary.straggler, inputs.summary.ranks
+    slow, rows = inputs.summary.straggler, inputs.summary.ranks
     if slow is None or not slow.is_costly or slow.lost_ms_per_step <= median(row.data_wait_ms for row in rows if row.rank != slow.rank):
         return None
     if slow.kind == "data" and is_marginal_straggler(inputs, slow.rank):
         return None
-    own_ms = next(row.own_ms for row in rows if row.rank == slow.rank)
-    others_ms = median(row.own_ms for row in rows if row.rank != slow.rank)
-    return Verdict(
-        kind="straggler",
-        says=(
-            f"rank {slow.rank} ({_straggler_location(record, slow)}) is {slow.excess_fraction:.0%} slower than "
-            f"the others, {_straggler_phrase(record, slow)}"
-        ),
-        why=f"its own time is {format_3sig(own_ms)} ms a step, the others' {format_3sig(others_ms)}, in every round; "
-        f"it costs {format_3sig(slow.cost_images_per_s)} {record.sample_unit}s/s",
+    evidence = SlowRank(
         rank=slow.rank,
-        cause="one-rank" if slow.kind == "data" else "",
+        slow_in=slow.kind,
+        excess_fraction=slow.excess_fraction,
+        own_ms=next(row.own_ms for row in rows if row.rank == slow.rank),
+        others_own_ms=median(row.own_ms for row in rows if row.rank != slow.rank),
+        cost_samples_per_s=slow.cost_samples_per_s,
     )
+    return Verdict(kind="straggler", evidence=evidence, rank=slow.rank, cause="one-rank" if slow.kind == "data" else None)
 
 
 def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
@@ -74,12 +66,16 @@ def too_few_cores(inputs: AnalysisInput) -> Verdict | None:
     node = oversubscribed_node(inputs.record)
     if node is None or (inputs.controls.has_background_loader and node.trainer_cores <= node.usable_cores):
         return None
-    seen = sync_bound(inputs) or compute_bound(inputs)
-    return Verdict(
-        kind="inconclusive",
-        says=f"too few cores: {format_demand(node)} > {pluralize(node.usable_cores, 'usable core')}",
-        why=f"they take turns on the cores and wait for each other; {describe_likely(seen)}",
+    synced = _sync_evidence(inputs)
+    evidence = OversubscribedRanks(
+        ranks=node.ranks,
+        workers=node.workers,
+        threads_per_rank=node.threads_per_rank,
+        usable_cores=node.usable_cores,
+        likely_kind="sync-bound" if synced else "compute-bound",
+        likely=synced or _phase_shares(inputs),
     )
+    return Verdict(kind="inconclusive", evidence=evidence)
 
 
 def launch_bound(inputs: AnalysisInput) -> Verdict | None:
@@ -94,79 +90,52 @@ def launch_bound(inputs: AnalysisInput) -> Verdict | None:
     if gap is not None:
         of = summary if seen.kernel_activity else inputs.summary
         free_ms = gap.step_ms - fsum(of.phases_ms[phase] for phase in ("data", "host_to_device", *COLLECTIVE_PHASES))
-        held = gap.kernel_ms < MIN_KERNEL_FRACTION * free_ms
-        why = f"kernels run for {format_3sig(gap.kernel_ms)} of the {format_3sig(free_ms)} ms in which the GPU waits for nothing else"
-    elif summary.host_lead_ms is not None and summary.step_ms is not None:
-        held = summary.host_lead_ms < MIN_HOST_LEAD_FRACTION * summary.step_ms
-        why = (
-            f"when it has issued a step of {format_3sig(summary.step_ms)} ms the host is "
-            f"{format_3sig(summary.host_lead_ms)} ms ahead of the GPU"
-        )
-    else:
+        idle = IdleGpu(kernel_ms=gap.kernel_ms, available_ms=free_ms)
+        return Verdict(kind="launch-bound", evidence=idle) if gap.kernel_ms < MIN_KERNEL_FRACTION * free_ms else None
+    lead_ms, step_ms = summary.host_lead_ms, summary.step_ms
+    if lead_ms is None or step_ms is None or lead_ms >= MIN_HOST_LEAD_FRACTION * step_ms:
         return None
-    if not held:
-        return None
-    return Verdict(
-        kind="launch-bound",
-        says="the host cannot issue kernels as fast as the GPU runs them",
-        why=why,
-    )
+    return Verdict(kind="launch-bound", evidence=ShortHostLead(host_lead_ms=lead_ms, step_ms=step_ms))
 
 
 def sync_bound(inputs: AnalysisInput) -> Verdict | None:
     """By how much longer a step takes than with independent ranks if that was measured, else by the waits for other ranks."""
-    record, around = inputs.record, inputs.controls
+    found = _sync_evidence(inputs)
+    return Verdict(kind="sync-bound", evidence=found) if found else None
+
+
+def _sync_evidence(inputs: AnalysisInput) -> ExposedAllReduce | SyncSlowdown | None:
+    around, least_ms = inputs.controls, BOTTLENECK_FRACTION * inputs.step_ms
     waits_ms = (inputs.summary.sync_ms or 0) - (inputs.summary.peer_data_wait_ms or 0)
-    share = f"{waits_ms / inputs.step_ms:.0%} of every step"
-    says, why = f"{share} is gradient sync that backward does not hide", f"{format_3sig(waits_ms)} of {format_3sig(inputs.step_ms)} ms"
     device_s, longer = step_s(around.compute_only), step_time_ratio(around.compute_only, around.independent)
-    if device_s is not None and longer is not None:
-        waits_ms = 1000 * exposed_allreduce_s(device_s, device_s / longer.center)
-        says = f"gradient sync makes every step {longer.center - 1:.0%} longer ({longer.low - 1:.0%} to {longer.high - 1:.0%})"
-        apart_ms = 1000 * device_s / longer.center
-        why = (
-            f"{format_3sig(1000 * device_s)} ms together, {format_3sig(apart_ms)} with every rank for itself; "
-            f"by the clock it is {share} as asked"
-        )
-    if waits_ms < BOTTLENECK_FRACTION * inputs.step_ms:
+    if device_s is None or longer is None:
+        return ExposedAllReduce(sync_ms=waits_ms, step_ms=inputs.step_ms) if waits_ms >= least_ms else None
+    if 1000 * exposed_allreduce_s(device_s, device_s / longer.center) < least_ms:
         return None
-    gradients = f"for the gradients of {format_3sig(record.num_parameters / 1e6)} million parameters on {record.world_size} ranks"
-    return Verdict(kind="sync-bound", says=says, why=f"{why}, {gradients}")
+    return SyncSlowdown(
+        slowdown_fraction=longer.center - 1,
+        slowdown_low=longer.low - 1,
+        slowdown_high=longer.high - 1,
+        synced_ms=1000 * device_s,
+        independent_ms=1000 * device_s / longer.center,
+        exposed_fraction=waits_ms / inputs.step_ms,
+    )
 
 
 def unexplained(inputs: AnalysisInput) -> Verdict | None:
     rest_ms = inputs.summary.phases_ms["unexplained"]
     if rest_ms < MAX_UNEXPLAINED_FRACTION * inputs.step_ms:
         return None
-    return Verdict(
-        kind="inconclusive",
-        says=f"{rest_ms / inputs.step_ms:.0%} of every step is not explained by its phases",
-        why=f"{format_3sig(rest_ms)} of {format_3sig(inputs.step_ms)} ms pass on the wall clock and in no phase",
-    )
+    return Verdict(kind="inconclusive", evidence=UnexplainedTime(unexplained_ms=rest_ms, step_ms=inputs.step_ms))
 
 
 def compute_bound(inputs: AnalysisInput) -> Verdict:
-    phases_ms = inputs.summary.phases_ms
-    share = fsum(phases_ms[phase] for phase in COMPUTE_PHASES) / inputs.step_ms
-    forward, backward, optimizer = (format_3sig(phases_ms[phase]) for phase in COMPUTE_PHASES)
-    return Verdict(
-        kind="compute-bound",
-        says=f"{device_clause(inputs.record, 'compute')} {share:.0%} of every step: healthy",
-        why=f"forward {forward}, backward {backward}, optimizer {optimizer} of {format_3sig(inputs.step_ms)} ms",
-    )
+    return Verdict(kind="compute-bound", evidence=_phase_shares(inputs))
 
 
-def describe_likely(verdict: Verdict) -> str:
-    """The most likely bottleneck, for an inconclusive verdict."""
-    return verdict.says if verdict.kind == "inconclusive" else f"most like {verdict.kind}: {verdict.says}"
-
-
-def _straggler_phrase(record: Record, slow: Straggler) -> str:
-    return (STRAGGLER_PHRASES if record.environment.device_type == "cuda" else {**STRAGGLER_PHRASES, **STRAGGLER_PHRASES_CPU})[slow.kind]
-
-
-def _straggler_location(record: Record, slow: Straggler) -> str:
-    return f"{slow.host}, GPU {slow.device_index}" if record.environment.device_type == "cuda" else slow.host
+def _phase_shares(inputs: AnalysisInput) -> PhaseShares:
+    forward_ms, backward_ms, optimizer_ms = (inputs.summary.phases_ms[phase] for phase in COMPUTE_PHASES)
+    return PhaseShares(forward_ms=forward_ms, backward_ms=backward_ms, optimizer_ms=optimizer_ms, step_ms=inputs.step_ms)
 
 
 MAX_HANDOFF_FRACTION = 0.5
@@ -185,6 +154,6 @@ def _loader_time_ratio(inputs: AnalysisInput, rank: int) -> float | None:
     costs = {each: loader_cost(trace.loader_stats for trace in traces) for each, traces in inputs.record.traces_by_rank.items()}
     seconds = {each: cost.wall_s for each, cost in costs.items() if cost}
     if len(seconds) < len(costs) and inputs.controls.diagnosis:
-        seconds = {each.rank: 1 / each.images_per_s for each in inputs.controls.diagnosis.loader_benchmarks if each.images}
+        seconds = {each.rank: 1 / each.samples_per_s for each in inputs.controls.diagnosis.loader_benchmarks if each.samples}
     others = [span for each, span in seconds.items() if each != rank]
     return seconds[rank] / median(others) if others and rank in seconds else None

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from ddpbench.analysis.bottleneck.loading import (
     data_bound,
-    format_rates,
     host_to_device_bound,
-    loader_steals_cpu,
-    loader_steals_gpu,
+    loader_contends_cpu,
+    loader_contends_gpu,
     noisy_neighbour,
 )
 from ddpbench.analysis.bottleneck.training import (
     compute_bound,
-    describe_likely,
     launch_bound,
     straggler,
     sync_bound,
@@ -28,28 +28,18 @@ from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import NO_CONTROLS, ControlRuns
 from ddpbench.analysis.evidence import is_too_short_for_verdict, timed_steps
 from ddpbench.analysis.inputs import AnalysisInput
-from ddpbench.analysis.remedies.training import next_command
+from ddpbench.analysis.remedies.remedy import FewerRanks
+from ddpbench.analysis.remedies.training import next_remedy
 from ddpbench.analysis.straggler import suspected_straggler
 from ddpbench.analysis.summary import Summary
+from ddpbench.record.bottleneck import RuleEvidence, TooShort, Undecided
 from ddpbench.record.record import Record
-from ddpbench.record.text import pluralize
-from ddpbench.record.verdict import PROBABLE_FRACTION, Verdict
-
-DECIDING_MEASUREMENT = {
-    "straggler": "the control runs of a diagnosis",
-    "loader-steals-cpu": "training while the loader runs and its batches are dropped",
-    "loader-steals-gpu": "training while the loader runs and its batches are dropped",
-    "noisy-neighbour": "the same run with no other process on these cores",
-    "data-bound": "training on batches that are already on the device",
-    "host-to-device-bound": "training on batches in pinned host memory",
-    "launch-bound": "a profiler window",
-    "sync-bound": "training without gradient sync",
-}
-"""The measurement that decides on a bottleneck; compute-bound is what remains if none of them applies."""
+from ddpbench.record.root_cause import UndecidedCause
+from ddpbench.record.verdict import PROBABLE_FRACTION, NextStep, ReduceRanks, RepeatedVerdict, RunCommand, Verdict
 
 
 def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (), controls: ControlRuns = NO_CONTROLS) -> Verdict | None:
-    """The bottleneck of ``record``, the reason, how often it repeats, and a command to try next; None without rounds.
+    """The bottleneck of ``record``, the evidence, how often it repeats, and what to do next; None without rounds.
 
     ``swept`` are the fields that its job compares, ``controls`` the control runs. The verdict is inconclusive with too few rounds or steps,
     or if less than ``PROBABLE_FRACTION`` of the resamples name the same bottleneck. Variation of rounds alone does not make it so: if they
@@ -60,13 +50,15 @@ def find_bottleneck(record: Record, summary: Summary, swept: Sequence[str] = (),
     case = AnalysisInput(record, summary, controls.with_intervals())
     found = first_bottleneck(case)
     if is_too_short_for_verdict(record):
-        few = f"{pluralize(len(record.rounds), 'round')} and {pluralize(timed_steps(record), 'step')} are too few for a verdict"
-        found = Verdict(kind="inconclusive", says=few, why=describe_likely(found), rank=found.rank)
+        short = TooShort(rounds=len(record.rounds), steps=timed_steps(record), likely_kind=found.kind, likely=_rule_evidence(found))
+        found = Verdict(kind="inconclusive", evidence=short, rank=found.rank)
     elif found.kind != "inconclusive":
         resampled = resampled_verdicts(case, found)
-        found = with_repeatability(found, resampled, has_controls=case.controls.compute_only is not None, without_cause=format_rates(case))
+        found = with_repeatability(found, resampled, partial(_undecided, has_controls=case.controls.compute_only is not None))
+        if found.kind != "inconclusive":
+            found = _with_cause_repeatability(found, resampled)
     run = CommandBuilder(record, "diagnose" if controls.diagnosis else "run", swept)
-    return msgspec.structs.replace(found, next=next_command(run, AnalysisInput(record, summary, controls), found))
+    return msgspec.structs.replace(found, next=_next_step(run, AnalysisInput(record, summary, controls), found))
 
 
 def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]:
@@ -83,71 +75,84 @@ def resampled_verdicts(inputs: AnalysisInput, verdict: Verdict) -> list[Verdict]
     return [first_bottleneck(each) for each in inputs.resampled()]
 
 
-def with_repeatability(verdict: Verdict, resampled: Sequence[Verdict], *, has_controls: bool, without_cause: str = "") -> Verdict:
-    """``verdict`` with the fractions of the ``resampled`` verdicts that name its bottleneck and its cause.
+Repeated = TypeVar("Repeated", bound=RepeatedVerdict)
 
-    A bottleneck below ``PROBABLE_FRACTION`` becomes inconclusive. A cause below it is left open: ``why`` is then ``without_cause`` and the
-    two causes that compete. With control runs (``has_controls``), only more rounds can decide.
+Competitor = tuple[Repeated, float]
+"""A verdict and the fraction of resamples that agree with it."""
+
+
+def with_repeatability(
+    verdict: Repeated, resampled: Sequence[Repeated], undecided: Callable[[Competitor[Repeated], Competitor[Repeated]], Repeated]
+) -> Repeated:
+    """``verdict`` with the fraction of the ``resampled`` verdicts that agree with it.
+
+    Below ``PROBABLE_FRACTION`` it becomes ``undecided`` between the two most frequent, the more frequent first.
     """
-    same = [each for each in resampled if _is_same_bottleneck(each, verdict)]
     others = [each for each in resampled if not _is_same_bottleneck(each, verdict)]
-    limits = Counter(_bottleneck_name(each) for each in others)
-    share = len(same) / len(resampled)
-    runner_up, times = limits.most_common(1)[0] if limits else ("", 0)
+    kinds = Counter(each.kind for each in others)
+    share = (len(resampled) - len(others)) / len(resampled)
+    runner_up, times = kinds.most_common(1)[0] if kinds else (None, 0)
     if share < PROBABLE_FRACTION:
-        other = next(each for each in others if _bottleneck_name(each) == runner_up)
-        ranked = sorted(((verdict, share), (other, times / len(resampled))), key=lambda each: -each[1])
-        return _undecided(ranked, runner_up, has_controls)
-    causes = Counter(each.cause for each in same)
-    cause_share = causes[verdict.cause] / len(same) if verdict.cause else None
-    is_open = cause_share is not None and cause_share < PROBABLE_FRACTION
-    return msgspec.structs.replace(
-        verdict,
-        repeatability=share,
-        cause="" if is_open else verdict.cause,
-        cause_repeatability=None if is_open else cause_share,
-        runner_up=runner_up,
-        cause_runner_up="" if is_open else next((cause for cause, _ in causes.most_common() if cause not in ("", verdict.cause)), ""),
-        why=f"{without_cause}; {_undecided_cause(causes, len(same))}" if is_open else verdict.why,
-    )
+        other = next(each for each in others if each.kind == runner_up)
+        first, second = sorted(((verdict, share), (other, times / len(resampled))), key=lambda each: -each[1])
+        verdict = undecided(first, second)
+    return msgspec.structs.replace(verdict, repeatability=share, runner_up=runner_up)
 
 
-def _bottleneck_name(verdict: Verdict) -> str:
-    return "none of them" if verdict.kind == "inconclusive" else verdict.kind
-
-
-def _is_same_bottleneck(one: Verdict, other: Verdict) -> bool:
+def _is_same_bottleneck(one: RepeatedVerdict, other: RepeatedVerdict) -> bool:
     """Whether both name one bottleneck and, of stragglers, possibly the same rank: a verdict on waiting may name none."""
     ranks = {one.rank, other.rank} - {None}
     return one.kind == other.kind and (one.kind != "straggler" or len(ranks) < 2)
 
 
-def _undecided(ranked: Sequence[tuple[Verdict, float]], runner_up: str, has_controls: bool) -> Verdict:
-    """The two bottlenecks that compete, each with its fraction of resamples, the more frequent one first."""
-    (first, share), _ = ranked
-    kinds = [] if has_controls else [found.kind for found, _ in ranked]
-    decides = list(dict.fromkeys(DECIDING_MEASUREMENT[kind] for kind in kinds if kind in DECIDING_MEASUREMENT)) or ["more rounds"]
-    return Verdict(
-        kind="inconclusive",
-        says=" or ".join(f"{_bottleneck_name(found)} ({of:.0%} of resamples)" for found, of in ranked),
-        why=f"{describe_likely(first)}; {' or '.join(decides)} would decide",
-        repeatability=share,
-        runner_up=runner_up,
-        rank=first.rank,
+def _undecided(first: Competitor[Verdict], second: Competitor[Verdict], *, has_controls: bool) -> Verdict:
+    """With control runs (``has_controls``), only more rounds can decide."""
+    (likely, share), (other, less) = first, second
+    evidence = Undecided(
+        first=likely.kind,
+        first_fraction=share,
+        second=other.kind,
+        second_fraction=less,
+        has_controls=has_controls,
+        likely=_rule_evidence(likely),
     )
+    return Verdict(kind="inconclusive", evidence=evidence, rank=likely.rank)
 
 
-def _undecided_cause(causes: Counter[str], resamples: int) -> str:
-    shares = [f"{cause.replace('-', ' ') or 'unknown'} in {number / resamples:.0%}" for cause, number in causes.most_common(2)]
-    return f"the cause is open: {', '.join(shares)} of resamples"
+def _rule_evidence(verdict: Verdict) -> RuleEvidence:
+    assert not isinstance(verdict.evidence, TooShort | Undecided), "no rule returns either"
+    return verdict.evidence
+
+
+def _with_cause_repeatability(verdict: Verdict, resampled: Sequence[Verdict]) -> Verdict:
+    """``verdict`` with the fraction of the ``resampled`` verdicts on its bottleneck that name its cause.
+
+    A cause below ``PROBABLE_FRACTION`` is left open between the two most frequent.
+    """
+    same = [each for each in resampled if _is_same_bottleneck(each, verdict)]
+    causes = Counter(each.cause for each in same)
+    share = causes[verdict.cause] / len(same) if verdict.cause else None
+    if share is not None and share < PROBABLE_FRACTION:
+        (first, times), (second, less) = causes.most_common(2)
+        among = UndecidedCause(first=first, first_fraction=times / len(same), second=second, second_fraction=less / len(same))
+        return msgspec.structs.replace(verdict, cause=None, cause_evidence=among)
+    others = (cause for cause, _ in causes.most_common() if cause not in (None, verdict.cause))
+    return msgspec.structs.replace(verdict, cause_repeatability=share, cause_runner_up=next(others, None))
+
+
+def _next_step(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> NextStep | None:
+    remedy = next_remedy(builder, inputs, verdict)
+    if isinstance(remedy, FewerRanks):
+        return ReduceRanks(remedy.max_ranks_per_node)
+    return RunCommand(remedy.command) if remedy else None
 
 
 BottleneckRule = Callable[[AnalysisInput], Verdict | None]
 
 BOTTLENECKS: tuple[BottleneckRule, ...] = (
     straggler,
-    loader_steals_cpu,
-    loader_steals_gpu,
+    loader_contends_cpu,
+    loader_contends_gpu,
     noisy_neighbour,
     data_bound,
     host_to_device_bound,

@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
-from ddpbench.record.checks import Check
-from ddpbench.record.record import Record
-from ddpbench.record.registry import PRECISIONS
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from ddpbench.record.checks import PrecisionMismatch, UnusedLossScale
+from ddpbench.record.record import ObservedPrecision, Record
+from ddpbench.record.registry import PRECISIONS, PrecisionSpec
+
+Value = TypeVar("Value")
 
 
-def not_as_asked(record: Record) -> Check | None:
+def check_precision(record: Record) -> PrecisionMismatch | None:
     """Compares the observed precision, as far as it was observed, with the requested one."""
     seen, asked = record.observed_precision, PRECISIONS.get(record.config.precision)
     if seen is None or asked is None:
         return None
-    wrong = [
-        f"layers compute in {dtype}" for dtype in (seen.first_layer_dtype, seen.last_layer_dtype) if dtype and dtype != asked.layer_dtype
-    ]
-    wrong += [f"BatchNorm is {dtype}" for dtype in seen.batch_norm_dtypes if dtype != asked.batch_norm_dtype]
     held = {asked.model_dtype, *seen.batch_norm_dtypes}
-    wrong += [f"parameters are {dtype}" for dtype in seen.parameter_dtypes if dtype not in held]
-    wrong += [f"gradients are {dtype}" for dtype in seen.gradient_dtypes if dtype not in held]
-    if asked.master_weights != bool(seen.master_weight_dtype):
-        wrong.append("there are master weights" if seen.master_weight_dtype else "there are no master weights")
-    static = asked.static_loss_scale(record.config.static_loss_scale)
-    scaled = asked.loss_scaling or static is not None
-    if scaled != (seen.loss_scale is not None):
-        wrong.append("there is a loss scaler" if seen.loss_scale is not None else "there is no loss scaler")
-    elif static is not None:
-        scales = (seen.loss_scale, *(trace.numerics.loss_scale for trace in record.traces))
-        wrong += [f"the loss scale is {scale:g}, not {static:g}" for scale in scales if scale not in (static, None)]
-    if asked.tf32 is not None and (seen.tf32_matmul, seen.tf32_cudnn) != (asked.tf32, asked.tf32):
-        wrong.append(f"TF32 is {'on' if seen.tf32_matmul else 'off'} for matmul, {'on' if seen.tf32_cudnn else 'off'} for cuDNN")
-    if not wrong:
-        return None
-    return Check(
-        code="not-as-asked",
-        severity="blocks",
-        sentence=f"asked for {asked.name}, but {', '.join(dict.fromkeys(wrong))}",
-        hint="something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
+    scales, static = _wrong_loss_scales(record, seen, asked)
+    tf32 = asked.tf32 is not None and (seen.tf32_matmul, seen.tf32_cudnn) != (asked.tf32, asked.tf32)
+    found = PrecisionMismatch(
+        layer_dtypes=_others([dtype for dtype in (seen.first_layer_dtype, seen.last_layer_dtype) if dtype], [asked.layer_dtype]),
+        batch_norm_dtypes=_others(seen.batch_norm_dtypes, [asked.batch_norm_dtype]),
+        parameter_dtypes=_others(seen.parameter_dtypes, held),
+        gradient_dtypes=_others(seen.gradient_dtypes, held),
+        master_weights=_if_other(bool(seen.master_weight_dtype), asked.master_weights),
+        loss_scaler=_if_other(seen.loss_scale is not None, asked.loss_scaling or static is not None),
+        loss_scales=scales,
+        requested_loss_scale=static if scales else None,
+        tf32_matmul=seen.tf32_matmul if tf32 else None,
+        tf32_cudnn=seen.tf32_cudnn if tf32 else None,
     )
+    return None if found == PrecisionMismatch() else found
 
 
-def unused_scale(record: Record) -> Check | None:
+def check_loss_scale_used(record: Record) -> UnusedLossScale | None:
     """A note, since scripts pass the same flags for every precision: a static loss scale that is not used does no harm."""
     scale, asked = record.config.static_loss_scale, PRECISIONS.get(record.config.precision)
-    if scale in (None, 1) or asked is None or asked.static_loss_scale(scale) is not None:  # a scale of 1 changes nothing
+    if scale is None or scale == 1 or asked is None or asked.static_loss_scale(scale) is not None:  # a scale of 1 changes nothing
         return None
-    return Check(
-        code="unused-scale",
-        severity="informs",
-        sentence=f"--static-loss-scale {scale:g} is not used: {asked.name} does not scale the loss",
-        numbers={"loss_scale": scale},
-    )
+    return UnusedLossScale(loss_scale=scale)
+
+
+def _wrong_loss_scales(record: Record, seen: ObservedPrecision, asked: PrecisionSpec) -> tuple[list[float], float | None]:
+    """The observed loss scales other than the static one, and that one; empty if there is no scaler or no static scale."""
+    static = asked.static_loss_scale(record.config.static_loss_scale)
+    if static is None or seen.loss_scale is None:
+        return [], static
+    scales = [seen.loss_scale, *(trace.numerics.loss_scale for trace in record.traces)]
+    return _others([scale for scale in scales if scale is not None], [static]), static
+
+
+def _others(seen: Sequence[Value], right: Iterable[Value]) -> list[Value]:
+    """The values of ``seen`` that are not in ``right``, each once."""
+    return [value for value in dict.fromkeys(seen) if value not in right]
+
+
+def _if_other(seen: bool, right: bool) -> bool | None:
+    return None if seen == right else seen

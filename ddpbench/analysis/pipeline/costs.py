@@ -77,8 +77,8 @@ class LoaderCost:
 
 def loader_cost(loader_stats: Iterable[LoaderStats | None]) -> LoaderCost | None:
     """Return the mean cost over all images; None if no stage was timed."""
-    there = [each for each in loader_stats if each is not None and each.images and each.cpu_s]
-    images = sum(each.images for each in there)
+    there = [each for each in loader_stats if each is not None and each.samples and each.cpu_s]
+    images = sum(each.samples for each in there)
     if not images:
         return None
     stages = [stage for stage in STAGES if any(stage in each.cpu_s for each in there)]
@@ -122,5 +122,5 @@ def _load_factor(stages_s: float, benchmarks: Sequence[LoaderBenchmark]) -> floa
     Busy cores share caches, memory and often execution units, so stages timed beside idle cores cost too little. Not meant for loaders
     on the GPU: their host threads spin while they wait for it.
     """
-    images, spent_s = sum(each.images for each in benchmarks), fsum(each.loader_cpu_s for each in benchmarks)
+    images, spent_s = sum(each.samples for each in benchmarks), fsum(each.loader_cpu_s for each in benchmarks)
     return spent_s / images / stages_s if images and spent_s and stages_s else 1.0

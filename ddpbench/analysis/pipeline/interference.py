@@ -5,7 +5,6 @@ Measured by a control run or, for CPU ranks, derived from who got the cores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import fsum, inf
 
 from ddpbench.analysis.controls import step_s, step_time_ratio
@@ -24,22 +23,13 @@ from ddpbench.analysis.node_cpu_usage import node_cpu_usage
 from ddpbench.analysis.pipeline.model import PipelineModel, pipeline_model
 from ddpbench.analysis.ranks import COMPUTE_PHASES
 from ddpbench.analysis.stats import PairedRatio
+from ddpbench.record.bottleneck import CoresTakenByWorkers, LoaderInBackground
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Record
-from ddpbench.record.text import format_3sig
 
 
-@dataclass(frozen=True)
-class Interference:
-    """``slowdown_fraction`` is how much longer a step takes because of the loader (g)."""
-
-    slowdown_fraction: float
-    reason: str
-    on_device: bool
-
-
-def find_interference(inputs: AnalysisInput) -> Interference | None:
-    """Return the interference if it costs more of a step than the wait for data.
+def find_interference(inputs: AnalysisInput) -> LoaderInBackground | CoresTakenByWorkers | None:
+    """Return how much the loader slows training down if it costs more of a step than the wait for data.
 
     A loader that could not keep up even with the machine to itself only takes what it needs: if the run waits for data, data is the
     bottleneck. The exception: both use the device, and sharing it costs a step more than the loader's own slowness.
@@ -64,28 +54,28 @@ def _sharing_costs_more(pipeline: PipelineModel) -> bool:
     return given_s - alone_s > alone_s - device_s
 
 
-def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> Interference | None:
+def _from_control_run(inputs: AnalysisInput, longer: PairedRatio) -> LoaderInBackground | None:
     """Compare compute-only steps with and without the loader in the background.
 
     A loader that decodes on the device is itself slowed down by the training, so the wait for data is then no separate bottleneck.
     """
-    on_the_device, device_s = decodes_on_device(inputs.record), step_s(inputs.controls.compute_only)
+    device_s = step_s(inputs.controls.compute_only)
     if device_s is None:
         return None
     beside_ms, device_ms = 1000 * longer.center * device_s, 1000 * device_s
     taken_ms = min(beside_ms, inputs.step_ms) - device_ms
-    if taken_ms < BOTTLENECK_FRACTION * device_ms or (taken_ms < inputs.data_wait_ms and not on_the_device):
+    if taken_ms < BOTTLENECK_FRACTION * device_ms or (taken_ms < inputs.data_wait_ms and not decodes_on_device(inputs.record)):
         return None
-    return Interference(
-        longer.center - 1,
-        f"a step on batches that are there already takes {format_3sig(device_ms)} ms alone, "
-        f"{format_3sig(beside_ms)} while the loader runs; the run waits {format_3sig(inputs.data_wait_ms)} "
-        f"of {format_3sig(inputs.step_ms)} ms for data",
-        on_the_device,
+    return LoaderInBackground(
+        slowdown_fraction=longer.center - 1,
+        compute_only_ms=device_ms,
+        with_loader_ms=beside_ms,
+        data_wait_ms=inputs.data_wait_ms,
+        step_ms=inputs.step_ms,
     )
 
 
-def _from_cpu_usage(inputs: AnalysisInput) -> Interference | None:
+def _from_cpu_usage(inputs: AnalysisInput) -> CoresTakenByWorkers | None:
     """Find CPU ranks that got too few cores while this job alone keeps all of them busy."""
     record, node = inputs.record, cpu_demand(inputs.record)
     traces, busy, least = traces_on_host(record, node.host), node_cpu_usage(record, node.host), min_busy_cores(node.threads_per_rank)
@@ -99,12 +89,12 @@ def _from_cpu_usage(inputs: AnalysisInput) -> Interference | None:
         or starved_ms(inputs, node) < inputs.max_wait_ms
     ):
         return None
-    return Interference(
-        least / max(got, 0.01) - 1,
-        f"while it computes a rank gets {format_3sig(got)} of {format_3sig(least)} cores, and the loader's "
-        f"workers keep {format_3sig(loading)} "
-        f"of {format_3sig(node.usable_cores)} busy",
-        False,
+    return CoresTakenByWorkers(
+        slowdown_fraction=least / max(got, 0.01) - 1,
+        rank_cores=got,
+        needed_cores=least,
+        worker_cores=loading,
+        usable_cores=node.usable_cores,
     )
 
 

@@ -49,18 +49,18 @@ class PipelineModel:
     single_rank_speedup: float | None  # loader rate with one rank loading, over its rate with all ranks loading
 
     @property
-    def image_cpu_s(self) -> float | None:
+    def sample_cpu_s(self) -> float | None:
         """CPU seconds to load an image."""
         return self.cost.cpu_s + self.main_process_cpu_s if self.cost else None
 
-    def rate_from_cores(self, image_cpu_s: float) -> float | None:
-        """Images/s that the cores load at ``image_cpu_s`` each.
+    def rate_from_cores(self, sample_cpu_s: float) -> float | None:
+        """Images/s that the cores load at ``sample_cpu_s`` each.
 
         None if the trainers leave no cores, so that loading and training take turns.
         """
         if self.training_cpu_s:
-            return rates.shared_core_rate(self.usable_cores, self.ranks_per_node, image_cpu_s, self.training_cpu_s)
-        return rates.core_rate(self.usable_cores, self.trainer_cores, self.ranks_per_node, image_cpu_s) or None
+            return rates.shared_core_rate(self.usable_cores, self.ranks_per_node, sample_cpu_s, self.training_cpu_s)
+        return rates.core_rate(self.usable_cores, self.trainer_cores, self.ranks_per_node, sample_cpu_s) or None
 
     @property
     def core_bound_rate(self) -> float | None:
@@ -68,32 +68,32 @@ class PipelineModel:
 
         It is at least what the run reached, since its trainers may need fewer cores than assumed.
         """
-        rate = self.rate_from_cores(self.image_cpu_s) if self.image_cpu_s else None
+        rate = self.rate_from_cores(self.sample_cpu_s) if self.sample_cpu_s else None
         return rate and max(rate, self.achieved_rate)
 
     @property
     def loader_rate(self) -> float | None:
         """Images/s of the loader without training: as measured, else from the cores."""
         return self.measured_loader_rate or (
-            rates.core_rate(self.usable_cores, 0, self.ranks_per_node, self.image_cpu_s) if self.image_cpu_s else None
+            rates.core_rate(self.usable_cores, 0, self.ranks_per_node, self.sample_cpu_s) if self.sample_cpu_s else None
         )
 
     @property
-    def worker_image_s(self) -> float | None:
+    def worker_sample_s(self) -> float | None:
         """Wall seconds per image in a worker.
 
         Excludes the wait for a core if the cores were contended.
         """
-        return self._worker_image_s(self.cost) if self.cost else None
+        return self._worker_sample_s(self.cost) if self.cost else None
 
-    def _worker_image_s(self, cost: LoaderCost) -> float:
+    def _worker_sample_s(self, cost: LoaderCost) -> float:
         return cost.uncontended_wall_s() if self.is_contended else cost.wall_s
 
     @property
     def worker_bound_rate(self) -> float | None:
-        if not self.workers or not self.worker_image_s:
-            return self.achieved_rate if self.worker_image_s else None  # the trainer alternates between loading and training
-        return rates.worker_rate(self.workers, self.worker_image_s)
+        if not self.workers or not self.worker_sample_s:
+            return self.achieved_rate if self.worker_sample_s else None  # the trainer alternates between loading and training
+        return rates.worker_rate(self.workers, self.worker_sample_s)
 
     @property
     def is_contended(self) -> bool:
@@ -138,7 +138,7 @@ class PipelineModel:
     @property
     def workers_needed(self) -> int | None:
         """Workers per rank that sustain ``max_rate`` on the slowest rank; None if unknown."""
-        slowest_s = max(map(self._worker_image_s, self.rank_costs), default=self.worker_image_s)
+        slowest_s = max(map(self._worker_sample_s, self.rank_costs), default=self.worker_sample_s)
         return rates.workers_needed(slowest_s, self.max_rate) if slowest_s else None
 
     @property
@@ -147,16 +147,16 @@ class PipelineModel:
 
         More would only take turns, or wait in their hundreds and fill the memory.
         """
-        if self.worker_image_s is None or self.core_bound_rate is None:
+        if self.worker_sample_s is None or self.core_bound_rate is None:
             return None
         return max(
-            1, min(round(self.worker_image_s * self.core_bound_rate), int(MAX_WORKERS_PER_CORE * self.usable_cores / self.ranks_per_node))
+            1, min(round(self.worker_sample_s * self.core_bound_rate), int(MAX_WORKERS_PER_CORE * self.usable_cores / self.ranks_per_node))
         )
 
     @property
     def cores_needed(self) -> float | None:
         """Cores per rank that sustain ``max_rate``, those of the trainer included."""
-        return rates.cores_needed(self.image_cpu_s, self.max_rate, self.trainer_cores, self.ranks_per_node) if self.image_cpu_s else None
+        return rates.cores_needed(self.sample_cpu_s, self.max_rate, self.trainer_cores, self.ranks_per_node) if self.sample_cpu_s else None
 
     @property
     def whole_cores_needed(self) -> float | None:
@@ -188,15 +188,15 @@ def pipeline_model(inputs: AnalysisInput) -> PipelineModel:
         data_wait_fraction=inputs.data_wait_ms / inputs.step_ms,
         handoff_fraction=_handoff_fraction(record),
         head_of_line_fraction=_head_of_line_fraction(record),
-        measured_loader_rate=min((each.images_per_s for each in diagnosis.loader_benchmarks), default=None) if diagnosis else None,
+        measured_loader_rate=min((each.samples_per_s for each in diagnosis.loader_benchmarks), default=None) if diagnosis else None,
         single_rank_speedup=_single_rank_speedup(diagnosis),
         storage_rate=_storage_rate(diagnosis, node.ranks),
     )
 
 
 def _main_process_cpu_s(diagnosis: Diagnosis | None) -> float:
-    there: list[LoaderBenchmark] = [each for each in diagnosis.loader_benchmarks if each.images] if diagnosis else []
-    return fsum(each.main_process_cpu_s for each in there) / sum(each.images for each in there) if there else 0.0
+    there: list[LoaderBenchmark] = [each for each in diagnosis.loader_benchmarks if each.samples] if diagnosis else []
+    return fsum(each.main_process_cpu_s for each in there) / sum(each.samples for each in there) if there else 0.0
 
 
 def _handoff_fraction(record: Record) -> float | None:
@@ -226,7 +226,7 @@ def _single_rank_speedup(diagnosis: Diagnosis | None) -> float | None:
     if diagnosis is None or diagnosis.single_rank_loader_benchmark is None or not diagnosis.loader_benchmarks:
         return None
     together = next(each for each in diagnosis.loader_benchmarks if each.rank == diagnosis.single_rank_loader_benchmark.rank)
-    return diagnosis.single_rank_loader_benchmark.images_per_s / together.images_per_s
+    return diagnosis.single_rank_loader_benchmark.samples_per_s / together.samples_per_s
 
 
 @dataclass(frozen=True)
@@ -257,9 +257,9 @@ def worker_startup(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis
     includes their start, as in a run with short epochs.
     """
     data, first_s = record.data, max((each.first_batch_s for each in diagnosis.loader_benchmarks), default=None)
-    if data is None or not data.images or first_s is None or not pipeline.workers:
+    if data is None or not data.num_samples or first_s is None or not pipeline.workers:
         return None
-    first_s, epoch_s = max(0.0, first_s - data.setup_s), data.images / (record.world_size * pipeline.achieved_rate)
+    first_s, epoch_s = max(0.0, first_s - data.setup_s), data.num_samples / (record.world_size * pipeline.achieved_rate)
     return WorkerStartup(first_s, epoch_s if data.respawns_workers else first_s + epoch_s)
 
 
@@ -296,10 +296,10 @@ def pipeline_ceilings(inputs: AnalysisInput, pipeline: PipelineModel) -> Pipelin
         compute_only=rate(device_s),
         independent=rate(step_s(around.independent)),
         replay=rate(step_s(around.replay)),
-        pinned_copy=rates.copy_rate(copies.pinned_bytes_per_s, copies.bytes_per_image) if copies else None,
-        pageable_copy=rates.copy_rate(copies.pageable_bytes_per_s, copies.bytes_per_image) if copies else None,
+        pinned_copy=rates.copy_rate(copies.pinned_bytes_per_s, copies.bytes_per_sample) if copies else None,
+        pageable_copy=rates.copy_rate(copies.pageable_bytes_per_s, copies.bytes_per_sample) if copies else None,
         loader_only=pipeline.measured_loader_rate,
-        loader_only_single_rank=diagnosis.single_rank_loader_benchmark.images_per_s
+        loader_only_single_rank=diagnosis.single_rank_loader_benchmark.samples_per_s
         if diagnosis and diagnosis.single_rank_loader_benchmark
         else None,
         cached_files=rates.storage_rate(pipeline.ranks_per_node, 1.0, storage.warm_files_per_s, None) if storage else None,

@@ -23,18 +23,18 @@ def worker_rate(workers: int, wall_s: float) -> float:
     return workers / wall_s
 
 
-def core_rate(cores: float, trainer_cores: float, ranks: int, image_cpu_s: float) -> float:
+def core_rate(cores: float, trainer_cores: float, ranks: int, sample_cpu_s: float) -> float:
     """R_cpu = (C - k) / (G (c + m)): loading rate of the cores that the trainers leave.
 
-    ``image_cpu_s`` is c + m.
+    ``sample_cpu_s`` is c + m.
     """
     beside = max(0.0, cores - trainer_cores)
-    return beside / (ranks * image_cpu_s) if image_cpu_s > 0 else inf if beside else 0.0
+    return beside / (ranks * sample_cpu_s) if sample_cpu_s > 0 else inf if beside else 0.0
 
 
-def shared_core_rate(cores: float, ranks: int, image_cpu_s: float, training_cpu_s: float) -> float:
+def shared_core_rate(cores: float, ranks: int, sample_cpu_s: float, training_cpu_s: float) -> float:
     """C / (G (c + m + t)): the same if the cores also train, and a waiting trainer leaves its cores to the workers."""
-    return cores / (ranks * (image_cpu_s + training_cpu_s))
+    return cores / (ranks * (sample_cpu_s + training_cpu_s))
 
 
 def trainer_rate(main_process_cpu_s: float) -> float:
@@ -42,9 +42,9 @@ def trainer_rate(main_process_cpu_s: float) -> float:
     return 1 / main_process_cpu_s if main_process_cpu_s > 0 else inf
 
 
-def copy_rate(bytes_per_s: float, image_bytes: float) -> float:
+def copy_rate(bytes_per_s: float, sample_bytes: float) -> float:
     """R_h2d = BW_h2d / b."""
-    return bytes_per_s / image_bytes
+    return bytes_per_s / sample_bytes
 
 
 def storage_rate(ranks: int, cached_fraction: float, warm: float | None, cold: float | None) -> float | None:
@@ -68,12 +68,12 @@ def max_workers(cores: float, trainer_cores: float, ranks: int) -> int:
     return max(0, floor((cores - trainer_cores) / ranks))
 
 
-def cores_needed(image_cpu_s: float, rate: float, trainer_cores: float, ranks: int) -> float:
+def cores_needed(sample_cpu_s: float, rate: float, trainer_cores: float, ranks: int) -> float:
     """(c + m) R + k / G: cores per rank that load at ``rate`` and train.
 
-    ``image_cpu_s`` is c + m, and k excludes m.
+    ``sample_cpu_s`` is c + m, and k excludes m.
     """
-    return image_cpu_s * rate + trainer_cores / ranks
+    return sample_cpu_s * rate + trainer_cores / ranks
 
 
 def accelerator_utilization(device_s: float, real_s: float) -> float:

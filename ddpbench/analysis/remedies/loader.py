@@ -8,10 +8,10 @@ from dataclasses import replace
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.pipeline.model import pipeline_model
+from ddpbench.analysis.remedies.remedy import Remedy
 from ddpbench.analysis.remedies.rules import (
     MIN_WORTHWHILE_GAIN,
     LoaderContext,
-    Remedy,
     Rule,
     dali_cpu_loader,
     dali_gpu_loader,
@@ -30,7 +30,8 @@ from ddpbench.analysis.remedies.rules import (
     without_loader,
 )
 from ddpbench.analysis.whatif.query import gain_predictor
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.bottleneck import Bottleneck
+from ddpbench.record.root_cause import Cause
 
 GENERAL_RULES: tuple[Rule, ...] = (
     tensor_loader,
@@ -51,23 +52,23 @@ SAME_GAIN = 0.98
 ALWAYS_OFFERED: tuple[Rule, ...] = (fewer_workers,)
 """Rules that apply whatever gain is predicted: what contention for cores costs is not known before there are fewer workers."""
 
-RULES_BY_CAUSE: dict[str, tuple[Rule, ...]] = {
+RULES_BY_CAUSE: dict[Cause, tuple[Rule, ...]] = {
     "too-few-workers": (more_workers,),
     "oversubscribed": (fewer_workers,),
     "storage": (data_in_memory, more_workers, more_prefetch),
-    "hand-over": (tensor_loader, torch_uint8_loader, dali_cpu_loader),
+    "handoff": (tensor_loader, torch_uint8_loader, dali_cpu_loader),
     "head-of-line": (more_prefetch, more_workers),
 }
 
-RULES_BY_BOTTLENECK: dict[str, tuple[Rule, ...]] = {
-    "loader-steals-cpu": (tensor_loader, fewer_workers, no_workers, dali_gpu_loader, torch_uint8_loader, more_cores),
-    "loader-steals-gpu": (more_hw_decoding, dali_cpu_loader),
+RULES_BY_BOTTLENECK: dict[Bottleneck, tuple[Rule, ...]] = {
+    "loader-contends-cpu": (tensor_loader, fewer_workers, no_workers, dali_gpu_loader, torch_uint8_loader, more_cores),
+    "loader-contends-gpu": (more_hw_decoding, dali_cpu_loader),
     "host-to-device-bound": (pinned_memory, torch_uint8_loader, without_loader),
 }
 
 
-def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, verdict: Verdict) -> list[Remedy]:
-    """The remedies that apply: first those for the verdict's cause, then the others by predicted gain, greatest first.
+def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, kind: Bottleneck, cause: Cause | None = None) -> list[Remedy]:
+    """The remedies that apply to a bottleneck: first those for its cause, then the others by predicted gain, greatest first.
 
     A remedy with a predicted gain below ``MIN_WORTHWHILE_GAIN`` is left out, unless its rule is in ``ALWAYS_OFFERED``.
     """
@@ -78,9 +79,9 @@ def recommend_for_loader(builder: CommandBuilder, inputs: AnalysisInput, verdict
         weighed = ((offer, replace(cure, gain=weigh(cure.scenario)) if cure.scenario else cure) for offer, cure in applying)
         return [cure for offer, cure in weighed if cure.gain is None or cure.gain >= MIN_WORTHWHILE_GAIN or offer in ALWAYS_OFFERED]
 
-    if verdict.kind != "data-bound":
-        return _undominated(worth_it(RULES_BY_BOTTLENECK[verdict.kind]))
-    named = RULES_BY_CAUSE.get(verdict.cause, ())
+    if kind != "data-bound":
+        return _undominated(worth_it(RULES_BY_BOTTLENECK[kind]))
+    named = RULES_BY_CAUSE.get(cause, ()) if cause else ()
     others = worth_it(offer for offer in GENERAL_RULES if offer not in named)
     return _undominated([*worth_it(named), *sorted(others, key=lambda cure: -(cure.gain or 0.0))])
 
@@ -94,7 +95,3 @@ def _dominates(other: Remedy, remedy: Remedy) -> bool:
     if not (other.scenario and remedy.scenario and other.gain and remedy.gain and remedy.scenario.cores_per_gpu):
         return False
     return other.gain >= SAME_GAIN * remedy.gain and (other.scenario.cores_per_gpu or 0.0) < remedy.scenario.cores_per_gpu
-
-
-def first_command(remedies: Iterable[Remedy]) -> str:
-    return next((cure.command for cure in remedies if cure.command), "")

@@ -5,16 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from ddpbench.analysis.checks.figure import MAX_ROUND_CV
+from ddpbench.analysis.checks.rounds import MAX_ROUND_CV
 from ddpbench.analysis.compare import comparable_estimate, throughput_ratio
 from ddpbench.analysis.evidence import MIN_ROUNDS, FigureInterval, figure_interval
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.analysis.scaling.runs import ScalingRuns, step_means
-from ddpbench.analysis.scaling.waterfall import ALL_REDUCE, STRAGGLER, Waterfall
+from ddpbench.analysis.scaling.waterfall import Waterfall
 from ddpbench.analysis.stats import PairedRatio, coefficient_of_variation, log_trimmed_ci, trimmed_mean
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.checks import (
+    AnyBaselineDoubt,
+    CheckedBaseline,
+    Drift,
+    LowerClock,
+    NoisyBaseline,
+    NoisyNeighbour,
+    SharedGpu,
+    ShortBaseline,
+    SlowRankZero,
+    SlowWholeBatch,
+    Throttled,
+    UnknownDoubt,
+)
 from ddpbench.record.record import Record
-from ddpbench.record.text import pluralize
+from ddpbench.record.scaling_loss import LossName
 
 MAX_EFFICIENCY = 1.02
 """An efficiency above this is no success: the 1-rank baseline was slow."""
@@ -25,9 +39,6 @@ LOWER_CLOCK_FRACTION = 0.97
 MIN_NAMED_LOSS_FRACTION = 0.005
 """Smaller losses are not named; a fraction of the ideal."""
 
-SLOWER_RANKS = "slower ranks"
-"""The loss to ranks that compute more slowly, for a scaling point that has no waterfall."""
-
 
 @dataclass(frozen=True)
 class ScalingPoint:
@@ -37,11 +48,11 @@ class ScalingPoint:
     """
 
     ranks: int
-    images_per_s: float
+    samples_per_s: float
     interval: FigureInterval | None
     efficiency: PairedRatio | None
-    largest_loss: str  # empty if next to nothing is lost; two for the final run if the rounds do not separate them
-    baseline_doubts: list[str]  # reasons to doubt the baseline, if the efficiency is implausibly high
+    largest_losses: list[LossName]  # empty if next to nothing is lost; two for the final run if the rounds do not separate them
+    baseline_doubts: list[AnyBaselineDoubt]  # reasons to doubt the baseline, if the efficiency is implausibly high
 
 
 def compute_scaling_points(runs: ScalingRuns, breakdown: Waterfall | None) -> list[ScalingPoint]:
@@ -56,68 +67,60 @@ def _scaling_point(ranks: int, record: Record, runs: ScalingRuns, breakdown: Wat
     times = throughput_ratio(record, one, log_trimmed_ci) if one else None
     efficiency = times and PairedRatio(times.center / ranks, times.low / ranks, times.high / ranks, times.pairs)
     doubts = find_baseline_doubts(runs, one, record) if efficiency and one and efficiency.center > MAX_EFFICIENCY else []
-    lost_to = "" if one is None or one is record or doubts else _largest_loss(record, one, runs, breakdown)
-    return ScalingPoint(ranks, headline.images_per_s, figure_interval(record), efficiency, lost_to, doubts)
+    lost_to = [] if one is None or one is record or doubts else _largest_losses(record, one, runs, breakdown)
+    return ScalingPoint(ranks, headline.samples_per_s, figure_interval(record), efficiency, lost_to, doubts)
 
 
-def _largest_loss(record: Record, single_rank: Record, runs: ScalingRuns, breakdown: Waterfall | None) -> str:
+def _largest_losses(record: Record, single_rank: Record, runs: ScalingRuns, breakdown: Waterfall | None) -> list[LossName]:
     if record is runs.final and breakdown:
-        return " or ".join(term.name for term in breakdown.largest if term.loss_fraction > MIN_NAMED_LOSS_FRACTION)
+        return [term.name for term in breakdown.largest if term.loss_fraction > MIN_NAMED_LOSS_FRACTION]
     base, own = ([step_means(timed) for timed in each.rounds] for each in (single_rank, record))
     shared_by = record.world_size if runs.scaling.strong_scaling else 1
     ideal_ms = trimmed_mean([step.wall_ms for step in base]) / shared_by
-    lost_ms = {
-        ALL_REDUCE: trimmed_mean([step.exposed_comm_ms for step in own]) - trimmed_mean([step.wait_ms for step in base]),
-        STRAGGLER: trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in own]),
-        SLOWER_RANKS: trimmed_mean([step.busy_ms for step in own]) - trimmed_mean([step.busy_ms for step in base]) / shared_by,
+    lost_ms: dict[LossName, float] = {
+        "exposed-allreduce": trimmed_mean([step.exposed_comm_ms for step in own]) - trimmed_mean([step.wait_ms for step in base]),
+        "straggler": trimmed_mean([step.wait_ms - step.exposed_comm_ms - step.peer_data_wait_ms for step in own]),
+        "slower-ranks": trimmed_mean([step.busy_ms for step in own]) - trimmed_mean([step.busy_ms for step in base]) / shared_by,
     }
     worst_name = max(lost_ms, key=lambda name: lost_ms[name])
-    return worst_name if lost_ms[worst_name] > MIN_NAMED_LOSS_FRACTION * ideal_ms else ""
+    return [worst_name] if lost_ms[worst_name] > MIN_NAMED_LOSS_FRACTION * ideal_ms else []
 
 
-def find_baseline_doubts(runs: ScalingRuns, single_rank: Record, many: Record) -> list[str]:
-    """Return the reasons to doubt ``single_rank`` as the baseline of ``many``.
-
-    If none was found, one line says so.
-    """
-    found = []
-    spread = coefficient_of_variation([timed.images_per_s for timed in single_rank.rounds]) if len(single_rank.rounds) > 1 else 0.0
+def find_baseline_doubts(runs: ScalingRuns, single_rank: Record, many: Record) -> list[AnyBaselineDoubt]:
+    """Return the reasons to doubt ``single_rank`` as the baseline of ``many``; one of an unknown kind if none was found."""
+    found: list[AnyBaselineDoubt] = []
+    spread = coefficient_of_variation([timed.samples_per_s for timed in single_rank.rounds]) if len(single_rank.rounds) > 1 else 0.0
     if spread > MAX_ROUND_CV:
-        found.append(f"its rounds vary by {spread:.1%}")
+        found.append(NoisyBaseline(round_cv=spread))
     if len(single_rank.rounds) < MIN_ROUNDS:
-        found.append(f"it has {pluralize(len(single_rank.rounds), 'round')}, and a figure needs {MIN_ROUNDS}")
-    found += [check.sentence for check in single_rank.checks if check.code in ("throttled", "shared-gpu", "noisy-neighbour", "drift")]
+        found.append(ShortBaseline(rounds=len(single_rank.rounds)))
+    found += [
+        CheckedBaseline(check=check) for check in single_rank.checks if isinstance(check, Drift | Throttled | SharedGpu | NoisyNeighbour)
+    ]
     if clock := _lower_clock(single_rank, many):
         found.append(clock)
     if slow := _slow_rank_0(runs.independent):
         found.append(slow)
     if runs.scaling.strong_scaling and runs.single_shard_batch and runs.single_shard_batch.throughput and single_rank.throughput:
-        gain = runs.single_shard_batch.throughput.images_per_s / single_rank.throughput.images_per_s - 1
+        gain = runs.single_shard_batch.throughput.samples_per_s / single_rank.throughput.samples_per_s - 1
         if gain > MAX_EFFICIENCY - 1:
-            found.append(f"its whole batch runs {gain:.0%} slower an image than the share that a rank of {runs.world_size} has")
-    return found or ["nothing that was measured tells why: measure again, with more --rounds"]
+            found.append(SlowWholeBatch(excess_fraction=gain, ranks=runs.world_size))
+    return found or [UnknownDoubt()]
 
 
-def _lower_clock(single_rank: Record, many: Record) -> str:
+def _lower_clock(single_rank: Record, many: Record) -> LowerClock | None:
     alone, together = (
         fmean(clocks) if (clocks := [row.sm_mhz for row in summarize(each).ranks if row.sm_mhz]) else None for each in (single_rank, many)
     )
     if alone and together and alone < LOWER_CLOCK_FRACTION * together:
-        return f"its GPU ran at {alone:.0f} MHz, all of them at {together:.0f}"
-    return ""
+        return LowerClock(sm_mhz=alone, all_sm_mhz=together)
+    return None
 
 
-def _slow_rank_0(independent: Record | None) -> str:
-    """Describe rank 0 if it is slower than the other independent ranks.
-
-    Empty otherwise. Rank 0 runs the 1-rank baseline.
-    """
+def _slow_rank_0(independent: Record | None) -> SlowRankZero | None:
+    """Rank 0, which runs the 1-rank baseline, if it is slower than the other independent ranks; else None."""
     if independent is None:
-        return ""
+        return None
     own = {rank: fmean(own_ms(timed.traces[rank]) for timed in independent.rounds) for rank in range(independent.world_size)}
     others = fmean(ms for rank, ms in own.items() if rank)
-    return (
-        f"rank 0, on which it trains, is {own[0] / others - 1:.0%} slower than the others by itself"
-        if own[0] * LOWER_CLOCK_FRACTION > others
-        else ""
-    )
+    return SlowRankZero(excess_fraction=own[0] / others - 1) if own[0] * LOWER_CLOCK_FRACTION > others else None

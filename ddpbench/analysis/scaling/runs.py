@@ -9,16 +9,8 @@ from statistics import fmean
 from ddpbench.analysis.collective_wait import collective_waits
 from ddpbench.analysis.ranks import own_ms
 from ddpbench.record.record import Job, Record, Round
-from ddpbench.record.scaling import (
-    ALLREDUCE_ONLY,
-    INDEPENDENT_RANKS,
-    NO_SYNC,
-    SINGLE_NO_DDP,
-    SINGLE_SHARD_BATCH,
-    WITH_DATA,
-    Scaling,
-    ddp_label,
-)
+from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, ddp_role
+from ddpbench.record.scaling import Scaling
 from ddpbench.record.trace import COLLECTIVE_PHASES
 
 INPUT_PHASES = ("data", "host_to_device")
@@ -67,10 +59,10 @@ def scaling_runs(job: Job) -> ScalingRuns | None:
     """Return the arms of ``job``; None if it is no scaling job."""
     if job.scaling is None:
         return None
-    by_label = {record.label: record for record in job.records if record.rounds and record.status != "invalid"}
-    rungs = {ranks: record for ranks in job.scaling.world_sizes if (record := by_label.get(ddp_label(ranks)))}
-    share = by_label.get(SINGLE_SHARD_BATCH) if job.scaling.strong_scaling else rungs.get(1)
-    alone, apart, unsynced, communication, data = map(by_label.get, (SINGLE_NO_DDP, INDEPENDENT_RANKS, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA))
+    by_role = {record.role: record for record in job.records if record.rounds and record.status != "invalid"}
+    rungs = {ranks: record for ranks in job.scaling.world_sizes if (record := by_role.get(ddp_role(ranks)))}
+    share = by_role.get(SINGLE_SHARD_BATCH) if job.scaling.strong_scaling else rungs.get(1)
+    alone, apart, unsynced, communication, data = map(by_role.get, (SINGLE_NO_DDP, INDEPENDENT, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA))
     return ScalingRuns(job.scaling, rungs, share, alone, apart, unsynced, communication, data)
 
 

@@ -11,27 +11,7 @@ from ddpbench.analysis.evidence import MIN_VALUES_FOR_INTERVAL
 from ddpbench.analysis.scaling.runs import ScalingRuns, StepMeans, step_means_by_round
 from ddpbench.analysis.stats import trimmed_ci, trimmed_mean
 from ddpbench.record.record import Record
-from ddpbench.record.scaling import INDEPENDENT_RANKS, SINGLE_NO_DDP, SINGLE_SHARD_BATCH
-
-SMALLER_BATCH, CONTENTION, DATA, ALL_REDUCE, STRAGGLER, DDP, RESIDUAL = (
-    "smaller batch",
-    "contention",
-    "data",
-    "all-reduce not hidden",
-    "straggler",
-    "DDP",
-    "residual",
-)
-"""Names of the losses, in the order of the waterfall.
-
-smaller batch          with a fixed global batch, a rank's share takes longer per image than the whole batch on one rank
-contention             independent ranks, all at once, compute more slowly than one rank on the idle machine
-data                   waiting for data, copying it, and waiting for ranks whose data is late; computing more slowly beside the loader
-all-reduce not hidden  collectives on the rank that waits least: no rank is late any more, gradients are in flight
-straggler              what the other ranks wait longer than that one, except for late data
-DDP                    a rank's own time in DDP over that without it, beyond the same on one rank: all-reduce runs during backward
-residual               the rest, so that all terms sum to measured minus ideal
-"""
+from ddpbench.record.scaling_loss import LossName
 
 StepMeansByRun = Mapping[str, Mapping[int, StepMeans]]
 
@@ -43,9 +23,9 @@ class LossTerm:
     ``half_width`` is that of its 95% interval, in images/s; None if there are too few rounds.
     """
 
-    name: str
+    name: LossName
     ms_per_step: float  # lost per step
-    images_per_s: float  # negative for a loss
+    samples_per_s: float  # negative for a loss
     half_width: float | None
     loss_fraction: float  # of the ideal
     ms_by_round: Sequence[float]  # ``ms_per_step`` of each round, in order
@@ -61,24 +41,24 @@ class LossTerm:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The ``images_per_s`` of ``terms`` sum to measured minus ideal."""
+    """The ``samples_per_s`` of ``terms`` sum to measured minus ideal."""
 
-    ideal_images_per_s: float
-    measured_images_per_s: float
+    ideal_samples_per_s: float
+    measured_samples_per_s: float
     terms: list[LossTerm]
 
-    def term(self, name: str) -> LossTerm | None:
+    def term(self, name: LossName) -> LossTerm | None:
         return next((term for term in self.terms if term.name == name), None)
 
     @property
     def loss_fraction(self) -> float:
         """Total loss as a fraction of the ideal."""
-        return 1 - self.measured_images_per_s / self.ideal_images_per_s
+        return 1 - self.measured_samples_per_s / self.ideal_samples_per_s
 
     @property
     def largest(self) -> list[LossTerm]:
         """The largest loss, followed by the second if their difference is within the noise."""
-        first, second = sorted(self.terms, key=lambda term: term.images_per_s)[:2]
+        first, second = sorted(self.terms, key=lambda term: term.samples_per_s)[:2]
         return [first] if first.exceeds(second) else [first, second]
 
 
@@ -102,9 +82,9 @@ def waterfall(runs: ScalingRuns) -> Waterfall | None:
     ):
         return None
     needed: dict[str, Record | None] = {
-        SINGLE_NO_DDP: runs.single_no_ddp,
-        INDEPENDENT_RANKS: runs.independent,
-        SINGLE_SHARD_BATCH: runs.single_shard_batch,
+        "single_no_ddp": runs.single_no_ddp,
+        "independent": runs.independent,
+        "single_shard_batch": runs.single_shard_batch,
     }
     there = {name: record for name, record in needed.items() if record}
     rounds = {name: step_means_by_round(record) for name, record in {**there, "one": one, "full": full, "last": last}.items()}
@@ -112,23 +92,23 @@ def waterfall(runs: ScalingRuns) -> Waterfall | None:
     if not shared:
         return None
     lost_ms = {index: _lost_ms(rounds, index, runs) for index in shared}
-    ideal, measured = runs.world_size * first.images_per_s, reached.images_per_s
+    ideal, measured = runs.world_size * first.samples_per_s, reached.samples_per_s
     batch = last.global_batch_size
     a_ms = ideal * measured / (1000 * batch)  # images/s per millisecond of a step
     terms = [_term(name, [lost_ms[index][name] for index in shared], a_ms, ideal) for name in lost_ms[shared[0]]]
     rest_ms = [_extra_ms(rounds, index, runs) - fsum(lost_ms[index].values()) for index in shared]
-    residual = measured - ideal - fsum(term.images_per_s for term in terms)
-    return Waterfall(ideal, measured, [*terms, _residual_term(_term(RESIDUAL, rest_ms, a_ms, ideal), residual, a_ms, ideal)])
+    residual = measured - ideal - fsum(term.samples_per_s for term in terms)
+    return Waterfall(ideal, measured, [*terms, _residual_term(_term("residual", rest_ms, a_ms, ideal), residual, a_ms, ideal)])
 
 
-def _residual_term(rest: LossTerm, residual: float, images_per_s_per_ms: float, ideal: float) -> LossTerm:
+def _residual_term(rest: LossTerm, residual: float, samples_per_s_per_ms: float, ideal: float) -> LossTerm:
     """The residual term.
 
     Its interval is wider than that of ``rest`` by their difference: throughputs are medians, ``rest`` is a mean.
     """
-    reach = None if rest.half_width is None else rest.half_width + abs(residual - rest.images_per_s)
+    reach = None if rest.half_width is None else rest.half_width + abs(residual - rest.samples_per_s)
     return replace(
-        rest, ms_per_step=-residual / images_per_s_per_ms, images_per_s=residual, loss_fraction=-residual / ideal, half_width=reach
+        rest, ms_per_step=-residual / samples_per_s_per_ms, samples_per_s=residual, loss_fraction=-residual / ideal, half_width=reach
     )
 
 
@@ -137,27 +117,28 @@ def _extra_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> float:
     return rounds["last"][index].wall_ms - rounds["one"][index].wall_ms / (runs.world_size if runs.scaling.strong_scaling else 1)
 
 
-def _lost_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> dict[str, float]:
+def _lost_ms(rounds: StepMeansByRun, index: int, runs: ScalingRuns) -> dict[LossName, float]:
     """Milliseconds per step of one round that each named loss costs."""
     at = {name: steps[index] for name, steps in rounds.items()}
-    base, last, lost = at.get(SINGLE_SHARD_BATCH, at["one"]), at["last"], {}
-    if runs.scaling.strong_scaling and SINGLE_SHARD_BATCH in at:
-        lost[SMALLER_BATCH] = base.wall_ms - at["one"].wall_ms / runs.world_size
-    if SINGLE_NO_DDP in at and INDEPENDENT_RANKS in at:
-        lost[CONTENTION] = at[INDEPENDENT_RANKS].busy_ms - at[SINGLE_NO_DDP].busy_ms
+    base, last = at.get("single_shard_batch", at["one"]), at["last"]
+    lost: dict[LossName, float] = {}
+    if runs.scaling.strong_scaling and "single_shard_batch" in at:
+        lost["smaller-batch"] = base.wall_ms - at["one"].wall_ms / runs.world_size
+    if "single_no_ddp" in at and "independent" in at:
+        lost["contention"] = at["independent"].busy_ms - at["single_no_ddp"].busy_ms
     if runs.with_data:
-        lost[DATA] = last.input_ms - base.input_ms + last.peer_data_wait_ms + last.busy_ms - at["full"].busy_ms
-    lost[ALL_REDUCE] = last.exposed_comm_ms - base.wait_ms
-    lost[STRAGGLER] = last.wait_ms - last.exposed_comm_ms - last.peer_data_wait_ms
-    if SINGLE_NO_DDP in at and INDEPENDENT_RANKS in at:
-        lost[DDP] = (at["full"].busy_ms - at[INDEPENDENT_RANKS].busy_ms) - (base.busy_ms - at[SINGLE_NO_DDP].busy_ms)
+        lost["data"] = last.input_ms - base.input_ms + last.peer_data_wait_ms + last.busy_ms - at["full"].busy_ms
+    lost["exposed-allreduce"] = last.exposed_comm_ms - base.wait_ms
+    lost["straggler"] = last.wait_ms - last.exposed_comm_ms - last.peer_data_wait_ms
+    if "single_no_ddp" in at and "independent" in at:
+        lost["ddp"] = (at["full"].busy_ms - at["independent"].busy_ms) - (base.busy_ms - at["single_no_ddp"].busy_ms)
     return lost
 
 
-def _term(name: str, values_ms: list[float], images_per_s_per_ms: float, ideal: float) -> LossTerm:
+def _term(name: LossName, values_ms: list[float], samples_per_s_per_ms: float, ideal: float) -> LossTerm:
     ms = trimmed_mean(values_ms)
     reach = None
     if len(values_ms) >= MIN_VALUES_FOR_INTERVAL:
         within = trimmed_ci(values_ms)
-        reach = (within.high - within.low) / 2 * images_per_s_per_ms
-    return LossTerm(name, ms, -ms * images_per_s_per_ms, reach, ms * images_per_s_per_ms / ideal, values_ms)
+        reach = (within.high - within.low) / 2 * samples_per_s_per_ms
+    return LossTerm(name, ms, -ms * samples_per_s_per_ms, reach, ms * samples_per_s_per_ms / ideal, values_ms)

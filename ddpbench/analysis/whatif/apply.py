@@ -9,7 +9,7 @@ from math import log2
 import msgspec
 
 from ddpbench.analysis.controls import step_time_ratio
-from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.loader_rules import with_hw_decoder_load, with_loader, with_pin_memory
@@ -17,7 +17,7 @@ from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.analysis.whatif.step_rules import with_batch_size, with_compile, with_precision
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import loader_spec
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import Assumption, MissingMeasurement, Scenario
 
 MIN_READ_WAIT_FRACTION = 0.1
 """From this fraction of read wait on, more workers may slow each other's reads down, if the storage is saturated."""
@@ -26,7 +26,7 @@ MIN_READ_WAIT_FRACTION = 0.1
 def apply_scenario(before: PipelineState, scenario: Scenario, context: WhatIfContext) -> PipelineState:
     """Return the state with all of ``scenario`` applied.
 
-    Raises MissingMeasurement if a measurement is missing, UsageError if the scenario is impossible.
+    Raises MissingMeasurementError if a measurement is missing, UsageError if the scenario is impossible.
     """
     after = before
     for name, apply in SETTERS.items():
@@ -62,8 +62,8 @@ def _present_value(name: str, state: PipelineState, context: WhatIfContext) -> o
 
 def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
     if state.read_wait_fraction is None:
-        raise MissingMeasurement(
-            f"how long {state.loader} waits for files",
+        raise MissingMeasurementError(
+            MissingMeasurement(code="read-wait", loader=state.loader),
             context.builder.diagnose_command(loader=("torch",)) if state.loader != "torch" else "",
         )
     storage = context.inputs.controls.diagnosis.storage if context.inputs.controls.diagnosis else None
@@ -72,7 +72,7 @@ def with_data_in_memory(state: PipelineState, wanted: bool, context: WhatIfConte
         batch_times_s=scale_times(state.batch_times_s, 1 - state.read_wait_fraction),
         read_wait_fraction=0.0,
         files_per_s=storage.warm_files_per_s if storage and state.files_per_s else None,
-    ).with_assumptions(Assumption("a file in memory is not waited for"))
+    ).with_assumptions(Assumption(code="no-read-wait"))
 
 
 def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> PipelineState:
@@ -84,14 +84,14 @@ def with_workers(state: PipelineState, number: int, context: WhatIfContext) -> P
         after = replace(state, workers=number)
         fewer = (max(1, state.workers) / state.num_producers) / (number / after.num_producers)  # in a thread group
         return replace(after, batch_times_s=scale_times(state.batch_times_s, fewer)).with_assumptions(
-            Assumption("threads share the work on a batch evenly", 0.05)
+            Assumption(code="threads-scale", log_error=0.05)
         )
     if not number:
-        alone = Assumption("the trainer takes as long for a batch as a worker")
+        alone = Assumption(code="trainer-loads-as-fast")
         trainer_cpu = state.trainer_cpu_curve.shifted(-state.handoff_cpu_s) if state.trainer_cpu_curve else None
         return replace(state, workers=0, background_handoff=False, trainer_cpu_curve=trainer_cpu, handoff_cpu_s=0.0).with_assumptions(alone)
     if state.workers and number > state.workers and (state.read_wait_fraction or 0.0) >= MIN_READ_WAIT_FRACTION:
-        as_fast = Assumption("the storage answers each of more workers as fast", 0.1 * log2(number / state.workers))
+        as_fast = Assumption(code="storage-scales", log_error=0.1 * log2(number / state.workers))
         return replace(state, workers=number).with_assumptions(as_fast)
     return replace(state, workers=number)
 
@@ -110,27 +110,27 @@ def with_gpus(state: PipelineState, ranks: int, context: WhatIfContext) -> Pipel
     if ranks == 1:
         return replace(after, step_times_s=[[_fraction_without_sync(context) * span for span in each] for each in state.step_times_s])
     if state.ranks == 1:
-        return after.with_assumptions(Assumption(f"gradient sync among {ranks}, of which one has none, is hidden by the backward", 0.1))
+        return after.with_assumptions(Assumption(code="sync-hidden", ranks=ranks, log_error=0.1))
     return after.with_assumptions(
-        Assumption(f"a step among {ranks} takes as long as among {state.ranks}", 0.03 * abs(log2(ranks / state.ranks)))
+        Assumption(code="same-step", ranks=ranks, measured_ranks=state.ranks, log_error=0.03 * abs(log2(ranks / state.ranks)))
     )
 
 
 def _fraction_without_sync(context: WhatIfContext) -> float:
     """Step time without gradient sync over that with it.
 
-    Raises MissingMeasurement if either was not measured.
+    Raises MissingMeasurementError if either was not measured.
     """
     longer = step_time_ratio(context.inputs.controls.compute_only, context.inputs.controls.independent)
     if longer is None:
-        raise MissingMeasurement("a step without gradient sync", context.builder.diagnose_command())
+        raise MissingMeasurementError(MissingMeasurement(code="step-without-sync"), context.builder.diagnose_command())
     return 1 / longer.center
 
 
 def with_cores_per_gpu(state: PipelineState, cores: float, context: WhatIfContext) -> PipelineState:
     if state.cores is None:
-        raise MissingMeasurement("what the run takes of the cores", context.builder.diagnose_command())
-    same = Assumption("cores of the same kind, and nobody else on them")
+        raise MissingMeasurementError(MissingMeasurement(code="cpu-usage"), context.builder.diagnose_command())
+    same = Assumption(code="same-cores")
     return replace(state, cores=cores * state.ranks_per_node, other_cores=0.0).with_assumptions(same)
 
 

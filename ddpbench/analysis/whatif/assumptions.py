@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import hypot
 
-
-@dataclass(frozen=True)
-class Assumption:
-    """``log_error`` is its uncertainty, a standard deviation of the log step time."""
-
-    text: str
-    log_error: float = 0.0
+from ddpbench.record.prediction import Assumption, MissingMeasurement
 
 
 def total_log_error(assumptions: Iterable[Assumption]) -> float:
@@ -20,12 +13,9 @@ def total_log_error(assumptions: Iterable[Assumption]) -> float:
     return hypot(*[each.log_error for each in assumptions])
 
 
-class MissingMeasurement(Exception):
-    """A query needs a measurement that is missing.
+class MissingMeasurementError(Exception):
+    """A query needs a measurement that is missing; ``command`` measures it, empty if no command does."""
 
-    ``what`` names it; ``command`` measures it, empty if no command does.
-    """
-
-    def __init__(self, what: str, command: str = "") -> None:
-        super().__init__(what)
-        self.what, self.command = what, command
+    def __init__(self, missing: MissingMeasurement, command: str = "") -> None:
+        super().__init__(missing)
+        self.missing, self.command = missing, command

@@ -8,17 +8,15 @@ from math import fsum
 from statistics import fmean
 
 from ddpbench.analysis.pipeline.costs import loader_cost
-from ddpbench.analysis.whatif.assumptions import Assumption
 from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.loader_stats import LoaderStats
+from ddpbench.record.prediction import Assumption
 
 MIN_BATCHES_PER_RANK = 8
 """Batches per rank needed to use their individual times."""
 
 BatchSeconds = Sequence[Sequence[Sequence[float]]]
 """Seconds by round, rank and batch, in a worker that always has a core."""
-
-EQUAL_BATCHES_ASSUMPTION = Assumption("nobody told how long single batches take: all as long as their mean", 0.05)
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def worker_times(stats: Sequence[Sequence[LoaderStats]], batch: int) -> Producer
     if min(fsum(len(each[rank]) for each in rounds) for rank in range(len(stats[0]))) >= MIN_BATCHES_PER_RANK:
         return ProducerTimes([each for each in rounds if all(each)], reading)
     even = [[[batch * (loader_cost([loading]) or cost).uncontended_wall_s()] for loading in each] for each in stats]
-    return ProducerTimes(even, reading, (EQUAL_BATCHES_ASSUMPTION,))
+    return ProducerTimes(even, reading, (Assumption(code="equal-batches", log_error=0.05),))
 
 
 def round_robin_times(benchmarks: Sequence[LoaderBenchmark], num_producers: int) -> ProducerTimes:
@@ -67,17 +65,17 @@ def _turn_durations(intervals_ms: Sequence[float], num_producers: int) -> list[f
     return [num_producers * fmean(intervals_ms[end - seen : end]) / 1000 for end in range(seen, len(intervals_ms) + 1)]
 
 
-def image_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
+def sample_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
     """CPU seconds per image outside the trainer's main thread."""
     cost = loader_cost(each.loader_stats for each in benchmarks)
-    return cost.cpu_s if cost else fmean(each.loader_cpu_s / each.images for each in benchmarks)
+    return cost.cpu_s if cost else fmean(each.loader_cpu_s / each.samples for each in benchmarks)
 
 
 def handoff_cpu_s(benchmarks: Sequence[LoaderBenchmark]) -> float:
     """CPU seconds of the handoff per image: in the trainer, and in the worker apart from the stages."""
     cost = loader_cost(each.loader_stats for each in benchmarks)
-    beside = fmean(each.loader_cpu_s / each.images for each in benchmarks) - cost.cpu_s if cost else 0.0
-    return fmean(each.main_process_cpu_s / each.images for each in benchmarks) + max(0.0, beside)
+    beside = fmean(each.loader_cpu_s / each.samples for each in benchmarks) - cost.cpu_s if cost else 0.0
+    return fmean(each.main_process_cpu_s / each.samples for each in benchmarks) + max(0.0, beside)
 
 
 def scale_times(rounds: BatchSeconds, factor: float) -> BatchSeconds:

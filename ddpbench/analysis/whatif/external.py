@@ -9,10 +9,11 @@ from ddpbench.analysis.compare import same_devices
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.whatif.measured import delivery_ratio, step_times_s
-from ddpbench.record.diagnosis import COMPUTE_ONLY, LOADER_IN_BACKGROUND, AlternativeLoader
+from ddpbench.record.diagnosis import AlternativeLoader
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import COMPUTE_ONLY, LOADER_IN_BACKGROUND, RUN
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def collect_measurements(job: Job, others: Sequence[Job] = ()) -> ExternalMeasur
         for record in other.records:
             _require_comparable(record, real, other is job)
             candidates += [_candidate_from_arm(record)] if record.loader_benchmarks else []
-            if record.config.loader == SYNTHETIC and record.rounds and record.label in ("", COMPUTE_ONLY):
+            if record.config.loader == SYNTHETIC and record.rounds and record.role in (RUN, COMPUTE_ONLY):
                 steps[_step_key(record)] = step_times_s(record)
         candidates += other.diagnosis.alternative_loaders if other.diagnosis else []
         if other is not job and other.diagnosis and other.diagnosis.loader_benchmarks:
@@ -72,7 +73,7 @@ def _candidate_from_arm(record: Record) -> AlternativeLoader:
 
 def _candidate_from_diagnosis(job: Job) -> AlternativeLoader:
     assert job.diagnosis is not None
-    beside = [record for record in job.records if record.label == LOADER_IN_BACKGROUND and record.rounds]
+    beside = [record for record in job.records if record.role == LOADER_IN_BACKGROUND and record.rounds]
     spans = [1000 * span for record in beside for each in step_times_s(record) for span in each]
     real = baseline_of(job) or job.records[0]
     return AlternativeLoader(

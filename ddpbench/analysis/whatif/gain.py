@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from random import Random
 from statistics import NormalDist, fmean, stdev
+from typing import Literal
 
 from ddpbench.analysis.simulation.simulator import SimParams, SimResult, core_bound_step_s, simulate
-from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement, total_log_error
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError, total_log_error
 from ddpbench.analysis.whatif.state import PipelineState
+from ddpbench.record.prediction import Assumption, MissingMeasurement
 
 CONFIDENCE = 0.9
 REPLICAS = 24
@@ -39,9 +41,10 @@ RESIDUAL_ERROR_FRACTION = 0.5
 OTHER_CORES_ERROR_FRACTION = 0.25
 """Additional standard deviation, as a fraction of the share of cores that other processes kept busy: these come and go."""
 
-STORAGE = "the storage"
-STORAGE_LIMIT_ASSUMPTION = Assumption("the storage gives what was measured of it, and no more", 0.1)
-"""Made if storage becomes the bottleneck."""
+MAX_EVEN_STEP_RATIO = 1.08
+"""If a step takes longer than this multiple of its slowest part alone, batches come unevenly."""
+
+PipelinePart = Literal["device", "workers", "cores", "storage", "handoff"]
 
 
 @dataclass(frozen=True)
@@ -54,22 +57,23 @@ class GainEstimate:
     before: SimResult
     after: SimResult
     residual: float  # step time before the change, simulated without CPU loss, over measured
-    bottleneck: str  # after the change
+    bottleneck: PipelinePart  # after the change
+    has_uneven_batches: bool  # a step after the change takes longer than the bottleneck alone
     assumptions: tuple[Assumption, ...]
 
 
 def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: float) -> GainEstimate:
     """Estimate the gain from ``before`` to ``after``. ``measured_step_s`` is the step time of the run behind ``before``.
 
-    Raises MissingMeasurement if the model does not explain it.
+    Raises MissingMeasurementError if the model does not explain it.
     """
     _require_explained(before, measured_step_s)
     both, ratio = (before.sim_params(), after.sim_params()), after.ranks * after.batch_size / (before.ranks * before.batch_size)
     first, then = (_simulate(each, 0) for each in both)
-    limits = [bottleneck_of(setting, course) for setting, course in zip(both, (first, then), strict=True)]
-    assumed = after.all_assumptions + (
-        (STORAGE_LIMIT_ASSUMPTION,) if [limit.startswith(STORAGE) for limit in limits] == [False, True] else ()
-    )
+    (part_before, _), (part, part_s) = (slowest_part(each) for each in both)
+    assumed = after.all_assumptions
+    if part == "storage" != part_before:
+        assumed += (Assumption(code="storage-limit", log_error=0.1),)
     gains = [_replica_gain(before, after, ratio, measured_step_s, seed) for seed in range(1, REPLICAS + 1)]
     center, miss = exp(fmean(map(log, gains))), _residual(before, measured_step_s)
     error = hypot(
@@ -80,13 +84,15 @@ def estimate_gain(before: PipelineState, after: PipelineState, measured_step_s: 
     )
     errors = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     high = min(center * exp(errors * error), _max_gain(both[1], ratio, measured_step_s) * exp(errors * MODEL_ERROR))
-    return GainEstimate(center, center * exp(-errors * error), high, first, then, miss, limits[1], assumed)
+    return GainEstimate(
+        center, center * exp(-errors * error), high, first, then, miss, part, then.step_s > MAX_EVEN_STEP_RATIO * part_s, assumed
+    )
 
 
 def point_gain(before: PipelineState, after: PipelineState, measured_step_s: float) -> float:
     """Return the gain alone, without resampling.
 
-    Raises MissingMeasurement as ``estimate_gain`` does.
+    Raises MissingMeasurementError as ``estimate_gain`` does.
     """
     _require_explained(before, measured_step_s)
     return _replica_gain(before, after, after.ranks * after.batch_size / (before.ranks * before.batch_size), measured_step_s, None)
@@ -108,23 +114,19 @@ def bias_weight(gain: float) -> float:
     return min(1.0, abs(log(gain)) / MODEL_ERROR)
 
 
-def bottleneck_of(params: SimParams, result: SimResult) -> str:
-    """Name of the slowest part.
-
-    Mentions uneven batches if a step takes over 8% longer than this part alone.
-    """
-    parts = {
-        "the device": fmean(params.step_times_s),
-        "the workers": max(fmean(each) for each in params.batch_times_s) / max(1, params.workers),
-        "the cores": core_bound_step_s(params),
-        STORAGE: params.storage_s,
-        "handing batches over": params.handoff_s,
+def slowest_part(params: SimParams) -> tuple[PipelinePart, float]:
+    """The part that takes longest for a step, and its seconds."""
+    parts_s: dict[PipelinePart, float] = {
+        "device": fmean(params.step_times_s),
+        "workers": max(fmean(each) for each in params.batch_times_s) / max(1, params.workers),
+        "cores": core_bound_step_s(params),
+        "storage": params.storage_s,
+        "handoff": params.handoff_s,
     }
     if not params.workers or not (params.background_handoff or params.run_ahead):
-        parts["the device"] += params.handoff_s + (0.0 if params.workers else parts["the workers"])
-        parts["handing batches over"] = 0.0
-    name = max(parts, key=lambda part: parts[part])
-    return name if result.step_s <= 1.08 * parts[name] else f"{name}, and batches that come unevenly"
+        parts_s["device"] += params.handoff_s + (0.0 if params.workers else parts_s["workers"])
+        parts_s["handoff"] = 0.0
+    return max(parts_s.items(), key=lambda part: part[1])
 
 
 def _residual(before: PipelineState, measured_step_s: float) -> float:
@@ -134,8 +136,7 @@ def _residual(before: PipelineState, measured_step_s: float) -> float:
 def _require_explained(before: PipelineState, measured_step_s: float) -> None:
     miss = _residual(before, measured_step_s)
     if not 1 / MAX_RESIDUAL <= miss <= MAX_RESIDUAL:
-        more = "longer" if miss < 1 else "shorter"
-        raise MissingMeasurement(f"what makes a step {max(miss, 1 / miss):.1f} times {more} than its measured parts would")
+        raise MissingMeasurementError(MissingMeasurement(code="unexplained-step", simulated_ratio=miss))
 
 
 def _replica_gain(before: PipelineState, after: PipelineState, ratio: float, measured_step_s: float, seed: int | None) -> float:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ddpbench.analysis.ranks import drop_none
-from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
-from ddpbench.analysis.whatif.batches import handoff_cpu_s, image_cpu_s, round_robin_times, worker_times
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
+from ddpbench.analysis.whatif.batches import handoff_cpu_s, round_robin_times, sample_cpu_s, worker_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.measured import copy_s, interference_s, pageable_copy_s, shortfall_wait_s
 from ddpbench.analysis.whatif.state import LoadCurve, PipelineState
@@ -16,6 +16,7 @@ from ddpbench.record.diagnosis import AlternativeLoader, LoaderBenchmark
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.loaders import SYNTHETIC, LoaderSpec, loader_spec
+from ddpbench.record.prediction import Assumption, MissingMeasurement
 
 
 def with_loader(state: PipelineState, name: str, context: WhatIfContext) -> PipelineState:
@@ -27,7 +28,7 @@ def with_loader(state: PipelineState, name: str, context: WhatIfContext) -> Pipe
         raise UsageError("synthetic batches are no loader to change to", "the page of a diagnosis tells what the device alone can do")
     _require_usable_loader(loader_spec(name), context)
     how = context.builder.diagnose_command(loader=(name,))
-    return _with_candidate(state, name, context.external.candidates.get((name, None)), how, context)
+    return _with_candidate(state, name, None, how, context)
 
 
 def _require_usable_loader(spec: LoaderSpec, context: WhatIfContext) -> None:
@@ -52,8 +53,7 @@ def with_hw_decoder_load(state: PipelineState, share: float, context: WhatIfCont
     if not loader_spec(state.loader).needs_gpu:
         raise UsageError(f"{state.loader} decodes nothing on a GPU", "--hw-decoder-load goes with --loader dali-gpu")
     how = context.builder.diagnose_command(loader=(state.loader,), hw_decoder_load=(share,))
-    candidate = context.external.candidates.get((state.loader, share))
-    return _with_candidate(state, f"{state.loader} --hw-decoder-load {share:g}", candidate, how, context)
+    return _with_candidate(state, state.loader, share, how, context)
 
 
 def with_pin_memory(state: PipelineState, wanted: bool, context: WhatIfContext) -> PipelineState:
@@ -66,22 +66,22 @@ def with_pin_memory(state: PipelineState, wanted: bool, context: WhatIfContext) 
     diagnosis = context.inputs.controls.diagnosis
     copies = diagnosis.h2d_bandwidth if diagnosis else None
     if copies is None:
-        raise MissingMeasurement("how fast batches are copied", context.builder.diagnose_command())
-    pageable = state.batch_size * copies.bytes_per_image / copies.pageable_bytes_per_s
+        raise MissingMeasurementError(MissingMeasurement(code="h2d-bandwidth"), context.builder.diagnose_command())
+    pageable = state.batch_size * copies.bytes_per_sample / copies.pageable_bytes_per_s
     return replace(state, background_handoff=False, interference_s=state.interference_s + pageable).with_assumptions(
-        Assumption("from pageable memory nothing is copied beside the training", 0.03)
+        Assumption(code="no-overlapped-copy", log_error=0.03)
     )
 
 
-def _with_candidate(
-    state: PipelineState, named: str, candidate: AlternativeLoader | None, command: str, context: WhatIfContext
-) -> PipelineState:
+def _with_candidate(state: PipelineState, name: str, hw_decoder_load: float | None, command: str, context: WhatIfContext) -> PipelineState:
+    candidate = context.external.candidates.get((name, hw_decoder_load))
     if candidate is None or not candidate.loader_benchmarks:
-        raise MissingMeasurement(f"what {named} gives and costs", command)
-    if loader_spec(candidate.loader).needs_gpu and not candidate.background_step_ms:
-        raise MissingMeasurement(f"what {named} takes from the training beside it", command)
-    name, config = candidate.loader, context.inputs.record.config
-    loader = loader_spec(name)
+        missing = MissingMeasurement(code="loader-benchmark", loader=name, hw_decoder_load=hw_decoder_load)
+        raise MissingMeasurementError(missing, command)
+    loader, config = loader_spec(name), context.inputs.record.config
+    if loader.needs_gpu and not candidate.background_step_ms:
+        missing = MissingMeasurement(code="loader-in-background", loader=name, hw_decoder_load=hw_decoder_load)
+        raise MissingMeasurementError(missing, command)
     told = [each.loader_stats for each in candidate.loader_benchmarks if each.loader_stats is not None]
     batches = None if loader.uses_threads or len(told) < len(candidate.loader_benchmarks) else worker_times([told], state.batch_size)
     made = batches or round_robin_times(candidate.loader_benchmarks, loader.num_producers(candidate.workers))
@@ -95,11 +95,11 @@ def _with_candidate(
         measured_load=state.ranks_per_node * candidate.workers / state.cores if state.cores else state.measured_load,
         interference_s=_interference_s(state, candidate, context),
         handoff_s=_handoff_s(told),
-        image_cpu_curve=image_cpu,
+        sample_cpu_curve=image_cpu,
         trainer_cpu_curve=trainer_cpu,
         files_per_s=None if loader.device_resident else state.files_per_s,
     ).with_assumptions(
-        Assumption(f"{named} gives beside the training what it gave alone, less what the cores take from it", 0.05), *made.assumptions
+        Assumption(code="background-loader", loader=name, hw_decoder_load=hw_decoder_load, log_error=0.05), *made.assumptions
     )
 
 
@@ -114,7 +114,7 @@ def _interference_s(state: PipelineState, candidate: AlternativeLoader, context:
     Measured in the background if the candidate works on the device, else derived from the present loader.
     """
     if context.inputs.controls.compute_only is None:
-        raise MissingMeasurement("a step on batches that are there already", context.builder.diagnose_command())
+        raise MissingMeasurementError(MissingMeasurement(code="compute-only-step"), context.builder.diagnose_command())
     now_on_device, on_device = loader_spec(state.loader).on_device, loader_spec(candidate.loader).on_device
     if on_device and candidate.background_step_ms:
         taken = max(0.0, fmean(candidate.background_step_ms) / 1000 - fmean(span for each in state.step_times_s for span in each))
@@ -140,13 +140,13 @@ def _cpu_curves(state: PipelineState, candidate: AlternativeLoader, context: Wha
     They are those of ``state``, adjusted by how the loader benchmarks differ.
     """
     workers, present = _present_benchmarks(state, context)
-    if state.image_cpu_curve is None or state.trainer_cpu_curve is None or not present:
+    if state.sample_cpu_curve is None or state.trainer_cpu_curve is None or not present:
         return None, None
-    times = image_cpu_s(candidate.loader_benchmarks) / image_cpu_s(present)
+    times = sample_cpu_s(candidate.loader_benchmarks) / sample_cpu_s(present)
     more = state.batch_size * (
         _handoff_cpu_s(candidate.loader, candidate.workers, candidate.loader_benchmarks) - _handoff_cpu_s(state.loader, workers, present)
     )
-    return state.image_cpu_curve.scaled(times), state.trainer_cpu_curve.shifted(
+    return state.sample_cpu_curve.scaled(times), state.trainer_cpu_curve.shifted(
         max(more, -min(value for _, value in state.trainer_cpu_curve.points))
     )
 

@@ -16,11 +16,12 @@ from ddpbench.analysis.pipeline.costs import loader_cost
 from ddpbench.analysis.pipeline.rates import storage_rate
 from ddpbench.analysis.ranks import COMPUTE_PHASES, drop_none, mean_or_none
 from ddpbench.analysis.simulation.simulator import core_bound_step_s, simulate
-from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
-from ddpbench.analysis.whatif.batches import ProducerTimes, handoff_cpu_s, image_cpu_s, round_robin_times, worker_times
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
+from ddpbench.analysis.whatif.batches import ProducerTimes, handoff_cpu_s, round_robin_times, sample_cpu_s, worker_times
 from ddpbench.analysis.whatif.state import LoadCurve, PipelineState
 from ddpbench.record.diagnosis import LoaderBenchmark
 from ddpbench.record.loaders import loader_spec
+from ddpbench.record.prediction import Assumption, MissingMeasurement
 from ddpbench.record.record import Record, Round
 from ddpbench.record.trace import PHASES
 
@@ -39,16 +40,11 @@ SATURATED_CORES_FRACTION = 0.8
 MIN_STORAGE_RATE_FRACTION = 0.8
 """A storage rate below this fraction of what the run read is no limit: the files were in the page cache by then."""
 
-COMPUTE_TIME_ASSUMPTION = Assumption(
-    "a step on batches that are there already was not measured: it takes what computing takes in the run", 0.05
-)
-ENOUGH_CORES_ASSUMPTION = Assumption("what the run takes of the cores is not known: there are enough")
-
 
 def measured_state(inputs: AnalysisInput) -> PipelineState:
     """Return the pipeline state of ``inputs``.
 
-    Raises MissingMeasurement if the time of a batch is unknown.
+    Raises MissingMeasurementError if the time of a batch is unknown.
     """
     record, config, node = inputs.record, inputs.record.config, cpu_demand(inputs.record)
     batches = _producer_times(inputs)
@@ -56,7 +52,7 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
     busy = busiest_node(record)
     others = busy.other_cores if busy and busy.is_shared else 0.0
     load = node.ranks * (node.workers + node.trainer_cores // node.ranks) / node.usable_cores
-    image_cpu, (trainer_cpu, handing) = _image_cpu_curve(inputs, load), _trainer_cpu_curve(inputs, load)
+    image_cpu, (trainer_cpu, handing) = _sample_cpu_curve(inputs, load), _trainer_cpu_curve(inputs, load)
     costs_known = image_cpu is not None and trainer_cpu is not None
     pinned = record.environment.device_type == "cuda" and config.pin_memory
     found = PipelineState(
@@ -77,13 +73,13 @@ def measured_state(inputs: AnalysisInput) -> PipelineState:
         cores=node.usable_cores if costs_known else None,
         other_cores=others,
         trainer_threads=node.trainer_cores // node.ranks,
-        image_cpu_curve=image_cpu,
+        sample_cpu_curve=image_cpu,
         trainer_cpu_curve=trainer_cpu,
         handoff_cpu_s=handing,
         measured_load=load,
         read_wait_fraction=batches.read_wait_fraction,
         files_per_s=_files_per_s(inputs),
-        assumptions=(*batches.assumptions, *assumed, *([] if costs_known else [ENOUGH_CORES_ASSUMPTION])),
+        assumptions=(*batches.assumptions, *assumed, *([] if costs_known else [Assumption(code="enough-cores")])),
     )
     return with_cpu_loss(found, inputs.step_ms / 1000)
 
@@ -101,7 +97,7 @@ def with_cpu_loss(state: PipelineState, measured_step_s: float) -> PipelineState
         or simulate(setting, CHECKED_STEPS, Random(0)).step_s >= measured_step_s
     ):
         return state
-    lost = Assumption(f"cores that everybody wants lose {1 - asked:.0%} of their time to turns, as in the run")
+    lost = Assumption(code="cores-lost", lost_fraction=1 - asked)
     return replace(state, cpu_loss=1 - asked, assumptions=(*state.assumptions, lost))
 
 
@@ -158,8 +154,8 @@ def delivery_ratio(rounds: Sequence[Round]) -> float | None:
     None if not counted.
     """
     traces = [trace for timed in rounds for trace in timed.traces]
-    given = [trace.loader_stats.images for trace in traces if trace.loader_stats is not None]
-    trained = sum(trace.images for trace in traces)
+    given = [trace.loader_stats.samples for trace in traces if trace.loader_stats is not None]
+    trained = sum(trace.samples for trace in traces)
     return min(1.0, sum(given) / trained) if given and trained else None
 
 
@@ -173,7 +169,7 @@ def shortfall_wait_s(delivered_fraction: float, batch: int, benchmarks: Sequence
 
 
 def _min_loader_rate(benchmarks: Sequence[LoaderBenchmark]) -> float:
-    return min(each.images_per_s for each in benchmarks)
+    return min(each.samples_per_s for each in benchmarks)
 
 
 def _steps(inputs: AnalysisInput) -> tuple[list[list[float]], float, list[Assumption]]:
@@ -182,7 +178,8 @@ def _steps(inputs: AnalysisInput) -> tuple[list[list[float]], float, list[Assump
     Copies and interference add to each step of the run.
     """
     if inputs.controls.compute_only is None:
-        return [_phase_times_s(timed, COMPUTE_PHASES) for timed in inputs.record.rounds], 0.0, [COMPUTE_TIME_ASSUMPTION]
+        assumed = Assumption(code="compute-time-of-run", log_error=0.05)
+        return [_phase_times_s(timed, COMPUTE_PHASES) for timed in inputs.record.rounds], 0.0, [assumed]
     on_device = loader_spec(inputs.record.config.loader).on_device
     copied = 0.0 if on_device else copy_s(inputs) + pageable_copy_s(inputs)
     return step_times_s(inputs.controls.compute_only), interference_s(inputs) + copied, []
@@ -220,7 +217,7 @@ def _producer_times(inputs: AnalysisInput) -> ProducerTimes:
     if loader.uses_threads or loader.device_resident:
         if alone:
             return round_robin_times(alone, loader.num_producers(config.workers))
-        raise MissingMeasurement(f"how long {config.loader} takes for a batch")
+        raise MissingMeasurementError(MissingMeasurement(code="batch-time", loader=config.loader))
     told = [drop_none(trace.loader_stats for trace in timed.traces) for timed in inputs.record.rounds]
     told = [each for each in told if len(each) == inputs.record.world_size]
     found = worker_times(told, config.batch_size) if told else None
@@ -231,7 +228,7 @@ def _producer_times(inputs: AnalysisInput) -> ProducerTimes:
     elif by_itself is not None and not found.assumptions and not by_itself.assumptions:
         found = replace(found, times_s=[*found.times_s, *by_itself.times_s])  # few rounds may have missed rare slow batches
     if found is None:
-        raise MissingMeasurement(f"how long the workers of {config.loader} take for a batch")
+        raise MissingMeasurementError(MissingMeasurement(code="worker-batch-time", loader=config.loader))
     return found
 
 
@@ -243,13 +240,13 @@ def _handoff_s(inputs: AnalysisInput) -> float:
     return (mean_or_none(each.loader_stats.handoff_ms for each in alone if each.loader_stats) or 0.0) / 1000
 
 
-def _image_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
+def _sample_cpu_curve(inputs: AnalysisInput, load: float) -> LoadCurve | None:
     diagnosis, node = inputs.controls.diagnosis, cpu_demand(inputs.record)
     points: list[tuple[float, float]] = []
     if diagnosis and diagnosis.single_rank_loader_benchmark:
-        points.append((node.workers / node.usable_cores, image_cpu_s([diagnosis.single_rank_loader_benchmark])))
+        points.append((node.workers / node.usable_cores, sample_cpu_s([diagnosis.single_rank_loader_benchmark])))
     if diagnosis and diagnosis.loader_benchmarks:
-        points.append((node.ranks * node.workers / node.usable_cores, image_cpu_s(diagnosis.loader_benchmarks)))
+        points.append((node.ranks * node.workers / node.usable_cores, sample_cpu_s(diagnosis.loader_benchmarks)))
     if cost := loader_cost(trace.loader_stats for trace in inputs.record.traces):
         points.append((load, cost.cpu_s))
     return LoadCurve.from_points(points) if points and min(value for _, value in points) > 0 else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpbench.analysis.command import CONFIG_FIELDS, CommandBuilder
-from ddpbench.analysis.compare import COMPARABLE_STATUSES, failure_reason, throughput_ratio
+from ddpbench.analysis.compare import COMPARABLE_STATUSES, throughput_ratio
 from ddpbench.analysis.controls import baseline_of
 from ddpbench.analysis.evidence import missing_batches
 from ddpbench.analysis.stats import PairedRatio
-from ddpbench.record.diagnosis import BASELINE_REPEAT, TRIAL_PREFIX
 from ddpbench.record.prediction import Prediction, Scenario
 from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import BASELINE_REPEAT, trial_role
 
 MAX_INTERVAL_RATIO = 1.5
 """A measured interval that spans more than this factor neither confirms nor refutes a prediction."""
@@ -19,11 +19,11 @@ MAX_INTERVAL_RATIO = 1.5
 
 @dataclass(frozen=True)
 class PredictionOutcome:
-    """``measured`` is None if the scenario was not tried, or failed: ``failure`` says why."""
+    """``measured`` is None if the scenario was not tried, or ``failed``."""
 
     prediction: Prediction
     measured: PairedRatio | None = None
-    failure: str = ""
+    failed: Record | None = None  # the arm without a figure: the scenario, or its baseline
     missing_batches: int = 0  # that the shortest round of either side lacks to be complete
 
     @property
@@ -57,11 +57,8 @@ def outcomes(job: Job) -> list[PredictionOutcome]:
     """Return one outcome per prediction of the diagnosis, largest predicted gain first."""
     if job.diagnosis is None:
         return []
-    by_label = {record.label: record for record in job.records}
-    found = [
-        _outcome(each, by_label.get(TRIAL_PREFIX + each.scenario.flag_text), by_label.get(BASELINE_REPEAT))
-        for each in job.diagnosis.predictions
-    ]
+    by_role = {record.role: record for record in job.records}
+    found = [_outcome(each, by_role.get(trial_role(each.scenario)), by_role.get(BASELINE_REPEAT)) for each in job.diagnosis.predictions]
     return sorted(found, key=lambda each: -(each.prediction.gain or 0.0))
 
 
@@ -69,7 +66,7 @@ def _outcome(prediction: Prediction, tried: Record | None, baseline: Record | No
     if tried is None or baseline is None:
         return PredictionOutcome(prediction)
     if fault := next((arm for arm in (tried, baseline) if arm.status not in COMPARABLE_STATUSES), None):
-        return PredictionOutcome(prediction, failure=failure_reason(fault))
+        return PredictionOutcome(prediction, failed=fault)
     measured = throughput_ratio(tried, baseline)
     return PredictionOutcome(prediction, measured, missing_batches=max(map(missing_batches, (tried, baseline))) if measured else 0)
 

@@ -11,7 +11,7 @@ from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.summary import summarize
 from ddpbench.analysis.whatif.apply import already_set, apply_scenario
-from ddpbench.analysis.whatif.assumptions import MissingMeasurement
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.external import ExternalMeasurements, collect_measurements, own_measurements
 from ddpbench.analysis.whatif.gain import GainEstimate, estimate_gain, point_gain
@@ -30,12 +30,12 @@ class WhatIfAnswer:
     estimate: GainEstimate
     before: PipelineState
     after: PipelineState
-    measured_images_per_s: float  # of all ranks
+    measured_samples_per_s: float  # of all ranks
     already_set: Scenario  # the part of ``scenario`` that is set already
 
     @property
-    def images_per_s(self) -> float:
-        return self.measured_images_per_s * self.estimate.gain
+    def samples_per_s(self) -> float:
+        return self.measured_samples_per_s * self.estimate.gain
 
     @property
     def prediction(self) -> Prediction:
@@ -45,15 +45,15 @@ class WhatIfAnswer:
             gain=found.gain,
             low=found.low,
             high=found.high,
-            images_per_s=self.images_per_s,
-            assumptions=[each.text for each in found.assumptions],
+            samples_per_s=self.samples_per_s,
+            assumptions=[*found.assumptions],
         )
 
 
 def evaluate_scenario(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scenario, external: ExternalMeasurements) -> WhatIfAnswer:
     """Answer a what-if query.
 
-    Raises MissingMeasurement if a measurement is missing, UsageError if ``scenario`` is impossible or set already.
+    Raises MissingMeasurementError if a measurement is missing, UsageError if ``scenario`` is impossible or set already.
     """
     before, patient = measured_state(inputs), WhatIfContext(builder, inputs, external)
     as_it_is = already_set(before, scenario, patient)
@@ -71,8 +71,8 @@ def predict_gain(inputs: AnalysisInput, builder: CommandBuilder, scenario: Scena
     """
     try:
         return evaluate_scenario(inputs, builder, scenario, own_measurements(inputs)).prediction
-    except MissingMeasurement as lacking:
-        return Prediction(scenario=scenario, missing_measurement=lacking.what)
+    except MissingMeasurementError as error:
+        return Prediction(scenario=scenario, missing_measurement=error.missing)
 
 
 def gain_predictor(inputs: AnalysisInput, builder: CommandBuilder) -> Callable[[Scenario], float | None]:
@@ -80,13 +80,13 @@ def gain_predictor(inputs: AnalysisInput, builder: CommandBuilder) -> Callable[[
 
     The gain is None if a measurement is missing or the scenario is impossible.
     """
-    with suppress(MissingMeasurement):
+    with suppress(MissingMeasurementError):
         before, patient = measured_state(inputs), WhatIfContext(builder, inputs, own_measurements(inputs))
 
         def told(change: Scenario) -> float | None:
             try:
                 return point_gain(before, apply_scenario(before, change, patient), inputs.step_ms / 1000)
-            except (MissingMeasurement, UsageError):
+            except (MissingMeasurementError, UsageError):
                 return None
 
         return told
@@ -110,17 +110,10 @@ def diagnosed_input(job: Job) -> tuple[AnalysisInput, CommandBuilder]:
 def answer_whatif(job: Job, scenario: Scenario, others: Sequence[Job] = ()) -> WhatIfAnswer:
     """Answer a what-if query from a diagnosis and the measurements of ``others``.
 
-    Raises UsageError, also for a missing measurement, with how to measure it.
+    Raises as ``evaluate_scenario`` does, and UsageError if ``job`` or one of ``others`` cannot be used.
     """
     case, run = diagnosed_input(job)
-    try:
-        return evaluate_scenario(case, run, scenario, collect_measurements(job, others))
-    except MissingMeasurement as lacking:
-        raise UsageError(f"this needs a measurement: {lacking.what}", _measurement_hint(lacking)) from lacking
-
-
-def _measurement_hint(missing: MissingMeasurement) -> str:
-    return f"'{missing.command}' measures it; name its record behind this one" if missing.command else "no command here measures it"
+    return evaluate_scenario(case, run, scenario, collect_measurements(job, others))
 
 
 def _diagnose_command(job: Job) -> str:

@@ -7,17 +7,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from ddpbench.analysis.simulation.simulator import SimParams
-from ddpbench.analysis.whatif.assumptions import Assumption
 from ddpbench.analysis.whatif.batches import BatchSeconds, scale_times
 from ddpbench.record.loaders import loader_spec
-
-ABOVE_MEASURED_LOAD = Assumption(
-    "more threads a core than were measured: an image costs as much of a core as under the heaviest load measured", 0.1
-)
-
-BELOW_MEASURED_LOAD = Assumption(
-    "fewer threads a core than were measured: an image costs as much of a core as under the lightest load measured", 0.1
-)
+from ddpbench.record.prediction import Assumption
 
 MIN_STEP_S = 1e-6
 """Lower bound of a step, whatever a scenario saves."""
@@ -44,7 +36,7 @@ class PipelineState:
     cores: float | None  # of a node; None if the CPU time of the work is unknown
     other_cores: float  # part of ``cores`` that other processes keep busy
     trainer_threads: int
-    image_cpu_curve: LoadCurve | None  # CPU seconds per image in the workers, by load
+    sample_cpu_curve: LoadCurve | None  # CPU seconds per image in the workers, by load
     trainer_cpu_curve: LoadCurve | None  # CPU seconds per step in a trainer, handoff included, by load
     handoff_cpu_s: float  # part of the trainer's CPU time that disappears without workers
     measured_load: float  # load at which ``batch_times_s`` was measured
@@ -68,15 +60,18 @@ class PipelineState:
 
     @property
     def all_assumptions(self) -> tuple[Assumption, ...]:
-        shared = [Assumption(f"others keep {self.other_cores:.2g} cores busy, as they did")] if self.other_cores else []
+        shared = [Assumption(code="other-processes", cores=self.other_cores)] if self.other_cores else []
         return (*self.assumptions, *shared, *self._load_assumptions)
 
     @property
     def _load_assumptions(self) -> list[Assumption]:
-        if self.image_cpu_curve is None:
+        if self.sample_cpu_curve is None:
             return []
-        beyond, below = not self.image_cpu_curve.covers(self.target_load), self.image_cpu_curve.starts_above(self.target_load)
-        return [ABOVE_MEASURED_LOAD] * beyond + [BELOW_MEASURED_LOAD] * below
+        if not self.sample_cpu_curve.covers(self.target_load):
+            return [Assumption(code="above-measured-load", log_error=0.1)]
+        if self.sample_cpu_curve.starts_above(self.target_load):
+            return [Assumption(code="below-measured-load", log_error=0.1)]
+        return []
 
     def sim_params(self, rng: Random | None = None) -> SimParams:
         """Return simulation parameters from all rounds or, with ``rng``, from a bootstrap resample of them."""
@@ -110,14 +105,14 @@ class PipelineState:
     @property
     def step_cpu_s(self) -> float:
         """CPU seconds per step and rank; 0 if unknown."""
-        if self.image_cpu_curve is None or self.trainer_cpu_curve is None:
+        if self.sample_cpu_curve is None or self.trainer_cpu_curve is None:
             return 0.0
-        return self.batch_size * self.image_cpu_curve.at(self.target_load) + self.trainer_cpu_curve.at(self.target_load)
+        return self.batch_size * self.sample_cpu_curve.at(self.target_load) + self.trainer_cpu_curve.at(self.target_load)
 
     def _batch_times_at_load(self) -> BatchSeconds:
-        if self.image_cpu_curve is None:
+        if self.sample_cpu_curve is None:
             return self.batch_times_s
-        return scale_times(self.batch_times_s, self.image_cpu_curve.at(self.target_load) / self.image_cpu_curve.at(self.measured_load))
+        return scale_times(self.batch_times_s, self.sample_cpu_curve.at(self.target_load) / self.sample_cpu_curve.at(self.measured_load))
 
 
 MAX_EXTRAPOLATION = 1.25

@@ -8,11 +8,12 @@ from math import log2
 from statistics import fmean
 
 from ddpbench.analysis.controls import step_s
-from ddpbench.analysis.whatif.assumptions import Assumption, MissingMeasurement
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
 from ddpbench.analysis.whatif.batches import scale_times
 from ddpbench.analysis.whatif.context import WhatIfContext
 from ddpbench.analysis.whatif.state import PipelineState
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.prediction import Assumption, MissingMeasurement
 from ddpbench.record.record import KernelActivity
 
 
@@ -20,10 +21,8 @@ def with_precision(state: PipelineState, name: str, context: WhatIfContext) -> P
     steps = _measured_steps(context, name, state.batch_size, state.compile)
     if steps is None:
         how = context.builder.command(loader=(SYNTHETIC,), precision=(state.precision, name))
-        raise MissingMeasurement(f"a step in {name}", how)
-    return replace(state, precision=name, step_times_s=steps).with_assumptions(
-        Assumption("copies and interference take as long beside another precision", 0.02)
-    )
+        raise MissingMeasurementError(MissingMeasurement(code="step-in-precision", precision=name), how)
+    return replace(state, precision=name, step_times_s=steps).with_assumptions(Assumption(code="same-copies", log_error=0.02))
 
 
 def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> PipelineState:
@@ -36,28 +35,28 @@ def with_compile(state: PipelineState, mode: str, context: WhatIfContext) -> Pip
     gap = _kernel_activity(state, context)
     if mode != "reduce-overhead" or state.compile != "off" or gap is None:
         how = context.builder.command(loader=(SYNTHETIC,), compile=(state.compile, mode))
-        raise MissingMeasurement(f"a step compiled by {mode}" if mode != "off" else "a step that is not compiled", how)
+        raise MissingMeasurementError(MissingMeasurement(code="step-compiled", compile_mode=mode), how)
     kernels = gap.kernel_ms / gap.step_ms
     return replace(state, compile=mode, step_times_s=[[kernels * span for span in each] for each in state.step_times_s]).with_assumptions(
-        Assumption("CUDA graphs leave no pause between kernels, and the kernels as they are", 0.1)
+        Assumption(code="cuda-graphs", log_error=0.1)
     )
 
 
-def with_batch_size(state: PipelineState, images: int, context: WhatIfContext) -> PipelineState:
-    times = images / state.batch_size
-    steps = _measured_steps(context, state.precision, images, state.compile)
+def with_batch_size(state: PipelineState, batch_size: int, context: WhatIfContext) -> PipelineState:
+    times = batch_size / state.batch_size
+    steps = _measured_steps(context, state.precision, batch_size, state.compile)
     if steps is not None:
-        assumed = Assumption("a worker, and its copy, take as long for an image")
+        assumed = Assumption(code="same-image-load")
     else:
         steps = [[_scaled_step(span, times, state, context) for span in each] for each in state.step_times_s]
-        assumed = Assumption("an image takes the device and the workers as long, and gradient sync a step", 0.04 * abs(log2(times)))
+        assumed = Assumption(code="same-image-time", log_error=0.04 * abs(log2(times)))
     trainer_cpu = state.trainer_cpu_curve
     if trainer_cpu is not None:  # with a GPU the trainer issues the same kernels but hands off more images; on CPU it computes the step
         longer = fmean(span for each in steps for span in each) / fmean(span for each in state.step_times_s for span in each)
         trainer_cpu = trainer_cpu.shifted((times - 1) * state.handoff_cpu_s) if context.on_gpu else trainer_cpu.scaled(longer)
     return replace(
         state,
-        batch_size=images,
+        batch_size=batch_size,
         step_times_s=steps,
         interference_s=times * state.interference_s,
         batch_times_s=scale_times(state.batch_times_s, times),

@@ -23,10 +23,12 @@ from ddpbench.data.preflight import check_loader
 from ddpbench.distributed.collectives import run_on_all_ranks
 from ddpbench.distributed.world import World
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.diagnosis import LOADER_IN_BACKGROUND, AlternativeLoader
+from ddpbench.record.diagnosis import AlternativeLoader
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Round
+from ddpbench.record.roles import LOADER_IN_BACKGROUND
+from ddpbench.record.skipped import SkipReason
 from ddpbench.workloads import registry as workloads
 
 ALTERNATIVE_FIELDS: Mapping[tuple[str, str], Sequence[Mapping[str, object]]] = {
@@ -101,7 +103,7 @@ def round_with_background_loader(context: DiagnosisContext, config: ResolvedConf
     """
     ground, opener = (
         context.job_context,
-        open_on_all_ranks(context.loader_factories.for_label(LOADER_IN_BACKGROUND), context.job_context.world),
+        open_on_all_ranks(context.loader_factories.for_role(LOADER_IN_BACKGROUND), context.job_context.world),
     )
     brief = RoundPlan(round_s=context.window_s, warmup_s=context.window_s, dry_run=True)
     arm = Arm(config, ground.world.for_device(config.device), ground.marker, ArmOptions(loader_factory=opener, round_plan=brief))
@@ -111,8 +113,8 @@ def round_with_background_loader(context: DiagnosisContext, config: ResolvedConf
     return timed
 
 
-def _why_no_alternatives(context: DiagnosisContext) -> str:
-    return "" if context.alternatives else f"there is no other loader here to set beside {context.config.loader}"
+def _why_no_alternatives(context: DiagnosisContext) -> SkipReason | None:
+    return None if context.alternatives else "no_other_loader"
 
 
 def _background_rounds_s(context: DiagnosisContext) -> float:

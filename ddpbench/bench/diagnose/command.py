@@ -30,7 +30,7 @@ def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_
         seat, real = from_env(), with_loader(request.arms[0])
         if options.apply:
             check_can_apply()
-        cells, left_out = control_runs(real, seat.world_size)
+        cells, skipped = control_runs(real, seat.world_size)
     except BenchError as error:
         exit_with_error(error)
     if seat.is_rank0:
@@ -38,12 +38,12 @@ def run_diagnosis(request: Request, options: DiagnoseOptions = DEFAULT_DIAGNOSE_
 
     def open_journal(asked: Request, records: list[Record]) -> Journal:
         job = new_job(asked, records)
-        job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", skip_reasons=left_out)
+        job.kind, job.diagnosis = "diagnose", Diagnosis(loader=real.loader or "", skipped=skipped)
         return Journal(job, reserve_timestamped_path(asked, slug(f"diagnose {real.workload} {real.precision} {real.loader}")))
 
     run_job(
         build_request(cells, {}, request.output, request.command),
-        DiagnoseJobSpec(open_journal, real.time_limit, [cell.label for cell in cells], options.verify),
+        DiagnoseJobSpec(open_journal, real.time_limit, [cell.role for cell in cells], options.verify),
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ddpbench.bench.diagnose.loaders import LoaderFactories
 from ddpbench.bench.job_spec import JobContext
-from ddpbench.bench.journal import DiagnosisField
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.record.config import ResolvedConfig
+from ddpbench.record.skipped import Measurement, SkipReason
 
 ACTIVATION_S = 2.0
 """Approximate seconds of a turn besides its steps."""
@@ -44,16 +44,16 @@ class DiagnosisContext:
 class DiagnosisExperiment:
     """One experiment: every rank runs it, and rank 0 has its value.
 
-    ``skip_reason`` returns, alike on every rank, why the experiment cannot run here, or "". ``measure`` may still raise ConfigFailed on
+    ``skip_reason`` returns, alike on every rank, why the experiment cannot run here, or None. ``measure`` may still raise ConfigFailed on
     every rank. Durations are estimates in seconds.
     """
 
-    field: DiagnosisField
+    field: Measurement
     phase: str  # as displayed: "measuring the loader alone"
     measure: Callable[[DiagnosisContext], object]
     base_s: float  # in addition to loader windows
     loader_windows: int = 0  # number of loader benchmark windows
-    skip_reason: Callable[[DiagnosisContext], str] = lambda scene: ""
+    skip_reason: Callable[[DiagnosisContext], SkipReason | None] = lambda scene: None
     extra_s: Callable[[DiagnosisContext], float] = lambda scene: 0.0  # in addition, for what not every diagnosis has
     is_needed: Callable[[DiagnosisContext], bool] = lambda scene: True  # False if other measurements already show it
 

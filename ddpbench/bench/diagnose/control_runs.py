@@ -8,9 +8,10 @@ from ddpbench.bench.arm_specs import ArmSpec
 from ddpbench.bench.resolve import default_loader
 from ddpbench.data import registry as loaders
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 from ddpbench.record.errors import UsageError
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
+from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.workloads import registry as workloads
 
 MIN_WARMUP_STEPS = 2
@@ -30,22 +31,23 @@ def with_loader(config: Config) -> Config:
     return msgspec.structs.replace(config, loader="torch")
 
 
-def control_runs(baseline: Config, world_size: int) -> tuple[list[ArmSpec], dict[str, str]]:
-    """The arms in the order of their first turns, and reasons for control runs left out; ``baseline`` is the requested training.
+def control_runs(baseline: Config, world_size: int) -> tuple[list[ArmSpec], list[SkippedMeasurement]]:
+    """The arms in the order of their first turns, and the control runs that are skipped; ``baseline`` is the requested training.
 
     Each arm warms up again in every turn: at least two steps unless the user set the warm-up, and on until two windows agree.
     """
     baseline = msgspec.structs.replace(baseline, warmup=baseline.warmup or MIN_WARMUP_STEPS)
     resident = msgspec.structs.replace(baseline, loader=SYNTHETIC, data_dir=None, download=False)
-    cells, left_out = [ArmSpec(baseline, BASELINE), ArmSpec(resident, COMPUTE_ONLY)], {}
+    cells = [ArmSpec(baseline, BASELINE), ArmSpec(resident, COMPUTE_ONLY)]
+    skipped: list[SkippedMeasurement] = []
     if baseline.loader == "tensor" or baseline.workers == 0:
-        left_out[LOADER_IN_BACKGROUND] = "nothing of the loader works beside the training"
+        skipped.append(SkippedMeasurement(LOADER_IN_BACKGROUND, "trainer_loads"))
     else:
         cells.append(ArmSpec(baseline, LOADER_IN_BACKGROUND))
     if loaders.find_loader(baseline.loader or "").on_device:
-        left_out[REPLAY] = f"the batches of {baseline.loader} are made on the device"
+        skipped.append(SkippedMeasurement(REPLAY, "batches_made_on_device", baseline.loader or ""))
     else:
         cells.append(ArmSpec(baseline, REPLAY))
     if world_size > 1:
         cells.append(ArmSpec(msgspec.structs.replace(resident, engine="none"), INDEPENDENT))
-    return cells, left_out
+    return cells, skipped

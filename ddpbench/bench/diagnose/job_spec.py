@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import msgspec
-
 from ddpbench.analysis.remedies.training import DIAGNOSIS_S, VERIFY_S
 from ddpbench.bench.arm import Arm
 from ddpbench.bench.diagnose import round_plans
@@ -19,11 +17,12 @@ from ddpbench.bench.job_spec import JobContext, JobSpec, JournalFactory
 from ddpbench.bench.journal import DiagnosisUpdate
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.bench.run import profile_arm
-from ddpbench.bench.time_budget import NO_TIME_LEFT, WRAP_UP_S, TimeBudget
+from ddpbench.bench.time_budget import WRAP_UP_S, TimeBudget
 from ddpbench.data.loader import LoaderFactory
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, Diagnosis
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.record import Record
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, Role
+from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.report.pages.diagnosis import render_diagnosis
 from ddpbench.report.progress import format_time_left
 
@@ -40,7 +39,7 @@ MAX_AFTER_ROUNDS_FRACTION = 0.3
 
 
 class DiagnoseJobSpec(JobSpec):
-    """One diagnosis on one rank, with the ``labels`` of its control runs in the order of the arms.
+    """One diagnosis on one rank, with the ``roles`` of its control runs in the order of the arms.
 
     With ``verify``, trying the predictions gets its share of ``limit_s``.
     """
@@ -50,11 +49,11 @@ class DiagnoseJobSpec(JobSpec):
     _experiments_s: float
     """These three are set by ``before_rounds``, which receives the job context."""
 
-    def __init__(self, open_journal: JournalFactory, limit_s: float | None, labels: Sequence[str], verify: bool) -> None:
+    def __init__(self, open_journal: JournalFactory, limit_s: float | None, roles: Sequence[Role], verify: bool) -> None:
         super().__init__(open_journal, render_diagnosis)
         self.loader_factories = LoaderFactories()
         whole_s = DIAGNOSIS_S + (VERIFY_S if verify else 0.0)
-        self._limit_s, self._labels = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, labels
+        self._limit_s, self._roles = DIAGNOSIS_S * (limit_s or whole_s) / whole_s, roles
         self._verify_s = (limit_s or whole_s) - self._limit_s
         self._time_scale = round_plans.time_scale(self._limit_s)
 
@@ -62,7 +61,7 @@ class DiagnoseJobSpec(JobSpec):
         """Measure the idle nodes, then the loader without training; its pace determines the length of the rounds."""
         self._budget = TimeBudget(self._limit_s, context.start, context.world, WRAP_UP_S * min(1.0, self._time_scale))
         self._context = DiagnosisContext(
-            context, context.configs[self._labels.index(BASELINE)], self.loader_factories, LOADER_WINDOW_S * self._time_scale
+            context, context.configs[self._roles.index(BASELINE)], self.loader_factories, LOADER_WINDOW_S * self._time_scale
         )
         for experiment in BEFORE_ROUNDS:
             self._run_experiment(experiment)
@@ -81,16 +80,16 @@ class DiagnoseJobSpec(JobSpec):
     def after_rounds_s(self) -> float:
         return self._experiments_s + self._verify_s
 
-    def loader_factory(self, label: str) -> LoaderFactory:
-        return self.loader_factories.for_label(label)
+    def loader_factory(self, role: Role) -> LoaderFactory:
+        return self.loader_factories.for_role(role)
 
     def graded_records(self, records: Sequence[Record]) -> Sequence[Record]:
         """The baseline's record, which decides whether the command succeeds."""
-        return [record for record in records if record.label == BASELINE]
+        return [record for record in records if record.role == BASELINE]
 
-    def round_plan(self, label: str) -> RoundPlan:
-        """Length and number of rounds of the control run with that label."""
-        return round_plans.diagnose_round_plan(label, self._context, self._limit_s, self._available_s())
+    def round_plan(self, role: Role) -> RoundPlan:
+        """Length and number of rounds of the control run with that role."""
+        return round_plans.diagnose_round_plan(role, self._context, self._limit_s, self._available_s())
 
     def _available_s(self) -> float:
         """Seconds left for all rounds together."""
@@ -102,7 +101,9 @@ class DiagnoseJobSpec(JobSpec):
             arm.park()
         self.loader_factories.close()
         if context.journal:
-            self._record_skipped({record.label: NO_TIME_LEFT for record in context.journal.job.records if not record.rounds})
+            self._record_skipped(
+                *(SkippedMeasurement(record.role, "no_time_left") for record in context.journal.job.records if not record.rounds)
+            )
         for experiment in self._experiments_after_rounds:
             self._run_experiment(experiment)
         if self._verify_s:
@@ -111,31 +112,30 @@ class DiagnoseJobSpec(JobSpec):
             if not verify_predictions(
                 self._context, left_s, round_plans.DIAGNOSE_ROUND_S * self._time_scale, round_plans.DIAGNOSE_WARMUP_S * self._time_scale
             ):
-                self._record_skipped({"cures": NO_TIME_LEFT})
+                self._record_skipped(SkippedMeasurement("trials", "no_time_left"))
         if self._profile_s and self._budget.remaining_s() >= self._profile_s:
-            profile_arm(context, arms, self._labels.index(COMPUTE_ONLY))
+            profile_arm(context, arms, self._roles.index(COMPUTE_ONLY))
 
     def _run_experiment(self, experiment: DiagnosisExperiment) -> None:
         """Run one experiment and save its result, or record why it was skipped."""
         ground, left_s = self._context.job_context, self._budget.remaining_s()
-        if why := experiment.skip_reason(self._context) or (NO_TIME_LEFT if left_s < experiment.expected_s(self._context) else ""):
-            self._record_skipped({experiment.field: why})
+        reason = experiment.skip_reason(self._context) or ("no_time_left" if left_s < experiment.expected_s(self._context) else None)
+        if reason:
+            self._record_skipped(SkippedMeasurement(experiment.field, reason, self._context.config.loader))
             return
         ground.enter_phase(experiment.phase, ", ".join(filter(None, [experiment.phase, format_time_left(left_s)])))
         try:
             found = experiment.measure(self._context)
         except ConfigFailed as over:
-            self._record_skipped({experiment.field: over.message})
+            self._record_skipped(SkippedMeasurement(experiment.field, "failed", error=over.message))
         else:
             if ground.journal:
                 ground.journal.update_diagnosis(**cast(DiagnosisUpdate, {experiment.field: found}))
 
-    def _record_skipped(self, why: dict[str, str]) -> None:
+    def _record_skipped(self, *skipped: SkippedMeasurement) -> None:
         journal = self._context.job_context.journal
         if journal and journal.job.diagnosis:
-            keys = {field.name: field.encode_name for field in msgspec.structs.fields(Diagnosis)}
-            named = {keys.get(name, name): reason for name, reason in why.items()}
-            journal.update_diagnosis(skip_reasons={**journal.job.diagnosis.skip_reasons, **named})
+            journal.update_diagnosis(skipped=[*journal.job.diagnosis.skipped, *skipped])
 
     @property
     def _experiments_after_rounds(self) -> list[DiagnosisExperiment]:

@@ -16,9 +16,9 @@ from ddpbench.data.loaders.replay import Replay
 from ddpbench.data.registry import find_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import ResolvedConfig
-from ddpbench.record.diagnosis import BASELINE, LOADER_IN_BACKGROUND, REPLAY
 from ddpbench.record.loader_stats import LoaderStats
 from ddpbench.record.loaders import SYNTHETIC
+from ddpbench.record.roles import BASELINE, LOADER_IN_BACKGROUND, REPLAY, Role
 
 SEED_STRIDE = 7919
 """Distance between the seeds of two file orders; a training uses consecutive seeds for its rounds."""
@@ -31,10 +31,10 @@ class LoaderFactories:
         self._order_numbers = count(1)
         self._replayed: SharedHostLoader | None = None
 
-    def for_label(self, label: str) -> LoaderFactory:
-        """The loader factory of the control run with that label."""
+    def for_role(self, role: Role) -> LoaderFactory:
+        """The loader factory of the control run with that role."""
         return {BASELINE: self._open_baseline, LOADER_IN_BACKGROUND: self._open_in_background, REPLAY: self._open_replay}.get(
-            label, open_loader
+            role, open_loader
         )
 
     def with_new_file_order(self, config: ResolvedConfig) -> ResolvedConfig:
@@ -135,7 +135,7 @@ class BackgroundLoader:
         """Images taken in the background since the last call. Drops the backlog, which would run during other steps."""
         with self._changed:
             taken, self._images_taken, self._pending = self._images_taken, 0, 0
-        return LoaderStats(images=taken)
+        return LoaderStats(samples=taken)
 
     def worker_pids(self) -> list[int]:
         return self._background.worker_pids()

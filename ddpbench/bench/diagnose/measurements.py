@@ -18,6 +18,7 @@ from ddpbench.machine.storage import benchmark_storage
 from ddpbench.record.diagnosis import H2DBandwidth, LoaderBenchmark, NodeState, Storage
 from ddpbench.record.errors import ConfigFailed
 from ddpbench.record.loaders import loader_spec
+from ddpbench.record.skipped import SkipReason
 from ddpbench.workloads import registry as workloads
 
 BENCHMARK_WINDOWS = 3
@@ -69,10 +70,10 @@ def measure_batch_copies(context: DiagnosisContext) -> H2DBandwidth | None:
     return measure_h2d_bandwidth(context.job_context.world, context.batch_bytes, context.config.batch_size)
 
 
-def _why_no_copies(context: DiagnosisContext) -> str:
+def _why_no_copies(context: DiagnosisContext) -> SkipReason | None:
     if not context.job_context.world.device.is_cuda:
-        return "ranks on processors copy no batches"
-    return f"the batches of {context.config.loader} are made on the device" if find_loader(context.config.loader).on_device else ""
+        return "cpu_ranks"
+    return "batches_made_on_device" if find_loader(context.config.loader).on_device else None
 
 
 H2D_COPIES = DiagnosisExperiment("h2d_bandwidth", "measuring copies to the device", measure_batch_copies, 2.0, skip_reason=_why_no_copies)
@@ -100,7 +101,7 @@ STORAGE_BUDGET_S = 3.0
 def measure_dataset_storage(context: DiagnosisContext) -> Storage | None:
     """Storage benchmark of rank 0's node while every rank waits. Evicts the files it reads; those cached before are cached again."""
     directory = context.config.data_dir
-    assert directory, "told by why_not"
+    assert directory, "_why_no_files has ruled it out"
     return run_on_rank_zero(
         context.job_context.world,
         lambda: benchmark_storage(directory, image_folder.read_index(directory).files, _num_readers(context), STORAGE_BUDGET_S),
@@ -112,11 +113,11 @@ def _num_readers(context: DiagnosisContext) -> int:
     return max(1, context.config.workers * context.job_context.world.rank_env.local_world_size)
 
 
-def _why_no_files(context: DiagnosisContext) -> str:
+def _why_no_files(context: DiagnosisContext) -> SkipReason | None:
     config = context.config
     if workloads.find_workload(config.workload).dataset != "imagenet":
-        return "the data set lies in memory"
-    return "" if find_loader(config.loader).reads_dataset and config.data_dir else f"the loader {config.loader} reads no folder of images"
+        return "dataset_in_memory"
+    return None if find_loader(config.loader).reads_dataset and config.data_dir else "no_image_folder"
 
 
 STORAGE = DiagnosisExperiment(

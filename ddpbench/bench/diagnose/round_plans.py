@@ -10,7 +10,7 @@ from ddpbench.analysis.remedies.training import DIAGNOSIS_S
 from ddpbench.bench.diagnose.context import ACTIVATION_S, DiagnosisContext
 from ddpbench.bench.round_plan import RoundPlan
 from ddpbench.data.loaders.replay import MAX_REPLAY_BATCHES, MIN_REPLAY_BATCHES
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, Role
 
 DIAGNOSE_ROUND_S, DIAGNOSE_WARMUP_S = 1.5, 3.0
 """Approximate seconds of a round and of a warm-up, under the usual time limit of a diagnosis."""
@@ -31,8 +31,8 @@ def time_scale(limit_s: float) -> float:
     return min(share, sqrt(share))
 
 
-def diagnose_round_plan(label: str, context: DiagnosisContext, limit_s: float, available_s: float) -> RoundPlan:
-    """The RoundPlan of the control run ``label``, if all share ``available_s`` seconds of a diagnosis of ``limit_s``.
+def diagnose_round_plan(role: Role, context: DiagnosisContext, limit_s: float, available_s: float) -> RoundPlan:
+    """The RoundPlan of the control run ``role``, if all share ``available_s`` seconds of a diagnosis of ``limit_s``.
 
     The baseline runs its required rounds in one turn if its loader starts slowly.
     """
@@ -41,11 +41,11 @@ def diagnose_round_plan(label: str, context: DiagnosisContext, limit_s: float, a
         round_s,
         warm_up_s,
         max_round_s=MAX_ROUND_FRACTION * available_s,
-        reserved_rounds=RESERVED_ROUNDS.get(label, 0),
-        first_round_s=inf if label == REPLAY and not replay_batch_count(context) else ACTIVATION_S + warm_up_s + round_s,
-        park_s=context.worker_batch_s if label == LOADER_IN_BACKGROUND else 0.0,  # closing waits for the batch that is being loaded
+        reserved_rounds=RESERVED_ROUNDS.get(role, 0),
+        first_round_s=inf if role == REPLAY and not replay_batch_count(context) else ACTIVATION_S + warm_up_s + round_s,
+        park_s=context.worker_batch_s if role == LOADER_IN_BACKGROUND else 0.0,  # closing waits for the batch that is being loaded
     )
-    if label != BASELINE:
+    if role != BASELINE:
         return usual
     paced = context.loader_paced(replace(usual, min_steps=ceil(MIN_STEPS / usual.reserved_rounds)), context.config)
     return replace(paced, first_turn_rounds=paced.reserved_rounds if paced.reserved_rounds * paced.first_round_s > available_s / 2 else 1)

@@ -27,12 +27,12 @@ from ddpbench.data.loaders.open import open_on_all_ranks
 from ddpbench.data.preflight import check_loader
 from ddpbench.data.shard import Shard
 from ddpbench.record.config import Config, ResolvedConfig
-from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX
 from ddpbench.record.errors import BenchError
 from ddpbench.record.files import encode_json
 from ddpbench.record.prediction import Prediction
 from ddpbench.record.record import Job, Record
-from ddpbench.record.verdict import Verdict
+from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, Role, trial_role
+from ddpbench.report.messages.roles import role_name
 from ddpbench.report.progress import format_time_left
 
 MAX_TRIALS = 2
@@ -70,7 +70,7 @@ def verify_predictions(context: DiagnosisContext, left_s: float, round_s: float,
 class Trial:
     """A configuration that takes turns with others: the present one, or a remedy."""
 
-    label: str
+    role: Role
     config: ResolvedConfig
     round_plan: RoundPlan
 
@@ -88,7 +88,7 @@ def plan_trials(
         config = msgspec.structs.replace(present, **config_fields(cure.scenario))
         batches = present.batch_size / config.batch_size  # batches per present batch with the same number of images
         paced = context.loader_paced(replace(usual, dry_run=True), config, batches * (cure.gain or 1.0))
-        contenders.append(Trial(TRIAL_PREFIX + cure.scenario.flag_text, config, paced))
+        contenders.append(Trial(trial_role(cure.scenario), config, paced))
     return contenders
 
 
@@ -129,7 +129,7 @@ def predict_remedies(job: Job) -> list[Prediction]:
         return []
     cures = recommend(run, case, found)
     if found.kind == "inconclusive" and case.data_wait_ms >= BOTTLENECK_FRACTION * case.step_ms:
-        cures = recommend_for_loader(run, case, Verdict(kind="data-bound", says="", why=""))
+        cures = recommend_for_loader(run, case, "data-bound")
     return [predict_gain(case, run, cure.scenario) for cure in cures if cure.scenario is not None]
 
 
@@ -137,7 +137,7 @@ def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: 
     """Run rounds in ABBA order until ``end_s`` seconds on ``round_timer``. A remedy that fails is recorded as failed."""
     ground, briefs = context.job_context, [each.round_plan for each in trials]
     world, journal = ground.world, ground.journal
-    opener = open_on_all_ranks(checking_factory(context.loader_factories.for_label(BASELINE)), world)
+    opener = open_on_all_ranks(checking_factory(context.loader_factories.for_role(BASELINE)), world)
     first = journal.add_arms(trial_records(trials, context, journal.job.records[0].requested or context.config)) if journal else 0
     allowance = RoundDeadline(end_s, round_timer, world, briefs)
     arms = [
@@ -149,7 +149,7 @@ def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: 
         )
         for each in trials
     ]
-    tried = ", ".join(each.label.removeprefix(TRIAL_PREFIX) for each in trials[1:])
+    tried = ", ".join(each.role.scenario.flag_text for each in trials[1:] if each.role.scenario)
     ground.enter_phase("trying cures", f"trying {tried}, {format_time_left(end_s - round_timer.elapsed_s)}")
     round_timer.start_rounds({index: brief.first_round_s for index, brief in enumerate(briefs)})
     for index, measured in interleave(arms, allowance.has_time_for):
@@ -157,7 +157,7 @@ def run_trials(context: DiagnosisContext, trials: Sequence[Trial], round_timer: 
         if journal is None or measured is None:
             continue
         text = log_round(journal, first + index, arms[index], measured, journal.job.records[0].peak_throughput)
-        ground.progress.stage(f"{trials[index].label}: {text}")
+        ground.progress.stage(f"{role_name(trials[index].role)}: {text}")
     for arm in arms:
         arm.park()
 
@@ -175,4 +175,4 @@ def checking_factory(loader_factory: LoaderFactory) -> LoaderFactory:
 def trial_records(trials: Sequence[Trial], context: DiagnosisContext, requested: Config) -> list[Record]:
     """One record per arm, before it begins."""
     world = context.job_context.world
-    return [new_record(requested, each.config, world.for_device(each.config.device), each.label) for each in trials]
+    return [new_record(requested, each.config, world.for_device(each.config.device), each.role) for each in trials]

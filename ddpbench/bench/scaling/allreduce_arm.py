@@ -65,7 +65,7 @@ class AllReduceArm(Arm):
         return Trace(
             rank=self._world.rank,
             steps=len(steps_s),
-            images=len(steps_s) * self.config.batch_size,
+            samples=len(steps_s) * self.config.batch_size,
             wall_s=sum(steps_s),
             phases_ms=phases_ms,
             host_data_ms=nothing,

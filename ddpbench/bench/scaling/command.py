@@ -21,16 +21,9 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record
 from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.request import Request
-from ddpbench.record.scaling import (
-    ALLREDUCE_ONLY,
-    INDEPENDENT_RANKS,
-    NO_SYNC,
-    SINGLE_NO_DDP,
-    SINGLE_SHARD_BATCH,
-    WITH_DATA,
-    Scaling,
-    ddp_label,
-)
+from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, NO_SYNC, SINGLE_NO_DDP, SINGLE_SHARD_BATCH, WITH_DATA, Role, ddp_role
+from ddpbench.record.scaling import Scaling
+from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.workloads import registry as workloads
 
 
@@ -58,8 +51,8 @@ def check_can_scale(config: Config, rank_env: RankEnv) -> None:
 
 def scaling_arms(
     requested: Config, rank_counts: list[int], strong_batch: int | None = None
-) -> tuple[list[ArmSpec], dict[str, int], dict[str, str]]:
-    """The arms in the order of their first turns, the rank count of each by label, and reasons for arms left out.
+) -> tuple[list[ArmSpec], dict[Role, int], list[SkippedMeasurement]]:
+    """The arms in the order of their first turns, the rank count of each by role, and the arms that are skipped.
 
     With ``strong_batch``, that batch is divided evenly among the ranks at each world size; raises UsageError if one does not divide it.
     """
@@ -73,21 +66,21 @@ def scaling_arms(
 
     full = shared(resident, ranks)
     bare, unsynced = (msgspec.structs.replace(full, engine=engine) for engine in ENGINES_WITHOUT_SYNC)
-    cells = [(ArmSpec(shared(resident, count), ddp_label(count)), count) for count in rank_counts]
+    cells = [(ArmSpec(shared(resident, count), ddp_role(count)), count) for count in rank_counts]
     cells += [(ArmSpec(full, SINGLE_SHARD_BATCH), 1)] if strong_batch else []
     cells += [
         (ArmSpec(bare, SINGLE_NO_DDP), 1),
-        (ArmSpec(bare, INDEPENDENT_RANKS), ranks),
+        (ArmSpec(bare, INDEPENDENT), ranks),
         (ArmSpec(unsynced, NO_SYNC), ranks),
         (ArmSpec(full, ALLREDUCE_ONLY), ranks),
     ]
-    left_out = {}
+    skipped: list[SkippedMeasurement] = []
     loader = requested.loader or default_loader(requested, workloads.find_workload(requested.workload))
     if loader == SYNTHETIC:
-        left_out[WITH_DATA] = "synthetic data; add --data-dir DIR"
+        skipped.append(SkippedMeasurement(WITH_DATA, "synthetic_data"))
     else:
         cells.append((ArmSpec(msgspec.structs.replace(shared(requested, ranks), loader=loader), WITH_DATA), ranks))
-    return [cell for cell, _ in cells], {cell.label: count for cell, count in cells}, left_out
+    return [cell for cell, _ in cells], {cell.role: count for cell, count in cells}, skipped
 
 
 def check_batch_divides(batch: int, rank_counts: list[int]) -> None:
@@ -110,13 +103,13 @@ def run_scaling(request: Request, strong: bool) -> NoReturn:
         seat, asked = from_env(), request.arms[0]
         check_can_scale(asked, seat)
         rungs = rank_ladder(seat.world_size, seat.local_world_size)
-        cells, ranks, left_out = scaling_arms(asked, rungs, (asked.batch_size or default_batch_size(asked)) if strong else None)
+        cells, ranks, skipped = scaling_arms(asked, rungs, (asked.batch_size or default_batch_size(asked)) if strong else None)
     except BenchError as error:
         exit_with_error(error)
 
     def open_journal(asked_for: Request, records: list[Record]) -> Journal:
         job = new_job(asked_for, records)
-        job.kind, job.scaling = "scale", Scaling(world_sizes=rungs, strong_scaling=strong, skip_reasons=left_out)
+        job.kind, job.scaling = "scale", Scaling(world_sizes=rungs, strong_scaling=strong, skipped=skipped)
         return Journal(
             job, reserve_timestamped_path(asked_for, slug(f"scale {asked.workload} {asked.precision}{' strong' if strong else ''}"))
         )

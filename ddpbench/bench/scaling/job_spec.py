@@ -12,13 +12,15 @@ from ddpbench.bench.round_plan import MIN_STEP_S, TARGET_ROUND_S, RoundPlan
 from ddpbench.bench.scaling.allreduce_arm import AllReduceArm
 from ddpbench.bench.scaling.subset_arm import IdleBarrier, SubsetArm
 from ddpbench.bench.scheduler import load_exclusively
-from ddpbench.bench.time_budget import NO_TIME_LEFT, TimeBudget
+from ddpbench.bench.time_budget import TimeBudget
 from ddpbench.distributed.bandwidth import measure_busbw
 from ddpbench.distributed.world import World
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import ResolvedConfig
 from ddpbench.record.errors import UsageError
-from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, WITH_DATA, Overlap, ddp_label
+from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, WITH_DATA, Role, ddp_role
+from ddpbench.record.scaling import Overlap
+from ddpbench.record.skipped import SkippedMeasurement
 from ddpbench.report.pages.scaling import render_scaling
 
 DEFAULT_LIMIT_S = 175.0
@@ -35,7 +37,7 @@ FIRST_STEPS_PLAN = RoundPlan(0.0, warmup_s=MIN_STEP_S)
 class ScaleJobSpec(JobSpec):
     """One scaling job on one rank, with ``rounds`` rounds per arm.
 
-    ``ranks_by_label`` gives the number of ranks in each arm, in the order of the arms.
+    ``ranks_by_role`` gives the number of ranks in each arm, in the order of the arms.
     """
 
     equal_rounds = True
@@ -45,16 +47,16 @@ class ScaleJobSpec(JobSpec):
     _profile_s: float
     """These three are set by ``before_rounds``, which receives the job context."""
 
-    def __init__(self, open_journal: JournalFactory, limit_s: float | None, rounds: int, ranks_by_label: Mapping[str, int]) -> None:
+    def __init__(self, open_journal: JournalFactory, limit_s: float | None, rounds: int, ranks_by_role: Mapping[Role, int]) -> None:
         super().__init__(open_journal, render_scaling)
-        self._limit_s, self._rounds, self._ranks_by_label = limit_s or DEFAULT_LIMIT_S, rounds, ranks_by_label
-        self._full_label = ddp_label(max(ranks_by_label.values()))
+        self._limit_s, self._rounds, self._ranks_by_role = limit_s or DEFAULT_LIMIT_S, rounds, ranks_by_role
+        self._full_role = ddp_role(max(ranks_by_role.values()))
         self._groups: dict[int, World] = {}
         self._bucket_bytes: list[int] = []
 
-    def ranks_for(self, label: str, world: World) -> World:
-        """The ranks of the arm with that label, with their process group once it exists."""
-        ranks = self._ranks_by_label[label]
+    def ranks_for(self, role: Role, world: World) -> World:
+        """The ranks of the arm with that role, with their process group once it exists."""
+        ranks = self._ranks_by_role[role]
         return world if ranks == world.size else self._groups.get(ranks, world.subset(ranks))
 
     def before_rounds(self, context: JobContext) -> None:
@@ -64,7 +66,7 @@ class ScaleJobSpec(JobSpec):
         training by a microsecond (results/scaling/later_groups.py).
         """
         whole = context.world
-        check_same_ladder(self._ranks_by_label, whole)
+        check_same_ladder(self._ranks_by_role, whole)
         self._budget = TimeBudget(self._limit_s, context.start, whole)
         self._barrier = IdleBarrier(whole, context.marker)
         self._profile_s = PROFILE_S if whole.device.is_cuda else 0.0
@@ -72,21 +74,21 @@ class ScaleJobSpec(JobSpec):
         reached = measure_busbw(whole, MAX_BUSBW_S * min(1.0, self._limit_s / DEFAULT_LIMIT_S))
         if context.journal:
             context.journal.update_scaling(allreduce_busbw=reached)
-        self._groups = {ranks: whole.subset(ranks).new_group() for ranks in sorted({*self._ranks_by_label.values()} - {whole.size})}
+        self._groups = {ranks: whole.subset(ranks).new_group() for ranks in sorted({*self._ranks_by_role.values()} - {whole.size})}
         if whole.device.is_cuda:
             self._run_first_steps(context)
 
     def _run_first_steps(self, context: JobContext) -> None:
         """Train a few steps on every rank independently, outside any round: this loads libraries and lets cuDNN pick its kernels."""
         context.enter_phase("taking first steps", "loading what a training needs")
-        config = context.configs[[*self._ranks_by_label].index(INDEPENDENT_RANKS)]
-        training = Arm(config, context.world, context.marker, ArmOptions(len(self._ranks_by_label), round_plan=FIRST_STEPS_PLAN))
+        config = context.configs[[*self._ranks_by_role].index(INDEPENDENT)]
+        training = Arm(config, context.world, context.marker, ArmOptions(len(self._ranks_by_role), round_plan=FIRST_STEPS_PLAN))
         training.activate()
         training.park()
 
-    def round_plan(self, label: str) -> RoundPlan:
-        """Length and number of rounds of the arm with that label."""
-        return scale_round_plan(label, self._ranks_by_label, self._rounds, self._available_s())
+    def round_plan(self, role: Role) -> RoundPlan:
+        """Length and number of rounds of the arm with that role."""
+        return scale_round_plan(role, self._ranks_by_role, self._rounds, self._available_s())
 
     def rounds_end_s(self, limit_s: float | None, elapsed_s: float) -> float:
         """Early enough for what comes after the rounds. The first round is always tried."""
@@ -99,10 +101,10 @@ class ScaleJobSpec(JobSpec):
         """Seconds left for all rounds together."""
         return max(0.0, self._budget.remaining_s() - self._profile_s)
 
-    def make_arm(self, label: str, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
-        if label == ALLREDUCE_ONLY:
+    def make_arm(self, role: Role, config: ResolvedConfig, world: World, marker: ProgressMarker, options: ArmOptions) -> Arm:
+        if role == ALLREDUCE_ONLY:
             return AllReduceArm(config, world, marker, options, get_bucket_bytes=lambda: self._bucket_bytes)
-        note_buckets = self._set_bucket_bytes if label == self._full_label else lambda sizes: None
+        note_buckets = self._set_bucket_bytes if role == self._full_role else lambda sizes: None
         return SubsetArm(config, world, marker, options, barrier=self._barrier, on_bucket_bytes=note_buckets)
 
     def _set_bucket_bytes(self, sizes: list[int]) -> None:
@@ -114,22 +116,22 @@ class ScaleJobSpec(JobSpec):
         overlap = self._profile_overlap(context, arms) if self._profile_s and self._budget.remaining_s() >= self._profile_s else None
         if not (context.journal and context.journal.job.scaling):
             return
-        scaling, unmeasured = context.journal.job.scaling, {record.label for record in context.journal.job.records if not record.rounds}
-        left_out = {**scaling.skip_reasons, **dict.fromkeys(unmeasured, NO_TIME_LEFT)}
-        context.journal.update_scaling(bucket_bytes=self._bucket_bytes, busy_wait_cores=waiting, overlap=overlap, skip_reasons=left_out)
+        scaling, unmeasured = context.journal.job.scaling, [record.role for record in context.journal.job.records if not record.rounds]
+        skipped = [*scaling.skipped, *(SkippedMeasurement(role, "no_time_left") for role in unmeasured)]
+        context.journal.update_scaling(bucket_bytes=self._bucket_bytes, busy_wait_cores=waiting, overlap=overlap, skipped=skipped)
 
     def _profile_overlap(self, context: JobContext, arms: Sequence[Arm]) -> Overlap | None:
         """Profile the all-reduces of the arm on all ranks; None on every rank but 0."""
         context.enter_phase("profiling", "looking at the communication inside a step")
-        full = arms[list(self._ranks_by_label).index(self._full_label)]
+        full = arms[list(self._ranks_by_role).index(self._full_role)]
         assert isinstance(full, SubsetArm), "the ladder is made of rungs"
         load_exclusively(full, arms)
         return full.profile_overlap()
 
 
-def check_same_ladder(ranks_by_label: Mapping[str, int], world: World) -> None:
+def check_same_ladder(ranks_by_role: Mapping[Role, int], world: World) -> None:
     """Raises UsageError if nodes of unequal size have built different ladders: their ranks would wait for each other forever."""
-    laid_out = float(zlib.crc32(repr([*ranks_by_label.items()]).encode()))
+    laid_out = float(zlib.crc32(repr([*ranks_by_role.items()]).encode()))
     if world.all_max(laid_out) != world.all_min(laid_out):
         raise UsageError("nodes with different numbers of ranks have no common ladder", "the same --nproc_per_node on every node")
 
@@ -143,9 +145,9 @@ WITH_DATA_SLOWDOWN = 3.0
 """A turn with data takes as long as this many other turns: workers start, and batches come slowly."""
 
 
-def scale_round_plan(label: str, labels: Collection[str], rounds: int, available_s: float) -> RoundPlan:
-    """The RoundPlan of the arm ``label``, if all arms in ``labels`` share ``available_s`` seconds for ``rounds`` rounds each."""
-    turn_s = available_s / rounds / (len(labels) + (WITH_DATA_SLOWDOWN - 1) * (WITH_DATA in labels))
+def scale_round_plan(role: Role, roles: Collection[Role], rounds: int, available_s: float) -> RoundPlan:
+    """The RoundPlan of the arm ``role``, if all arms in ``roles`` share ``available_s`` seconds for ``rounds`` rounds each."""
+    turn_s = available_s / rounds / (len(roles) + (WITH_DATA_SLOWDOWN - 1) * (WITH_DATA in roles))
     round_s = min(TARGET_ROUND_S, max(SCALE_MIN_ROUND_S, turn_s - SCALE_ACTIVATION_S))
     usual = RoundPlan(round_s, warmup_s=max(1.0, round_s), first_round_s=SCALE_ACTIVATION_S + round_s)
     return (
@@ -155,6 +157,6 @@ def scale_round_plan(label: str, labels: Collection[str], rounds: int, available
             max_round_s=WITH_DATA_SLOWDOWN * round_s,
             first_round_s=WITH_DATA_SLOWDOWN * usual.first_round_s,
         )
-        if label == WITH_DATA
+        if role == WITH_DATA
         else usual
     )

@@ -38,7 +38,7 @@ class ImageFolderIndex:
     def describe(self, loader: str) -> DatasetInfo:
         """DatasetInfo for the loader named ``loader``."""
         return DatasetInfo(
-            loader=loader, description=self.description, file_kind=self.file_kind, images=len(self.files), generated=self.generated
+            loader=loader, description=self.description, file_kind=self.file_kind, num_samples=len(self.files), generated=self.generated
         )
 
 

@@ -70,7 +70,7 @@ class UserLoader:
             loader=name,
             description=f"batches of {name}, which shares them out itself",
             file_kind="",
-            images=_num_samples(self._source),
+            num_samples=_num_samples(self._source),
             workers=workers,
             respawns_workers=workers > 0 and _respawns_workers(self._source),
             setup_s=set_up_s,

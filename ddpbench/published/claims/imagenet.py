@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpbench.analysis.evidence import BOTTLENECK_FRACTION
-from ddpbench.analysis.metrics import IMAGES_PER_S, paired_ratio
+from ddpbench.analysis.metrics import SAMPLES_PER_S, paired_ratio
 from ddpbench.published.claims.answer import ClaimCheck, measured_sentence, missing_cells, ratio_of_published
 from ddpbench.published.effect_size import (
     PublishedRatio,
@@ -25,7 +25,7 @@ def half_doubles_the_speed(publication: Publication, job: Job) -> ClaimCheck:
 
     The explanation names the environment.
     """
-    here = {name: paired_ratio(IMAGES_PER_S, *_fp32_and_o2(job, name)) for name in RESNETS}
+    here = {name: paired_ratio(SAMPLES_PER_S, *_fp32_and_o2(job, name)) for name in RESNETS}
     ratios = [
         PublishedRatio(f"FP16's speed over FP32's, {name}, {place}", _published_gain(publication, name, place), here[name])
         for name in RESNETS
@@ -52,7 +52,7 @@ def environments_differ(publication: Publication, job: Job) -> ClaimCheck:
 
 def only_big_networks_gain(publication: Publication, job: Job) -> ClaimCheck:
     pairs = {name: _fp32_and_o2(job, name) for name in RESNETS}
-    gains = {name: paired_ratio(IMAGES_PER_S, *pair) for name, pair in pairs.items()}
+    gains = {name: paired_ratio(SAMPLES_PER_S, *pair) for name, pair in pairs.items()}
     if any(gain is None for gain in gains.values()):
         return ClaimCheck(_missing_cells(job), None)
     waits = {name: data_wait_fraction(pair[1]) for name, pair in pairs.items()}

@@ -8,8 +8,11 @@ from ddpbench.analysis.summary import summarize
 from ddpbench.published.claims.answer import ClaimCheck, check_ratios, find_row, measured_sentence, missing_cells, ratio_of_published
 from ddpbench.published.effect_size import PublishedRatio, all_or_unknown, explain_ratio
 from ddpbench.published.publications import Publication
-from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE, batch_sizes, find_by_precision, matching_records
+from ddpbench.published.sweep_points import batch_sizes, find_by_precision, matching_records
 from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE
+from ddpbench.report.messages.roles import role_name
+from ddpbench.report.messages.verdict import explain_verdict
 
 
 def gemm_is_faster(publication: Publication, job: Job) -> ClaimCheck:
@@ -28,9 +31,9 @@ def gemm_uses_more_memory(publication: Publication, job: Job) -> ClaimCheck:
         "AMP's memory over fp32's, the earlier model alive", ratio_of_published(*rows), paired_ratio(ALLOCATED, fp32, alive)
     )
     clean = PublishedRatio("AMP's memory over fp32's, clean", None, paired_ratio(ALLOCATED, fp32, amp))
-    lacking = missing_cells({"fp32": fp32, "amp-fp16": amp, f"amp-fp16 with the {EARLIER_MODEL_ALIVE}": alive}, ALLOCATED)
+    lacking = missing_cells({"fp32": fp32, "amp-fp16": amp, f"amp-fp16 with the {role_name(EARLIER_MODEL_ALIVE)}": alive}, ALLOCATED)
     words = [
-        f"{beside.text} with the {EARLIER_MODEL_ALIVE} as published" if beside.measured else "",
+        f"{beside.text} with the {role_name(EARLIER_MODEL_ALIVE)} as published" if beside.measured else "",
         f"{clean.text} clean" if clean.measured else "",
     ]
     whose = ""
@@ -62,9 +65,9 @@ def mnist_takes_less_memory(publication: Publication, job: Job) -> ClaimCheck:
 
 def another_bottleneck(publication: Publication, job: Job) -> ClaimCheck:
     cases = {f"{record.config.precision} batch {record.config.batch_size}": record for record in matching_records(job, "mnist-cnn")}
-    found = {name: limit for name, record in cases.items() if (limit := find_bottleneck(record, summarize(record)))}
-    holds = all_or_unknown(None if limit.kind == "inconclusive" else limit.kind != "compute-bound" for limit in found.values())
-    words = [f"{name} is {limit.kind}: {limit.says}" for name, limit in found.items()]
+    found = {name: (limit, record) for name, record in cases.items() if (limit := find_bottleneck(record, summarize(record)))}
+    holds = all_or_unknown(None if limit.kind == "inconclusive" else limit.kind != "compute-bound" for limit, _ in found.values())
+    words = [f"{name} is {limit.kind}: {explain_verdict(limit, record).claim}" for name, (limit, record) in found.items()]
     return ClaimCheck(measured_sentence(words, missing_cells(cases or {"mnist-cnn": None})), holds)
 
 
@@ -74,7 +77,7 @@ def _gemm(job: Job) -> tuple[Record | None, Record | None, Record | None]:
     return (
         find_by_precision(there, "fp32"),
         find_by_precision(there, "amp-fp16"),
-        find_by_precision(there, "amp-fp16", label=EARLIER_MODEL_ALIVE),
+        find_by_precision(there, "amp-fp16", role=EARLIER_MODEL_ALIVE),
     )
 
 

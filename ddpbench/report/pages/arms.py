@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from ddpbench.analysis.compare import ArmRow, compare
-from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, command_after_comparison, find_best_arm
+from ddpbench.analysis.fastest import MAX_EQUIVALENT_RATIO, BestArm, find_best_arm, next_step_after_comparison
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.record.config import Config
@@ -15,8 +15,9 @@ from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, align_columns, styled, wrap_command, wrap_text
+from ddpbench.report.messages.status import failure_reason
+from ddpbench.report.messages.verdict import next_step_text, verdict_label
 from ddpbench.report.pages.header import MAX_NAMED, labelled_lines, throughput_unit
-from ddpbench.report.pages.verdict import verdict_label
 
 FIGURE, INTERVAL, SPEEDUP, MEMORY = "figure", "interval", "speed-up", "memory"
 ALIGN = {FIGURE: ">", INTERVAL: ">", SPEEDUP: "<", MEMORY: ">"}
@@ -36,10 +37,12 @@ def arm_table(job: Job, page: Page) -> Iterator[Text]:
     few = {row.interval.num_values for row in rows if row.interval and row.interval.confidence is None and row.interval.num_values > 1}
     yield from labelled_lines("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
     uneven = [
-        f"{arm_name(row.config, job.swept)} {pluralize(row.speedup.pairs, 'round')}" for row in rows if row.rounds_differ and row.speedup
+        f"{arm_name(row.record.config, job.swept)} {pluralize(row.speedup.pairs, 'round')}"
+        for row in rows
+        if row.rounds_differ and row.speedup
     ]
     yield from labelled_lines("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
-    alike = {arm_name(row.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _includes_one(row.speedup)}
+    alike = {arm_name(row.record.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _includes_one(row.speedup)}
     equal = [name for name, speedup in alike.items() if speedup.low > 1 / MAX_EQUIVALENT_RATIO and speedup.high < MAX_EQUIVALENT_RATIO]
     unknown = [name for name in alike if name not in equal]
     yield from labelled_lines("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
@@ -61,7 +64,7 @@ def _fit_table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str,
         kept = [heading for heading in ALIGN if heading not in left_out]
         align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for text that spans the row
         heading = [*(field.replace("_", "-") for field in swept), *(units.get(name, name) for name in kept), ""]
-        cells = [[*arm_values(row.config, swept), *_cells(row, kept, brief)] for row in rows]
+        cells = [[*arm_values(row.record.config, swept), *_cells(row, kept, brief)] for row in rows]
         lines = align_columns([heading, *cells], align, page)
         if max(map(len, lines)) <= page.table_width:
             break
@@ -116,12 +119,15 @@ def _cells(row: ArmRow, kept: Sequence[str], without_interval: bool = False) -> 
 
     The reason of a failed arm is printed below the table, which has more room.
     """
-    if row.images_per_s is None or row.interval is None:
-        return [row.state, row.reason if row.state == "invalid" else ""]
-    center, low, high = format_interval(row.images_per_s, row.interval.low, row.interval.high)
+    if row.samples_per_s is None or row.interval is None:
+        return [row.state, failure_reason(row.record) if row.state == "invalid" else ""]
+    center, low, high = format_interval(row.samples_per_s, row.interval.low, row.interval.high)
     cells = {FIGURE: center, INTERVAL: f"{low} to {high}" if row.interval.low < row.interval.high else MISSING}
     if row.state:
-        return [*(cells[heading] for heading in kept if heading in cells), f"{row.state}: {row.reason}"]
+        return [
+            *(cells[heading] for heading in kept if heading in cells),
+            f"{row.state}: other {'GPU' if row.record.environment.device_type == 'cuda' else 'CPU'}",
+        ]
     cells |= {SPEEDUP: speedup_text(row, without_interval), MEMORY: format_gib(row.memory_bytes)}
     return [*(cells[heading] for heading in kept), ""]
 
@@ -138,8 +144,8 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
         return
     kind, says = _best_arm_text(found, job.swept)
     yield from styled(wrap_text(f"{kind}   ", says, page), GOOD if found.is_clear else CAUTION, len(kind))
-    if line := command_after_comparison(found, job):
-        yield from styled(wrap_command("  next  ", line, page), LABEL, len("  next"))
+    if step := next_step_after_comparison(found, job):
+        yield from styled(wrap_command("  next  ", next_step_text(step), page), LABEL, len("  next"))
 
 
 def _best_arm_text(result: BestArm, swept: Sequence[str]) -> tuple[str, str]:

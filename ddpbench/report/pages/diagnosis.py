@@ -16,6 +16,7 @@ from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import format_percent
 from ddpbench.report.layout import GOOD, Page, styled, wrap_text
+from ddpbench.report.messages.roles import skip_reason, skipped_name
 from ddpbench.report.pages.checks import check_lines, not_measured_lines
 from ddpbench.report.pages.header import labelled_lines, loader_items, title_lines
 from ddpbench.report.pages.node_state import node_state_lines
@@ -35,9 +36,6 @@ from ddpbench.report.pages.verdict import record_verdict_lines
 NOT_LIMITED_BY_DATA = ("launch-bound", "sync-bound", "compute-bound")
 """Verdicts that no loader can improve."""
 
-EXPERIMENT_NAMES = {"alone": "loader alone", "alone_single": "loader on one rank", "candidates": "other loaders"}
-"""Names on the page of experiments that a Diagnosis names differently."""
-
 
 def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
     """Print the verdict on ``job`` and its evidence, as far as it was measured.
@@ -54,8 +52,8 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     if summary.step_ms is not None:
         case = AnalysisInput(real, summary, controls_of(job))
         sections += [*_evidence(case, job, page, verbose), [*_loader_keeps_up_line(case, page), *remedy_lines(case, job, page, verbose)]]
-    left_out = {EXPERIMENT_NAMES.get(name, name): why for name, why in job.diagnosis.skip_reasons.items()} if job.diagnosis else {}
-    hints = verbose or any(check.severity == "blocks" for check in real.checks)
+    left_out = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
+    hints = verbose or any(check.severity == "error" for check in real.checks)
     last = [*not_measured_lines(left_out, page), *check_lines({"": real}, page, verbose, hints), *([Text(str(path))] if path else [])]
     print_sections(console, [*sections, last, [*recommendation_lines(job, page)]])
 

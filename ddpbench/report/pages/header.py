@@ -10,7 +10,6 @@ from rich.text import Text
 
 from ddpbench.analysis.cpu_demand import configured_threads, cpu_demand
 from ddpbench.analysis.metrics import SECONDS, time_or_speed_metric
-from ddpbench.analysis.text import device_noun
 from ddpbench.record.config import Config
 from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.flags import FlagField, flag_fields
@@ -20,6 +19,7 @@ from ddpbench.record.registry import ENGINES_WITHOUT_SYNC
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items, wrap_text
+from ddpbench.report.messages.phrases import device_noun
 
 BACKEND_NAMES = {"nccl": "NCCL"}
 TRANSPORT_NAMES = {"SHM": "shared memory", "TCP": "sockets", "NET/Socket": "sockets"}

@@ -51,12 +51,12 @@ def _row(record: Record) -> list[str]:
     Rates are those of all ranks, limited by the slowest. Memory is the largest of any rank.
     """
     alone = record.loader_benchmarks
-    images = sum(each.images for each in alone)
+    images = sum(each.samples for each in alone)
     cores_s = fsum(each.loader_cpu_s + each.main_process_cpu_s for each in alone) / images if images else None
     memory = max((each.workers_rss_bytes for each in alone if each.workers_rss_bytes is not None), default=None)
     return [
-        format_rounded(len(alone) * min(each.images_per_s for each in alone), 4),
-        format_rounded(record.throughput.images_per_s, 4) if record.throughput else MISSING,
+        format_rounded(len(alone) * min(each.samples_per_s for each in alone), 4),
+        format_rounded(record.throughput.samples_per_s, 4) if record.throughput else MISSING,
         MISSING if cores_s is None else format_s_as_ms(cores_s),
         format_gib(memory),
         f"{format_significant(mean_or_none(each.first_batch_s for each in alone), 2)} s",

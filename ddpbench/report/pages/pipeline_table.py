@@ -12,18 +12,21 @@ from rich.text import Text
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.node_cpu_usage import MIN_OTHER_CORES
 from ddpbench.analysis.pipeline.model import PipelineCeilings, PipelineModel, worker_startup
-from ddpbench.analysis.pipeline.root_cause import TRAINER_PROCESS
 from ddpbench.analysis.ranks import mean_or_none
 from ddpbench.analysis.stats import PairedRatio
-from ddpbench.analysis.text import device_noun
 from ddpbench.record.diagnosis import Diagnosis, Storage
 from ddpbench.record.record import Record
 from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.format import MISSING, format_decimals, format_percent, format_rounded, format_s_as_ms, format_significant
 from ddpbench.report.layout import CAUTION, COLUMN_GAP, LABEL, Page, align_columns, styled, wrap_items, wrap_text
+from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.storage import no_cold_rate_reason
 from ddpbench.report.pages.header import throughput_unit
 
 INDENT = "  "
+
+TRAINER_PROCESS = "trainer process"
+"""Name of the cost of receiving a batch from a worker, apart from the stages."""
 
 MIN_RATE_FRACTION = 0.9
 """A part with less than this fraction of the device's rate holds it back."""
@@ -34,17 +37,17 @@ class PipelineRow:
     """Throughput of one part of the pipeline and of the device, in images/s per rank."""
 
     name: str
-    images_per_s: float
-    device_images_per_s: float | None
+    samples_per_s: float
+    device_samples_per_s: float | None
     note: str = ""
 
     @property
     def cells(self) -> list[str]:
-        return [f"{INDENT}{self.name}", format_rounded(self.images_per_s), _share_text(self.images_per_s, self.device_images_per_s)]
+        return [f"{INDENT}{self.name}", format_rounded(self.samples_per_s), _share_text(self.samples_per_s, self.device_samples_per_s)]
 
     @property
     def style(self) -> str:
-        return CAUTION if self.device_images_per_s and self.images_per_s < MIN_RATE_FRACTION * self.device_images_per_s else ""
+        return CAUTION if self.device_samples_per_s and self.samples_per_s < MIN_RATE_FRACTION * self.device_samples_per_s else ""
 
 
 def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagnosis, page: Page, verbose: bool = False) -> Iterator[Text]:
@@ -116,16 +119,16 @@ def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
 
 def cpu_cost_line(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
     """The CPU cost of an image, in one line."""
-    if pipeline.cost is None or pipeline.image_cpu_s is None:
+    if pipeline.cost is None or pipeline.sample_cpu_s is None:
         return
     trainer = [f"{TRAINER_PROCESS} {format_s_as_ms(pipeline.main_process_cpu_s)}"] if pipeline.main_process_cpu_s else []
     stages = [f"{stage} {format_s_as_ms(spent_s)}" for stage, spent_s in pipeline.cost.cpu_s_by_stage.items()]
-    yield from _row(inputs.record.sample_unit, [f"{format_s_as_ms(pipeline.image_cpu_s)} ms of a core", *stages, *trainer], page)
+    yield from _row(inputs.record.sample_unit, [f"{format_s_as_ms(pipeline.sample_cpu_s)} ms of a core", *stages, *trainer], page)
 
 
 def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
     """The CPU cost of an image by stage in the workers and in the main process; the handoff time."""
-    if pipeline.cost is None or pipeline.image_cpu_s is None:
+    if pipeline.cost is None or pipeline.sample_cpu_s is None:
         return
     cost, item = pipeline.cost, inputs.record.sample_unit
     rows = [
@@ -139,7 +142,7 @@ def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -
     ]
     if pipeline.main_process_cpu_s:
         rows.append([f"{INDENT}{TRAINER_PROCESS}", format_s_as_ms(pipeline.main_process_cpu_s), MISSING, MISSING])
-    rows.append([f"{INDENT}in all", format_s_as_ms(pipeline.image_cpu_s), format_s_as_ms(cost.wall_s), MISSING])
+    rows.append([f"{INDENT}in all", format_s_as_ms(pipeline.sample_cpu_s), format_s_as_ms(cost.wall_s), MISSING])
     heading = [f"what an {item} costs, in ms", "of a core", "in a worker", "share"]
     lines = align_columns([heading, *rows], "<>>>", page)
     yield from styled(lines[:1], LABEL)
@@ -225,7 +228,7 @@ def _storage_doubt(storage: Storage | None) -> str:
     if storage is None or storage.verified:
         return ""
     return (
-        f"no rate: {storage.cold_unavailable_reason}"
+        f"no rate: {no_cold_rate_reason(storage)}"
         if storage.cold_files_per_s is None
         else "that they came from a device, and no cache, is not proved"
     )

@@ -94,6 +94,6 @@ def straggler_lines(record: Record, slow: Straggler | None, page: Page) -> list[
         return []
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
-    cost = f"costs {format_rounded(slow.cost_images_per_s)} {throughput_unit(record)}"
-    words = f"{name} ({slow.host}{device}): +{slow.excess_fraction:.0%} own time, {slow.kind}, every round; {cost}"
+    cost = f"costs {format_rounded(slow.cost_samples_per_s)} {throughput_unit(record)}"
+    words = f"{name} ({slow.host}{device}): +{slow.excess_fraction:.0%} own time, {slow.kind.replace('-', ' ')}, every round; {cost}"
     return styled(wrap_text("", words, page), CAUTION, len(name))

@@ -13,13 +13,14 @@ from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Job, Record
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.layout import LABEL, Page, align_columns, styled, wrap_hint
+from ddpbench.report.messages.status import status_text
 from ddpbench.report.pages.arms import arm_name, arm_table, best_arm_lines
 from ddpbench.report.pages.checks import check_lines, strict_failure_lines
 from ddpbench.report.pages.header import detail_lines, header_lines, shared_header_lines
 from ddpbench.report.pages.loaders import loader_table, loading_cost_lines
 from ddpbench.report.pages.phases import phase_table
 from ddpbench.report.pages.ranks import rank_table
-from ddpbench.report.pages.status import status_lines, status_text
+from ddpbench.report.pages.status import status_lines
 from ddpbench.report.pages.throughput import throughput_lines, throughput_text
 from ddpbench.report.pages.verdict import NO_LOADER_HINT, record_verdict_lines
 
@@ -30,7 +31,7 @@ def render_run(job: Job, console: Console, path: Path | None, verbose: bool = Fa
     """Print ``job``: the page of its run or, with several arms, their table.
 
     Prints any status. ``verbose`` adds all settings, all checks, a row per rank and a page per arm. ``quiet`` prints one line per arm
-    and, with ``--strict``, one per check that warns or blocks. ``path`` is the record's file, None if it could not be saved.
+    and, with ``--strict``, one per check of severity "warning" or "error". ``path`` is the record's file, None if it could not be saved.
     """
     page = page_for(console)
     if quiet:

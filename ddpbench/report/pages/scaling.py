@@ -11,20 +11,24 @@ from rich.text import Text
 from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY, ScalingPoint, compute_scaling_points
 from ddpbench.analysis.scaling.runs import scaling_runs
 from ddpbench.analysis.scaling.verdict import ScalingAnalysis, analyze_scaling
-from ddpbench.analysis.scaling.waterfall import DATA, STRAGGLER, LossTerm
+from ddpbench.analysis.scaling.waterfall import LossTerm
 from ddpbench.analysis.summary import summarize
-from ddpbench.analysis.text import device_noun
 from ddpbench.record.record import Job, Record
-from ddpbench.record.scaling import WITH_DATA, ddp_label
+from ddpbench.record.roles import WITH_DATA, Role, ddp_role
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_lines, print_sections
 from ddpbench.report.format import MISSING, format_decimals, format_interval, format_percent, format_rounded, format_summands
 from ddpbench.report.layout import CAUTION, LABEL, Page, align_columns, styled, wrap_items, wrap_text
+from ddpbench.report.messages.checks import baseline_doubts_text
+from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.roles import role_name, skip_reason, skipped_name
+from ddpbench.report.messages.scaling import LOSS_NAMES, explain_loss, losses_text
+from ddpbench.report.messages.verdict import verdict_sentence
 from ddpbench.report.pages.checks import check_lines, not_measured_lines, strict_failure_lines
 from ddpbench.report.pages.header import labelled_lines, machine_text, throughput_unit, transport_text
 from ddpbench.report.pages.ranks import straggler_lines
 from ddpbench.report.pages.status import status_lines
-from ddpbench.report.pages.verdict import verdict_lines, verdict_sentence
+from ddpbench.report.pages.verdict import verdict_lines
 
 EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 
@@ -41,7 +45,8 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     """
     page, arms = page_for(console), scaling_runs(job)
     found = analyze_scaling(job, arms) if arms else None
-    verdict = [*verdict_lines(job.scaling.verdict, page)] if job.scaling and job.scaling.verdict else []
+    judged = job.scaling and job.scaling.verdict
+    verdict = [*verdict_lines(judged, explain_loss(judged.evidence, job), page)] if judged else []
     if quiet:
         why = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
         print_lines(console, [*verdict, *why])
@@ -58,26 +63,26 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     print_sections(console, [*sections, last])
 
 
-def scaling_points_by_label(job: Job) -> dict[str, ScalingPoint]:
-    """The scaling points by the label of their training; empty for other kinds of job."""
+def scaling_points_by_role(job: Job) -> dict[Role, ScalingPoint]:
+    """The scaling points by the role of their arm; empty for other kinds of job."""
     arms = scaling_runs(job)
     if arms is None:
         return {}
     found = analyze_scaling(job, arms)
-    return {ddp_label(each.ranks): each for each in (found.points if found else compute_scaling_points(arms, None))}
+    return {ddp_role(each.ranks): each for each in (found.points if found else compute_scaling_points(arms, None))}
 
 
 def scaling_findings(job: Job) -> Iterator[str]:
     """The scaling verdict and the breakdown in one line each, if available."""
-    if job.scaling and job.scaling.verdict:
-        yield verdict_sentence(job.scaling.verdict)
+    if job.scaling and (verdict := job.scaling.verdict):
+        yield verdict_sentence(verdict, explain_loss(verdict.evidence, job))
     arms = scaling_runs(job)
     if arms and (found := analyze_scaling(job, arms)):
         yield ", ".join(_breakdown_items(found))
 
 
 def _named(job: Job) -> dict[str, Record]:
-    return {record.label: record for record in job.records}
+    return {role_name(record.role, job): record for record in job.records}
 
 
 def _head(job: Job, page: Page) -> Iterator[Text]:
@@ -93,26 +98,29 @@ def _head(job: Job, page: Page) -> Iterator[Text]:
     )
     rounds = f"up to {pluralize(config.rounds, 'round')}, interleaved"
     where = [machine_text(top.environment), *filter(None, [transport_text(top.environment)])]
-    fed = next((record.config.loader for record in job.records if record.label == WITH_DATA), None)
-    batches = f"batches that lie on the device; loader {fed} in one arm, '{WITH_DATA}'" if fed else "batches that lie on the device"
+    fed = next((record.config.loader for record in job.records if record.role == WITH_DATA), None)
+    batches = (
+        f"batches that lie on the device; loader {fed} in one arm, '{role_name(WITH_DATA)}'" if fed else "batches that lie on the device"
+    )
     yield from styled(wrap_items("", [*where, shared, batches, f"torch {top.environment.software.torch}", rounds], page))
 
 
 def _scaling_table(points: Sequence[ScalingPoint], job: Job, page: Page) -> Iterator[Text]:
     device = device_noun(job.records[0].environment)
     heading = [f"{device}s", throughput_unit(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
-    rows = [heading, *([str(rung.ranks), *_throughput_cells(rung), efficiency_text(rung), rung.largest_loss] for rung in points)]
-    lines = align_columns(rows, ">>><<", page)
+    cells = ([str(rung.ranks), *_throughput_cells(rung), efficiency_text(rung), losses_text(rung.largest_losses)] for rung in points)
+    lines = align_columns([heading, *cells], ">>><<", page)
     yield from styled(lines, LABEL, len(lines[0]))
     if doubts := next((rung.baseline_doubts for rung in points if rung.baseline_doubts), None):
-        text = f"more than {MAX_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {'; '.join(doubts)}"
+        reasons = baseline_doubts_text(doubts, job.records[0])
+        text = f"more than {MAX_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {reasons}"
         yield from styled(wrap_text(f"{UNRELIABLE}  ", text, page), CAUTION, len(UNRELIABLE))
 
 
 def _throughput_cells(point: ScalingPoint) -> tuple[str, str]:
-    low, high = (point.interval.low, point.interval.high) if point.interval else (point.images_per_s, point.images_per_s)
-    each = [value / point.ranks for value in (point.images_per_s, low, high)]
-    return format_interval(point.images_per_s, low, high)[0], format_interval(each[0], each[1], each[2])[0]
+    low, high = (point.interval.low, point.interval.high) if point.interval else (point.samples_per_s, point.samples_per_s)
+    each = [value / point.ranks for value in (point.samples_per_s, low, high)]
+    return format_interval(point.samples_per_s, low, high)[0], format_interval(each[0], each[1], each[2])[0]
 
 
 def efficiency_text(point: ScalingPoint) -> str:
@@ -136,15 +144,15 @@ def _breakdown_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
 def _breakdown_items(analysis: ScalingAnalysis) -> list[str]:
     """``24,800 ideal``, each loss, ``= 23,900``."""
     way = analysis.breakdown
-    decimals = 0 if way.measured_images_per_s >= 1000 else 1 if way.measured_images_per_s >= 100 else 2
-    numbers = format_summands([way.ideal_images_per_s, *(term.images_per_s for term in way.terms)], decimals)
+    decimals = 0 if way.measured_samples_per_s >= 1000 else 1 if way.measured_samples_per_s >= 100 else 2
+    numbers = format_summands([way.ideal_samples_per_s, *(term.samples_per_s for term in way.terms)], decimals)
     items = [
-        f"{term.name} {_signed(printed)}{_uncertainty_text(term, decimals)}{_straggler_note(analysis, term)}"
+        f"{LOSS_NAMES[term.name]} {_signed(printed)}{_uncertainty_text(term, decimals)}{_straggler_note(analysis, term)}"
         for term, printed in zip(way.terms, numbers[1:], strict=True)
     ]
-    if way.term(DATA) is None:
-        items.insert(1 if len(items) > 1 else 0, f"{DATA} {MISSING}")
-    reached = f"= {format_decimals(way.measured_images_per_s, decimals)}{'' if way.term(DATA) is None else f' {WITH_DATA}'}"
+    if way.term("data") is None:
+        items.insert(1 if len(items) > 1 else 0, f"{LOSS_NAMES['data']} {MISSING}")
+    reached = f"= {format_decimals(way.measured_samples_per_s, decimals)}{'' if way.term('data') is None else f' {role_name(WITH_DATA)}'}"
     return [f"{numbers[0]} ideal", *items, reached]
 
 
@@ -158,7 +166,7 @@ def _uncertainty_text(term: LossTerm, decimals: int) -> str:
 
 
 def _straggler_note(analysis: ScalingAnalysis, term: LossTerm) -> str:
-    slow = summarize(analysis.final).straggler if term.name == STRAGGLER else None
+    slow = summarize(analysis.final).straggler if term.name == "straggler" else None
     return f" (rank {slow.rank})" if slow else ""
 
 
@@ -203,9 +211,7 @@ def _allreduce_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
 def _left_out(job: Job, page: Page) -> Iterator[Text]:
     if job.scaling is None:
         return
-    yield from not_measured_lines(
-        {"loss to data" if name == WITH_DATA else name: why for name, why in job.scaling.skip_reasons.items()}, page
-    )
+    yield from not_measured_lines({skipped_name(each, job): skip_reason(each) for each in job.scaling.skipped}, page)
     if (job.scaling.busy_wait_cores or 0.0) > MAX_IDLE_CORES:
         text = f"a rank that waited for its turn kept {job.scaling.busy_wait_cores:.2f} of a core busy"
         yield from styled(wrap_text("warning  ", text, page), CAUTION, len("warning"))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from ddpbench.analysis.text import format_rounds
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.layout import BAD, LABEL, Page, styled, wrap_text
+from ddpbench.report.messages.status import status_text
 from ddpbench.report.pages.header import some_arms_text
-
-JOB_ROUNDS_SUFFIX = re.compile(r", [\d,]+ of [\d,]+ rounds$")
-"""The rounds of the whole job in a message; a page prints those of the arms that it shows."""
 
 
 def status_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
@@ -55,19 +51,6 @@ def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Tex
     told = record if record.status != "ok" else next((each for each in job.records if each.fault and each.fault.arm_index is None), record)
     if told.status != "ok":
         yield from _status_and_hint_lines("", told.status, status_text(told, job.records), _hint(told), page)
-
-
-def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
-    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``.
-
-    The rounds are those of ``job_records`` or, if it is empty, of ``record``.
-    """
-    word = record.status
-    if word == "invalid":
-        return f"{word}: {'; '.join(check.sentence for check in record.checks if check.severity == 'blocks')}"
-    message = JOB_ROUNDS_SUFFIX.sub("", record.fault.message) if record.fault else ""
-    happened = message if message.startswith(word) else f"{word}: {message}" if message else word
-    return f"{happened}, {format_rounds(job_records or [record])}"
 
 
 def _status_and_hint_lines(arm_names: str, status: str, text: str, hint: str, page: Page) -> Iterator[Text]:

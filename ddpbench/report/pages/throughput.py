@@ -9,12 +9,12 @@ from rich.text import Text
 from ddpbench.analysis.evidence import FigureInterval, figure_interval
 from ddpbench.analysis.metrics import accuracy_split, last_accuracy
 from ddpbench.analysis.summary import Summary
-from ddpbench.analysis.text import device_noun
 from ddpbench.record.loaders import SYNTHETIC
 from ddpbench.record.record import Record, ThroughputEstimate
 from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING, format_gib, format_interval, format_percent, format_significant
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items
+from ddpbench.report.messages.phrases import device_noun
 from ddpbench.report.pages.header import throughput_unit
 
 MEMORIZED_LOSS = 1e-3
@@ -48,7 +48,7 @@ def throughput_text(record: Record) -> str:
     within, headline = figure_interval(record), record.throughput
     if within is None or headline is None:
         return f"{MISSING} {throughput_unit(record)}"
-    center, low, high = format_interval(headline.images_per_s, within.low, within.high)
+    center, low, high = format_interval(headline.samples_per_s, within.low, within.high)
     if within.confidence is None:
         return f"{center} {throughput_unit(record)} ({_range(record, within)})"
     return f"{center} {throughput_unit(record)}" + (f" ({low} to {high})" if within.low < within.high else "")
@@ -56,19 +56,19 @@ def throughput_text(record: Record) -> str:
 
 def _throughput(record: Record, headline: ThroughputEstimate, within: FigureInterval) -> Iterator[str]:
     ranks = record.world_size
-    center, low, high = format_interval(headline.images_per_s, within.low, within.high)
+    center, low, high = format_interval(headline.samples_per_s, within.low, within.high)
     yield f"{center} {throughput_unit(record)}"
     if within.confidence is None:
         yield f"({_range(record, within)})"
     else:
         yield f"({low} to {high}, {within.confidence:.0%}, {_sample_text(headline)})"
     if ranks > 1:
-        each, _, _ = format_interval(headline.images_per_s / ranks, within.low / ranks, within.high / ranks)
+        each, _, _ = format_interval(headline.samples_per_s / ranks, within.low / ranks, within.high / ranks)
         yield f"{each} a {device_noun(record.environment)}"
-    if headline.launch_images_per_s or within.confidence is None or headline.launch_source == "assumed":
+    if headline.launch_samples_per_s or within.confidence is None or headline.launch_source == "assumed":
         return
-    _, low, high = format_interval(headline.images_per_s, headline.launch_low, headline.launch_high)
-    yield f"across launches {low} to {high} ({format_percent(headline.launch_sd, 1)} sd, {headline.launch_source})"
+    _, low, high = format_interval(headline.samples_per_s, headline.launch_low, headline.launch_high)
+    yield f"across launches {low} to {high} ({format_percent(headline.launch_sd, 1)} sd, {headline.num_launches} earlier runs)"
 
 
 def _range(record: Record, within: FigureInterval) -> str:
@@ -76,20 +76,20 @@ def _range(record: Record, within: FigureInterval) -> str:
     if within.num_values == 1:
         return "one round: no interval"
     _, low, high = format_interval(within.high, within.low, within.high)
-    launched = record.throughput is not None and record.throughput.launch_images_per_s
+    launched = record.throughput is not None and record.throughput.launch_samples_per_s
     return f"{within.num_values} {'launches' if launched else 'rounds'}: {low} to {high}"
 
 
 def _sample_text(headline: ThroughputEstimate) -> str:
     """The samples of the interval: launches if there are several, else rounds."""
-    launches = len(headline.launch_images_per_s)
+    launches = len(headline.launch_samples_per_s)
     return f"{launches} launches, {format_percent(headline.launch_sd, 2)} sd" if launches else pluralize(headline.rounds, "round")
 
 
 def _step(record: Record, summary: Summary, within: FigureInterval | None) -> Iterator[str]:
     headline, step_ms = record.throughput, summary.step_ms
     if headline and within and step_ms:
-        shorter, longer = within.low / headline.images_per_s, within.high / headline.images_per_s
+        shorter, longer = within.low / headline.samples_per_s, within.high / headline.samples_per_s
         yield f"{format_interval(step_ms, step_ms * shorter, step_ms * longer)[0]} ms"
     else:
         yield f"{MISSING} ms"
@@ -108,7 +108,7 @@ def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]
     if verbose:
         yield f"{format_gib(summary.rss_bytes)} GiB a rank on the host, with its workers"
     known = record.throughput is not None
-    yield f"{format_significant(summary.joules_per_image if known else None, 2)} J/{record.sample_unit}"
+    yield f"{format_significant(summary.joules_per_sample if known else None, 2)} J/{record.sample_unit}"
     yield f"MFU {format_percent(summary.mfu if known else None, 2)} of measured"
 
 

@@ -8,15 +8,23 @@ from rich.console import Console
 from rich.text import Text
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.text import device_noun
 from ddpbench.analysis.whatif.gain import CONFIDENCE
 from ddpbench.analysis.whatif.query import WhatIfAnswer
 from ddpbench.record.loaders import loader_spec
 from ddpbench.record.record import Job, Record
 from ddpbench.record.text import pluralize
 from ddpbench.report.console import page_for, print_sections
-from ddpbench.report.format import format_percent, format_rounded, format_with_interval
+from ddpbench.report.format import format_percent, format_rounded
 from ddpbench.report.layout import CAUTION, GOOD, LABEL, Page, styled, wrap_items, wrap_text
+from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.whatif import (
+    ALWAYS_ASSUMED,
+    already_set_text,
+    assumption_text,
+    bottleneck_text,
+    certain_gain_text,
+    residual_text,
+)
 from ddpbench.report.pages.header import throughput_unit, title_lines
 
 RESIDUAL_WARNING_FRACTION = 0.1
@@ -37,38 +45,28 @@ def render_whatif(job: Job, answer: WhatIfAnswer, console: Console) -> None:
     )
 
 
-def gain_text(center: float, low: float, high: float) -> str:
-    """``1.42x (1.34 to 1.51)``."""
-    return format_with_interval(center, low, high, "x", width_digits=1)
-
-
 def _gain(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
     price, unit = answer.estimate, throughput_unit(record)
-    label = answer.scenario.flag_text
-    if price.low <= 1 <= price.high:
-        says, style = f"no gain that is certain: {gain_text(price.gain, price.low, price.high)}", CAUTION
-    else:
-        says = gain_text(price.gain, price.low, price.high)
-        style = GOOD if price.gain > 1 else CAUTION
-    yield from styled(wrap_text("", f"{label}:  {says}", page), style)
-    reach = [format_rounded(answer.measured_images_per_s * edge) for edge in (price.gain, price.low, price.high)]
-    yield from _row("now", [f"{format_rounded(answer.measured_images_per_s)} {unit}, measured"], page)
+    style = GOOD if price.low > 1 else CAUTION
+    yield from styled(wrap_text("", f"{answer.scenario.flag_text}:  {certain_gain_text(price)}", page), style)
+    reach = [format_rounded(answer.measured_samples_per_s * edge) for edge in (price.gain, price.low, price.high)]
+    yield from _row("now", [f"{format_rounded(answer.measured_samples_per_s)} {unit}, measured"], page)
     yield from _row("then", [f"{reach[0]} {unit}  ({reach[1]} to {reach[2]}, {CONFIDENCE:.0%})"], page)
     if answer.already_set.flag_text:
-        yield from styled(wrap_text("         ", f"{answer.already_set.flag_text} is the present setting, and gains nothing", page))
+        yield from styled(wrap_text("         ", already_set_text(answer.already_set), page))
 
 
 def _bottleneck_lines(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
     price, device = answer.estimate, device_noun(record.environment)
-    limit = [f"{price.bottleneck}:", f"{format_rounded(1000 * price.after.step_s / price.residual)} ms a step"]
-    if not (record.environment.device_type == "cpu" and price.bottleneck.startswith("the cores")):  # CPU cores compute and load in turn
+    limit = [f"{bottleneck_text(price)}:", f"{format_rounded(1000 * price.after.step_s / price.residual)} ms a step"]
+    if not (record.environment.device_type == "cpu" and price.bottleneck == "cores"):  # CPU cores compute and load in turn
         limit[-1] += ","
         limit.append(f"the {device} waits {format_percent(max(0.0, price.after.data_wait_fraction), 2)} of it for data")
     yield from _row("limit", limit, page)
     yield from _row("by", [*_state_items(answer, device)], page)
-    off = f"{format_percent(abs(price.residual - 1), 2)} {'longer' if price.residual > 1 else 'shorter'}"
-    checked = wrap_text("model    ", f"it makes a step of the run as it was {off} than measured", page)
-    yield from styled(checked, CAUTION if abs(price.residual - 1) > RESIDUAL_WARNING_FRACTION else "")
+    yield from styled(
+        wrap_text("model    ", residual_text(price.residual), page), CAUTION if abs(price.residual - 1) > RESIDUAL_WARNING_FRACTION else ""
+    )
 
 
 def _state_items(answer: WhatIfAnswer, device: str) -> Iterator[str]:
@@ -84,10 +82,8 @@ def _state_items(answer: WhatIfAnswer, device: str) -> Iterator[str]:
 
 
 def _assumption_lines(answer: WhatIfAnswer, page: Page) -> Iterator[Text]:
-    texts = [each.text for each in answer.estimate.assumptions]
-    texts.append("rounds and batches as uneven as measured, and nobody else on the machine who was not there")
     yield from styled(["taken for granted"], LABEL)
-    for text in texts:
+    for text in (*map(assumption_text, answer.estimate.assumptions), ALWAYS_ASSUMED):
         yield from styled(wrap_text("  - ", text, page))
 
 

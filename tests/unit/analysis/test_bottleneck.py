@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Any, get_args
 
 import msgspec
 import pytest
 import records
-from test_command import parsed
+from commands import parsed
+from records import next_command
 
 from ddpbench.analysis.bottleneck.verdict import BOTTLENECKS, find_bottleneck
-from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.bottleneck import (
+    Bottleneck,
+    CopyWait,
+    DataWait,
+    ExposedAllReduce,
+    IdleGpu,
+    OversubscribedRanks,
+    PhaseShares,
+    ShortHostLead,
+    SlowRank,
+    StarvedRanks,
+    TooShort,
+    Undecided,
+    UnexplainedTime,
+)
+from ddpbench.record.checks import MeasurementTooShort
 from ddpbench.record.config import Config
 from ddpbench.record.record import KernelActivity, Record
-from ddpbench.record.verdict import Bottleneck, Verdict
+from ddpbench.record.verdict import ReduceRanks, Verdict
+from ddpbench.report.messages.verdict import explain_verdict
 
 WORK = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
 
@@ -27,8 +44,8 @@ def judged(record: Record) -> Verdict:
     found = find_bottleneck(record, summarize(record))
     assert found is not None
     assert found.kind in get_args(Bottleneck)
-    if found.next and "ddpbench" in found.next:
-        assert {arm.workload for arm in parsed(found.next)[1].arms} == {record.config.workload}
+    if "ddpbench" in next_command(found):
+        assert {arm.workload for arm in parsed(next_command(found))[1].arms} == {record.config.workload}
     return found
 
 
@@ -44,11 +61,14 @@ def test_limits_are_tested_in_the_order_of_the_verdicts() -> None:
 
 def test_data_bound() -> None:
     found = judged(records.data_bound())
-    assert (found.kind, found.says) == ("data-bound", "the GPUs wait 78% of every step for data")
-    assert found.why == "the loader gives 1,130 images/s a GPU, the GPU could train 6,010"
-    assert found.next.startswith("ddpbench diagnose resnet50 --precision amp-fp16 ")
-    assert found.next.endswith(" --data-dir /data/imagenet --workers 16 --device cuda --gpus 4")
-    assert found.cause == ""
+    assert found.kind == "data-bound"
+    assert isinstance(found.evidence, DataWait)
+    assert found.evidence.wait_fraction == pytest.approx(0.78, abs=0.005)
+    assert found.evidence.loader_samples_per_s == pytest.approx(1130, abs=5)
+    assert found.evidence.device_samples_per_s == pytest.approx(6010, abs=5)
+    assert next_command(found).startswith("ddpbench diagnose resnet50 --precision amp-fp16 ")
+    assert next_command(found).endswith(" --data-dir /data/imagenet --workers 16 --device cuda --gpus 4")
+    assert (found.cause, found.cause_evidence) == (None, None)
 
 
 def test_a_wait_for_another_ranks_data_is_a_wait_for_data() -> None:
@@ -61,8 +81,11 @@ def test_a_straggler_comes_before_data() -> None:
     record = records.record([WORK, WORK, {**WORK, "data": 30.0}, WORK])
     found = judged(record)
     assert (found.kind, found.rank) == ("straggler", 2)
-    assert found.says == "rank 2 (node-01, GPU 2) is 48% slower than the others, in getting its data"
-    assert found.why == "its own time is 92.4 ms a step, the others' 62.4, in every round; it costs 5,330 images/s"
+    assert isinstance(found.evidence, SlowRank)
+    assert (found.evidence.rank, found.evidence.slow_in, found.cause) == (2, "data", "one-rank")
+    assert found.evidence.excess_fraction == pytest.approx(0.48, abs=0.005)
+    assert (found.evidence.own_ms, found.evidence.others_own_ms) == (pytest.approx(92.4), pytest.approx(62.4))
+    assert found.evidence.cost_samples_per_s == pytest.approx(5330, abs=5)
 
 
 def test_a_rank_whose_slowness_others_pauses_make_up_for_is_named_and_is_no_limit() -> None:
@@ -94,41 +117,46 @@ def test_a_slow_rank_among_ranks_that_all_starve_is_not_the_limit() -> None:
 )
 def test_what_to_look_at_for_a_slow_rank_on_synthetic_data(phase: str, starts: str) -> None:
     slow = {**WORK, phase: WORK.get(phase, 0.0) + 30.0}
-    assert judged(records.record([WORK, slow])).next.startswith(starts)
+    assert next_command(judged(records.record([WORK, slow]))).startswith(starts)
     away = judged(records.record([WORK, slow], environment=records.environment(2, nodes=2)))
-    assert away.next.startswith(f"ssh node-02 {starts}")
+    assert next_command(away).startswith(f"ssh node-02 {starts}")
 
 
 def test_a_rank_slow_in_its_data_is_tried_without_its_loader() -> None:
     record = with_config(records.record([WORK, {**WORK, "data": 30.0}]), loader="torch", data_dir="/my data")
-    assert judged(record).next.endswith("--no-validate --gpus 2 --loader torch,synthetic")
+    assert next_command(judged(record)).endswith("--no-validate --gpus 2 --loader torch,synthetic")
 
 
 def test_host_to_device_bound() -> None:
     record = with_config(records.record([{**WORK, "host_to_device": 20.0}] * 4), loader="torch", data_dir="/data")
     found = judged(record)
-    assert (found.kind, found.why) == ("host-to-device-bound", "the copy holds the GPU up for 20 of 82.4 ms")
-    assert found.next.endswith("--loader torch,synthetic")
+    assert found.kind == "host-to-device-bound"
+    assert found.evidence == CopyWait(copy_ms=pytest.approx(20.0), step_ms=pytest.approx(82.4))
+    assert next_command(found).endswith("--loader torch,synthetic")
 
 
 def test_nothing_is_copied_on_processors() -> None:
     found = judged(records.cpu_run(ranks=[WORK, {**WORK, "host_to_device": 30.0}]))
-    assert (found.kind, found.says) == ("straggler", "rank 1 (node-01) is 48% slower than the others, in making its batches ready")
+    assert found.kind == "straggler"
+    assert isinstance(found.evidence, SlowRank)
+    assert (found.evidence.rank, found.evidence.slow_in) == (1, "host-to-device")
     found = judged(with_config(records.cpu_run(ranks=[{**WORK, "host_to_device": 20.0}] * 2), loader="torch-uint8", data_dir="/data"))
-    assert (found.kind, found.cause) == ("data-bound", "hand-over")
+    assert (found.kind, found.cause) == ("data-bound", "handoff")
 
 
 def test_launch_bound_by_kernels() -> None:
     record = records.record([WORK] * 4, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=40.0))
     found = judged(record)
-    assert (found.kind, found.why) == ("launch-bound", "kernels run for 40 of the 62.4 ms in which the GPU waits for nothing else")
-    assert found.next.endswith("--compile off,reduce-overhead")
+    assert found.kind == "launch-bound"
+    assert found.evidence == IdleGpu(kernel_ms=40.0, available_ms=pytest.approx(62.4))
+    assert next_command(found).endswith("--compile off,reduce-overhead")
 
 
 def test_launch_bound_by_the_hosts_lead_where_no_kernels_were_seen() -> None:
     behind = {rank: {"host_lead_ms": [0.4] * 20} for rank in range(4)}
     found = judged(records.record([WORK] * 4, traces=behind))
-    assert (found.kind, found.why) == ("launch-bound", "when it has issued a step of 62.4 ms the host is 0.4 ms ahead of the GPU")
+    assert found.kind == "launch-bound"
+    assert found.evidence == ShortHostLead(host_lead_ms=pytest.approx(0.4), step_ms=pytest.approx(62.4))
     assert (
         judged(records.record([WORK] * 4, traces=behind, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=60.0))).kind
         == "compute-bound"
@@ -144,44 +172,50 @@ def test_kernels_that_wait_for_other_ranks_are_not_missing_launches() -> None:
 def test_a_compiled_run_that_still_waits_for_launches_wants_a_larger_batch_if_it_fits() -> None:
     gap = KernelActivity(step_ms=62.4, kernel_ms=40.0)
     record = with_config(records.record([WORK] * 4, kernel_activity=gap), compile="reduce-overhead")
-    assert judged(record).next.endswith("--batch-size 256,512")
+    assert next_command(judged(record)).endswith("--batch-size 256,512")
     full = msgspec.structs.replace(records.GPU_MEMORY, allocated_bytes=100 * records.GIB)
     record = with_config(records.record([WORK] * 4, kernel_activity=gap, traces={0: {"memory": full}}), compile="reduce-overhead")
-    assert judged(record).next == ""
+    assert judged(record).next is None
 
 
 def test_sync_bound() -> None:
     found = judged(records.record([{**WORK, "sync": 30.0}] * 4))
-    assert (found.kind, found.says) == ("sync-bound", "32% of every step is gradient sync that backward does not hide")
-    assert found.next.endswith("--comm-hook none,fp16")
+    assert found.kind == "sync-bound"
+    assert found.evidence == ExposedAllReduce(sync_ms=pytest.approx(30.0), step_ms=pytest.approx(92.4))
+    assert next_command(found).endswith("--comm-hook none,fp16")
 
 
 def test_compute_bound_is_healthy() -> None:
     found = judged(records.record())
-    assert (found.kind, found.says) == ("compute-bound", "the GPUs compute 96% of every step: healthy")
-    assert found.next.endswith("--compile off,default")
+    assert found.kind == "compute-bound"
+    assert isinstance(found.evidence, PhaseShares)
+    spent_ms = found.evidence.forward_ms + found.evidence.backward_ms + found.evidence.optimizer_ms
+    assert spent_ms / found.evidence.step_ms == pytest.approx(0.96, abs=0.005)
+    assert next_command(found).endswith("--compile off,default")
 
 
 def test_one_gpu_is_singular() -> None:
-    found = judged(records.record([records.BUSY]))
-    assert found.says.startswith("the GPU computes 9")
-    assert found.next.startswith("ddpbench resnet50 ")
+    record = records.record([records.BUSY])
+    found = judged(record)
+    assert explain_verdict(found, record).claim.startswith("the GPU computes 9")
+    assert next_command(found).startswith("ddpbench resnet50 ")
 
 
 def test_cpu_ranks_are_no_gpus_and_have_no_launches() -> None:
     slow = {**WORK, "forward": 60.0}
     environment = records.environment(2, device="Xeon CPU", usable_cores=2.0)
     for phases in ([WORK, WORK], [WORK, slow], [{**WORK, "data": 40.0}] * 2, [{**WORK, "sync": 40.0}] * 2):
-        found = judged(records.cpu_run(ranks=phases, environment=environment, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=1.0)))
+        record = records.cpu_run(ranks=phases, environment=environment, kernel_activity=KernelActivity(step_ms=62.4, kernel_ms=1.0))
+        found = judged(record)
         assert found.kind != "launch-bound"
-        assert "GPU" not in found.says + found.why + found.next
-        assert "nvidia" not in found.next
+        assert "GPU" not in " ".join([*explain_verdict(found, record), next_command(found)])
+        assert "nvidia" not in next_command(found)
 
 
 def test_float32_is_shown_what_autocast_would_give() -> None:
     by_default = with_config(records.cpu_run(), precision="torch-default")
-    assert judged(by_default).next.endswith("--precision torch-default,amp-bf16")
-    assert judged(records.cpu_run()).next == "", "fp32 was chosen"
+    assert next_command(judged(by_default)).endswith("--precision torch-default,amp-bf16")
+    assert judged(records.cpu_run()).next is None, "fp32 was chosen"
 
 
 UNSTEADY = [1.0, 1.05, 0.95, 1.02, 0.98]
@@ -214,9 +248,11 @@ def test_a_limit_that_most_resamples_show_is_probable_and_has_a_runner_up() -> N
 def test_two_limits_that_compete_are_both_named_with_what_would_decide() -> None:
     found = judged(rounds_with_data_wait(0.0, 14.0, 0.0, 14.0, 7.0))
     assert (found.kind, found.runner_up) == ("inconclusive", "compute-bound")
-    assert re.fullmatch(r"\S+ \(\d+% of resamples\) or \S+ \(\d+% of resamples\)", found.says)
-    assert found.why.endswith("training on batches that are already on the device would decide")
-    assert " diagnose " in found.next
+    assert isinstance(found.evidence, Undecided)
+    assert {found.evidence.first, found.evidence.second} == {"data-bound", "compute-bound"}
+    assert found.evidence.first_fraction >= found.evidence.second_fraction > 0
+    assert not found.evidence.has_controls
+    assert " diagnose " in next_command(found)
 
 
 def test_the_same_record_gives_the_same_share() -> None:
@@ -236,19 +272,21 @@ def test_what_is_offered_after_too_few_rounds_or_steps_is_enough(shape: tuple[in
 
 def verdict_next(record: Record) -> str:
     """Of too little evidence, and what the check on it says, which must be the same."""
-    [hint] = [check.hint for check in run_checks(record) if check.code == "few-rounds"]
+    [short] = [check for check in run_checks(record) if isinstance(check, MeasurementTooShort)]
     found = judged(record)
-    words = [word for word in hint.split("`")[1].split() if word.startswith("--")]
-    assert all(word in found.next for word in words)
-    return found.next
+    suggested = {"--rounds": short.suggested_rounds, "--steps": short.suggested_steps}
+    assert all(f"{flag} {number}" in next_command(found) for flag, number in suggested.items() if number)
+    return next_command(found)
 
 
 @pytest.mark.parametrize(("rounds", "steps"), [(2, 20), (1, 20), (2, 2), (4, 2), (1, 1)])
 def test_few_rounds_or_steps_leave_no_confident_verdict_but_what_it_looks_like(rounds: int, steps: int) -> None:
     found = judged(records.record([{**WORK, "data": 600.0}] * 4, longer=[1.0] * rounds, steps=steps))
-    told = f"{rounds} round{'s' * (rounds > 1)} and {rounds * steps} step{'s' * (rounds * steps > 1)}"
-    assert (found.kind, found.says) == ("inconclusive", f"{told} are too few for a verdict")
-    assert found.why == "most like data-bound: the GPUs wait 91% of every step for data"
+    assert found.kind == "inconclusive"
+    assert isinstance(found.evidence, TooShort)
+    assert (found.evidence.rounds, found.evidence.steps, found.evidence.likely_kind) == (rounds, rounds * steps, "data-bound")
+    assert isinstance(found.evidence.likely, DataWait)
+    assert found.evidence.likely.wait_fraction == pytest.approx(0.91, abs=0.005)
 
 
 def neighboured(cpu_s: float, **changes: Any) -> Record:
@@ -258,8 +296,11 @@ def neighboured(cpu_s: float, **changes: Any) -> Record:
 
 def test_ranks_that_compute_and_get_half_a_core_have_a_neighbour() -> None:
     found = judged(neighboured(2.1))
-    assert (found.kind, found.says) == ("noisy-neighbour", "other processes seem to take cores: 2 ranks got 0.52 of a core each")
-    assert found.next == "top -b -n 1 -o %CPU | head -15"
+    assert found.kind == "noisy-neighbour"
+    assert isinstance(found.evidence, StarvedRanks)
+    assert found.evidence.cores_by_rank == {0: pytest.approx(0.52, abs=0.005), 1: pytest.approx(0.52, abs=0.005)}
+    assert (found.evidence.job_cores, found.evidence.usable_cores, found.rank) == (2, 2.0, None)
+    assert next_command(found) == "top -b -n 1 -o %CPU | head -15"
 
 
 def test_a_neighbour_explains_noise_that_every_round_shows() -> None:
@@ -286,21 +327,20 @@ def on_cores(cores: float, ranks: int, threads: int, phases: dict[str, float] = 
 
 
 @pytest.mark.parametrize(
-    ("cores", "ranks", "threads", "told", "next_has"),
-    [
-        (2, 4, 1, "4 ranks x 1 thread", "--gpus 2"),
-        (2, 4, 2, "4 ranks x 2 threads", "--gpus 2"),
-        (4, 2, 4, "2 ranks x 4 threads", "--threads 4,2"),
-        (2, 1, 8, "1 rank x 8 threads", "--threads 8,2"),
-    ],
+    ("cores", "ranks", "threads", "next_has"),
+    [(2, 4, 1, "--gpus 2"), (2, 4, 2, "--gpus 2"), (4, 2, 4, "--threads 4,2"), (2, 1, 8, "--threads 8,2")],
 )
-def test_more_threads_than_cores_come_before_what_they_look_like(cores: float, ranks: int, threads: int, told: str, next_has: str) -> None:
+def test_more_threads_than_cores_come_before_what_they_look_like(cores: float, ranks: int, threads: int, next_has: str) -> None:
     found = judged(on_cores(cores, ranks, threads))
-    assert (found.kind, found.says) == ("inconclusive", f"too few cores: {told} > {cores} usable cores")
-    assert "most like sync-bound" in found.why
-    assert next_has in found.next
-    assert "OMP_NUM_THREADS" not in found.next or "--threads" not in found.next
-    assert "," not in found.next.partition(" --threads ")[0]
+    assert found.kind == "inconclusive"
+    assert isinstance(found.evidence, OversubscribedRanks)
+    assert (found.evidence.ranks, found.evidence.threads_per_rank, found.evidence.workers) == (ranks, threads, 0)
+    assert found.evidence.usable_cores == cores
+    assert found.evidence.likely_kind == "sync-bound"
+    command = next_command(found)
+    assert next_has in command
+    assert "OMP_NUM_THREADS" not in command or "--threads" not in command
+    assert "," not in command.partition(" --threads ")[0]
 
 
 def test_enough_cores_leave_the_wait_for_other_ranks_what_it_is() -> None:
@@ -309,7 +349,7 @@ def test_enough_cores_leave_the_wait_for_other_ranks_what_it_is() -> None:
 
 def test_ranks_of_several_nodes_are_told_how_many_fit() -> None:
     place = records.environment(8, nodes=2, device="Xeon CPU", usable_cores=2.0, variables={"OMP_NUM_THREADS": "1"})
-    assert judged(records.cpu_run(ranks=[SYNCING] * 8, environment=place)).next == "at most 2 ranks a node"
+    assert judged(records.cpu_run(ranks=[SYNCING] * 8, environment=place)).next == ReduceRanks(2)
 
 
 @pytest.mark.parametrize(("cpu_s", "kind"), [(4.1, "inconclusive"), (2.0, "sync-bound"), (None, "sync-bound")])
@@ -318,18 +358,19 @@ def test_workers_take_cores_only_where_all_are_busy(cpu_s: float | None, kind: s
     config = msgspec.structs.replace(records.cpu_run().config, loader="torch", data_dir="/data", workers=3)
     found = judged(on_cores(4, 2, 1, config=config, traces={rank: {"cpu_s": cpu_s} for rank in range(2)}))
     assert found.kind == kind
-    assert found.next.endswith("--workers 3,1") == (kind == "inconclusive")
+    assert next_command(found).endswith("--workers 3,1") == (kind == "inconclusive")
 
 
 def test_noise_of_ranks_that_share_cores_is_told_with_its_reason() -> None:
     found = judged(on_cores(2, 4, 1, longer=UNSTEADY))
-    assert (found.kind, found.says) == ("inconclusive", "too few cores: 4 ranks x 1 thread > 2 usable cores")
-    assert "--gpus 2" in found.next
+    assert (found.kind, type(found.evidence)) == ("inconclusive", OversubscribedRanks)
+    assert "--gpus 2" in next_command(found)
 
 
 def test_a_step_that_its_phases_do_not_explain_is_inconclusive() -> None:
     found = judged(records.record([WORK] * 4, unexplained_ms=20.0))
-    assert (found.kind, found.says) == ("inconclusive", "24% of every step is not explained by its phases")
+    assert found.kind == "inconclusive"
+    assert found.evidence == UnexplainedTime(unexplained_ms=pytest.approx(20.0, rel=0.02), step_ms=pytest.approx(82.4, rel=0.01))
 
 
 def test_without_rounds_there_is_no_verdict() -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import pytest
 import records
+from commands import parsed
 from msgspec.structs import replace
 
 from ddpbench.analysis.command import CommandBuilder, launcher_argv, omp_threads_prefix
 from ddpbench.analysis.judge import judge
 from ddpbench.analysis.remedies.training import longer_run_fields
-from ddpbench.cli.parse import parse_request
-from ddpbench.cli.program import program
 from ddpbench.record.config import Config
 from ddpbench.record.record import Record
-from ddpbench.record.request import Request
 
 ASKED = Config(workload="resnet50", precision="amp-fp16")
 
@@ -26,15 +23,6 @@ def asked(record: Record | None = None, **changes: object) -> Record:
     record = record or records.record()
     record.requested = replace(ASKED, **changes)
     return record
-
-
-def parsed(line: str) -> tuple[str, Request]:
-    """The command of ddpbench and the request that the last shell command of ``line`` stands for, read by what would carry it out."""
-    words = shlex.split(line.split("&& ")[-1])
-    words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
-    name = words.pop(0) if words[0] in program.commands else "run"
-    context = program.commands[name].make_context(name, words, parent=program.make_context("ddpbench", [name]))
-    return name, parse_request(context.params.pop("workload"), context.params, words)
 
 
 def test_the_simplest_command_is_offered() -> None:
@@ -192,7 +180,7 @@ def test_a_judged_record_offers_its_command() -> None:
     run = asked()
     judge(run)
     assert run.verdict is not None
-    assert run.verdict.next == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --compile off,default"
+    assert records.next_command(run.verdict) == "ddpbench resnet50 --precision amp-fp16 --gpus 4 --compile off,default"
 
 
 @pytest.mark.parametrize("chosen", [{"compile": "default"}, {}])
@@ -200,11 +188,11 @@ def test_what_was_chosen_or_compared_is_not_offered_again(chosen: dict[str, str]
     run = asked(**chosen)
     judge(run, swept=[] if chosen else ["compile"])
     assert run.verdict is not None
-    assert "--batch-size 256,512" in run.verdict.next
+    assert "--batch-size 256,512" in records.next_command(run.verdict)
     run = asked(**chosen, batch_size=256)
     judge(run, swept=["compile"])
     assert run.verdict is not None
-    assert run.verdict.next == ""
+    assert run.verdict.next is None
 
 
 @pytest.mark.parametrize("kind", ["diagnose", "scale"])

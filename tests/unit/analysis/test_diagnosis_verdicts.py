@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from math import inf
 from pathlib import Path
@@ -10,25 +9,28 @@ from typing import Any, get_args
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_steals_gpu, loading, on_processors
+from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_contends_gpu, loading, on_processors
 from msgspec.structs import replace
+from records import next_command
 
 from ddpbench.analysis.command import CommandBuilder
 from ddpbench.analysis.controls import baseline_of, controls_of
 from ddpbench.analysis.inputs import AnalysisInput
 from ddpbench.analysis.judge import judge, judge_all
 from ddpbench.analysis.pipeline.model import pipeline_model
-from ddpbench.analysis.remedies.loader import first_command
-from ddpbench.analysis.remedies.rules import MIN_WORTHWHILE_GAIN, Remedy
-from ddpbench.analysis.remedies.training import recommend
+from ddpbench.analysis.remedies.remedy import DataInMemory, MoreCores, MoreWorkers, PersistentWorkers, Remedy
+from ddpbench.analysis.remedies.rules import MIN_WORTHWHILE_GAIN
+from ddpbench.analysis.remedies.training import first_step, recommend
 from ddpbench.analysis.summary import summarize
-from ddpbench.record.diagnosis import COMPUTE_ONLY
+from ddpbench.record.bottleneck import Bottleneck, CoresTakenByWorkers
 from ddpbench.record.io import load
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.record import Job, KernelActivity, Record
-from ddpbench.record.verdict import CAUSES, Bottleneck, Verdict
+from ddpbench.record.roles import COMPUTE_ONLY, RUN
+from ddpbench.record.root_cause import BlockedWorkers, Cause, HandoffOrWorkers, IdleWorkers, SlowHandoff, TooFewCores, TooFewWorkers
+from ddpbench.record.verdict import Verdict
 
-KEPT = Path(__file__).parent.parent / "results" / "h200"
+KEPT = Path(__file__).parents[3] / "results" / "h200"
 
 
 def verdict_of(job: Job) -> Verdict:
@@ -49,13 +51,11 @@ def test_a_diagnosis_names_the_limit_and_its_cause(name: str) -> None:
     make, kind, cause = DIAGNOSES[name]
     found = verdict_of(make())
     assert (found.kind, found.cause) == (kind, cause)
-    assert found.says
-    assert found.why
 
 
 def test_every_limit_and_every_cause_is_tried() -> None:
     assert {kind for _, kind, _ in DIAGNOSES.values()} == {*get_args(Bottleneck)}
-    assert {cause for _, _, cause in DIAGNOSES.values()} - {""} == CAUSES.keys()
+    assert {cause for _, _, cause in DIAGNOSES.values()} - {None} == {*get_args(Cause)}
 
 
 @pytest.mark.parametrize("name", DIAGNOSES)
@@ -75,10 +75,13 @@ def test_what_is_offered_can_be_run_and_is_worth_it(name: str) -> None:
 def test_too_few_cores_say_that_no_number_of_workers_helps_and_what_does() -> None:
     job = DIAGNOSES["too-few-cores"][0]()
     found = verdict_of(job)
-    assert "no number of workers can feed 4 GPUs from 16 cores" in found.why
-    assert found.why.endswith("keeping up takes 53.5 cores a GPU"), "as the page says below"
-    names = [cure.name for cure in cures_of(job)]
-    assert names == ["53.5 cores and 61 workers a GPU", "--loader dali-gpu", "--loader torch-uint8", "--loader dali-cpu"]
+    assert isinstance(found.cause_evidence, TooFewCores)
+    assert (found.cause_evidence.ranks, found.cause_evidence.usable_cores) == (4, 16.0)
+    assert found.cause_evidence.cores_needed == pytest.approx(53.5), "as the page says below"
+    cores, *loaders = cures_of(job)
+    assert isinstance(cores, MoreCores)
+    assert (cores.cores, cores.workers, cores.is_handoff_bound) == (pytest.approx(53.5, abs=0.05), 61, False)
+    assert [cure.code for cure in loaders] == ["dali-gpu-loader", "torch-uint8-loader", "dali-cpu-loader"]
 
 
 def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> None:
@@ -87,7 +90,9 @@ def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> Non
     assert len(gains) > 1
     assert gains == sorted(gains, reverse=True)
     too_few_workers = cures_of(load(KEPT / "diagnose-resnet50-2gpu.json"))
-    assert first_command(too_few_workers).endswith("--workers 8,14")
+    first = first_step(too_few_workers)
+    assert first is not None
+    assert first.command.endswith("--workers 8,14")
     gains = [cure.gain or 0.0 for cure in too_few_workers]
     assert gains[0] < gains[1]
     assert gains[1:] == sorted(gains[1:], reverse=True)
@@ -95,54 +100,60 @@ def test_what_promises_most_comes_first_but_for_what_the_cause_asks_for() -> Non
 
 def test_workers_are_offered_as_many_as_the_cores_have_work_for() -> None:
     job = DIAGNOSES["too-few-workers"][0]()
-    assert "15 would give 3,260, and no more can be had from 64 cores" in verdict_of(job).why
-    assert verdict_of(job).next.endswith(" --workers 2,15")
+    more = verdict_of(job).cause_evidence
+    assert isinstance(more, TooFewWorkers)
+    assert (more.more_workers, more.limited_by, more.usable_cores) == (15, "cores", 64.0)
+    assert more.more_samples_per_s == pytest.approx(3260, abs=5)
+    assert next_command(verdict_of(job)).endswith(" --workers 2,15")
     enough = diagnosis(800.0, config=replace(TORCH, workers=1), cpu_ms={"read": 0.05, "decode": 0.8, "augment": 0.3}, busy=0.1)
     assert verdict_of(enough).cause == "too-few-workers"
-    assert "8 would keep up, and there are cores for them" in verdict_of(enough).why
+    more = verdict_of(enough).cause_evidence
+    assert isinstance(more, TooFewWorkers)
+    assert (more.more_workers, more.limited_by) == (8, "device")
 
 
 def test_fewer_workers_are_offered_where_they_take_turns() -> None:
-    assert verdict_of(DIAGNOSES["oversubscribed"][0]()).next.endswith(" --workers 16,3")
+    assert next_command(verdict_of(DIAGNOSES["oversubscribed"][0]())).endswith(" --workers 16,3")
 
 
 def test_data_goes_to_memory_only_where_it_fits() -> None:
     job = DIAGNOSES["slow-storage"][0]()
-    assert verdict_of(job).next.startswith("cp -r /data/imagenet /dev/shm/ddpbench-data && ddpbench ")
+    assert next_command(verdict_of(job)).startswith("cp -r /data/imagenet /dev/shm/ddpbench-data && ddpbench ")
     assert job.diagnosis is not None
     job.diagnosis.node_states = [replace(each, shm_free_bytes=200 * 10**9) for each in job.diagnosis.node_states]
-    [cure] = [cure for cure in cures_of(job) if cure.name == "data in memory"]
-    assert (cure.command, cure.reason) == ("", "its 141 GB; of /dev/shm 200 are free"), "workers hand their batches over there, too"
+    [cure] = [cure for cure in cures_of(job) if isinstance(cure, DataInMemory)]
+    assert (cure.command, cure.fits, cure.shm_free_bytes) == ("", False, 200e9), "workers hand their batches over there, too"
+    assert cure.dataset_bytes == pytest.approx(141e9, rel=0.01)
 
 
 def test_a_copy_on_one_node_is_none_on_the_others() -> None:
     job = diagnosis(800.0, wall_ms={"read": 30.0}, place=records.environment(4, nodes=2, usable_cores=32.0))
-    [cure] = [cure for cure in cures_of(job) if cure.name == "data in memory"]
-    assert (cure.command, cure.reason) == ("", "its 141 GB fit in /dev/shm, where every node needs a copy")
+    [cure] = [cure for cure in cures_of(job) if isinstance(cure, DataInMemory)]
+    assert (cure.command, cure.fits) == ("", True)
 
 
 def test_a_loader_that_costs_do_not_explain_has_no_predictions() -> None:
     """Its workers idle, so what a cheaper image gives cannot be computed from what one costs."""
-    assert {cure.gain for cure in cures_of(DIAGNOSES["slow-hand-over"][0]()) if cure.command} == {None}
+    assert {cure.gain for cure in cures_of(DIAGNOSES["slow-handoff"][0]()) if cure.command} == {None}
 
 
 @pytest.mark.parametrize(
     ("images", "starts_anew", "set_up_s", "most"),
     [
-        (13_760, True, 0.0, "1.29x"),  # 1.8 s of the 8 in which 4 ranks come to an end of them, at 430 a second each
-        (13_760, True, 1.0, "1.11x"),  # to find the images is done once
-        (1_720, True, 0.0, "13.4x"),  # all of an epoch of one second: no more than the device could train
-        (13_760, False, 0.0, ""),
-        (1_281_167, True, 0.0, ""),
+        (13_760, True, 0.0, 1.29),  # 1.8 s of the 8 in which 4 ranks come to an end of them, at 430 a second each
+        (13_760, True, 1.0, 1.11),  # to find the images is done once
+        (1_720, True, 0.0, 13.4),  # all of an epoch of one second: no more than the device could train
+        (13_760, False, 0.0, None),
+        (1_281_167, True, 0.0, None),
     ],
 )
 def test_workers_that_end_with_every_epoch_are_told_to_stay_where_epochs_are_short(
-    images: int, starts_anew: bool, set_up_s: float, most: str
+    images: int, starts_anew: bool, set_up_s: float, most: float | None
 ) -> None:
-    own = replace(IMAGENET, loader="my_data:train", images=images, respawns_workers=starts_anew, setup_s=set_up_s)
+    own = replace(IMAGENET, loader="my_data:train", num_samples=images, respawns_workers=starts_anew, setup_s=set_up_s)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
-    told = [cure.reason.partition(":")[0] for cure in cures_of(job) if cure.name == "persistent_workers=True"]
-    assert told == ([f"at most {most}"] if most else [])
+    gains = [cure.max_gain for cure in cures_of(job) if isinstance(cure, PersistentWorkers)]
+    assert gains == ([pytest.approx(most, rel=0.005)] if most else [])
 
 
 def test_workers_of_ones_own_are_counted_as_they_are_and_changed_where_they_are_started() -> None:
@@ -150,30 +161,29 @@ def test_workers_of_ones_own_are_counted_as_they_are_and_changed_where_they_are_
     own = replace(IMAGENET, loader="my_data:train", workers=2)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
     heeding = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=2), files=own, busy=0.2)
-    assert verdict_of(job).why == verdict_of(heeding).why
-    (cure,) = [each for each in cures_of(job) if each.name == "15 workers"]
-    assert cure.reason.endswith("; my_data:train starts 2 whatever --workers says")
-    assert not cure.command
+    assert verdict_of(job).cause_evidence == verdict_of(heeding).cause_evidence
+    (cure,) = [each for each in cures_of(job) if isinstance(each, MoreWorkers)]
+    assert (cure.workers, cure.command, cure.scenario) == (15, "", None)
     assert not any("--workers" in each.command or "--prefetch" in each.command for each in cures_of(job))
-    (heeded,) = [each for each in cures_of(heeding) if each.name == "15 workers"]
+    (heeded,) = [each for each in cures_of(heeding) if isinstance(each, MoreWorkers)]
     assert heeded.command.endswith("--workers 2,15")
 
 
 def test_who_makes_batches_in_the_trainer_is_told_of_workers() -> None:
     own = replace(IMAGENET, loader="my_data:train", workers=0)
     job = diagnosis(430.0, config=replace(TORCH, loader="my_data:train", workers=8), files=own, busy=0.2)
-    assert "a DataLoader with workers" in [cure.name for cure in cures_of(job)]
+    assert "dataloader-with-workers" in [cure.code for cure in cures_of(job)]
 
 
 def test_a_tensor_loader_is_known_for_small_images() -> None:
-    assert verdict_of(DIAGNOSES["cifar-per-sample"][0]()).next.endswith(" --loader torch,tensor")
+    assert next_command(verdict_of(DIAGNOSES["cifar-per-sample"][0]())).endswith(" --loader torch,tensor")
 
 
 def test_a_tensor_loader_is_not_offered_for_files_of_any_kind() -> None:
     pictures = replace(IMAGENET, description="image folder, 1,281,167 images")
-    names = [cure.name for cure in cures_of(diagnosis(430.0, config=replace(TORCH, workers=2), files=pictures, busy=0.2))]
-    assert "15 workers" in names
-    assert "--loader tensor" not in names
+    codes = [cure.code for cure in cures_of(diagnosis(430.0, config=replace(TORCH, workers=2), files=pictures, busy=0.2))]
+    assert "more-workers" in codes
+    assert "tensor-loader" not in codes
 
 
 def test_what_a_run_is_offered_after_a_diagnosis_has_a_loader_by_name() -> None:
@@ -182,13 +192,14 @@ def test_what_a_run_is_offered_after_a_diagnosis_has_a_loader_by_name() -> None:
     assert " --loader torch " in CommandBuilder.of(job.records[0], job).command()
 
 
-@pytest.mark.parametrize(("share", "cause"), [(0.9, "hand-over"), (0.45, "")])
-def test_hand_over_and_making_batches_are_named_only_where_one_is_most_of_the_wait(share: float, cause: str) -> None:
+@pytest.mark.parametrize(("share", "cause"), [(0.9, "handoff"), (0.45, None)])
+def test_handoff_and_making_batches_are_named_only_where_one_is_most_of_the_wait(share: float, cause: Cause | None) -> None:
     given = 900.0
     told = {"handoff_ms": share * data_wait(256, given)}
     found = verdict_of(diagnosis(given, told=told, busy=0.6))
     assert found.cause == cause
-    assert ("cannot be told apart" in found.why) == (cause == "")
+    assert isinstance(found.cause_evidence, SlowHandoff if cause else HandoffOrWorkers)
+    assert found.cause_evidence.handoff_fraction == pytest.approx(share, rel=0.05)
 
 
 def test_a_trainer_that_waits_for_a_core_takes_no_batch_over_slowly() -> None:
@@ -198,19 +209,21 @@ def test_a_trainer_that_waits_for_a_core_takes_no_batch_over_slowly() -> None:
 
 def test_workers_that_idle_on_idle_cores_are_not_called_too_few() -> None:
     found = verdict_of(diagnosis(900.0, told={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5))
-    assert (found.kind, found.cause) == ("data-bound", "")
-    assert found.why.endswith("the workers make batches for 55% of their time, and yet the GPU waits: for what cannot be told")
+    assert (found.kind, found.cause) == ("data-bound", None)
+    assert found.cause_evidence == IdleWorkers(busy_fraction=pytest.approx(0.55, abs=0.005))
 
 
 def test_workers_that_hardly_need_a_core_are_too_few_on_the_busiest_machine() -> None:
     assert verdict_of(far_away(cores=8.0, busy=0.2, others=6.4)).cause == "too-few-workers"
 
 
-@pytest.mark.parametrize(("sharing", "cause"), [(1.0, "too-few-workers"), (2.0, "")])
-def test_more_workers_help_only_where_ranks_do_not_share_what_workers_wait_for(sharing: float, cause: str) -> None:
+@pytest.mark.parametrize(("sharing", "cause"), [(1.0, "too-few-workers"), (2.0, None)])
+def test_more_workers_help_only_where_ranks_do_not_share_what_workers_wait_for(sharing: float, cause: Cause | None) -> None:
     found = verdict_of(far_away(sharing))
     assert (found.kind, found.cause) == ("data-bound", cause)
-    assert found.why.endswith("they share what they wait for") == (cause == "")
+    if cause is None:
+        assert isinstance(found.cause_evidence, BlockedWorkers)
+        assert found.cause_evidence.single_rank_speedup == pytest.approx(sharing, rel=0.05)
 
 
 def test_without_a_rank_alone_nobody_knows_whether_more_workers_would_help() -> None:
@@ -218,8 +231,9 @@ def test_without_a_rank_alone_nobody_knows_whether_more_workers_would_help() -> 
     judge(job.records[0])
     found = job.records[0].verdict
     assert found is not None
-    assert (found.kind, found.cause) == ("data-bound", "")
-    assert found.why.endswith("and for no core: whether more workers would help cannot be told")
+    assert (found.kind, found.cause) == ("data-bound", None)
+    assert isinstance(found.cause_evidence, BlockedWorkers)
+    assert found.cause_evidence.single_rank_speedup is None
 
 
 def test_interference_that_the_run_does_not_show_is_no_theft() -> None:
@@ -236,13 +250,13 @@ def test_neighbours_of_a_job_that_lacks_far_more_cores_than_they_take_are_not_th
 
 
 def test_a_diagnosis_in_doubt_is_given_more_time() -> None:
-    assert verdict_of(DIAGNOSES["competing"][0]()).next.endswith(
+    assert next_command(verdict_of(DIAGNOSES["competing"][0]())).endswith(
         " diagnose resnet50 --precision amp-fp16 --loader torch --data-dir /data/imagenet --workers 15 --gpus 4 --time-limit 350"
     )
 
 
 def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
-    job = DIAGNOSES["loader-steals-cpu"][0]()
+    job = DIAGNOSES["loader-contends-cpu"][0]()
     job.records[-1].rounds = []
     around = controls_of(job)
     assert around.compute_only is not None
@@ -250,9 +264,9 @@ def test_without_its_rounds_a_training_around_the_run_says_nothing() -> None:
 
 
 def test_what_training_beside_the_loader_shows_in_every_round_is_named_in_spite_of_noise() -> None:
-    found = loader_steals_gpu(longer=(1.0, 1.08, 0.95, 1.05, 0.97)).records[0].verdict
+    found = loader_contends_gpu(longer=(1.0, 1.08, 0.95, 1.05, 0.97)).records[0].verdict
     assert found is not None
-    assert found.kind == "loader-steals-gpu"
+    assert found.kind == "loader-contends-gpu"
 
 
 UNSTEADY = (1.0, 1.3, 0.8, 1.2, 0.9)
@@ -265,7 +279,7 @@ def of_launches(lead_ms: float) -> Job:
 def test_what_the_profiler_saw_once_is_as_sure_as_the_rounds_of_its_training() -> None:
     """Its window is one measurement, which varies as rounds do."""
     unsteady = of_launches(lead_ms=40.0)
-    device = next(record for record in unsteady.records if record.label == COMPUTE_ONLY)
+    device = next(record for record in unsteady.records if record.role == COMPUTE_ONLY)
     device.rounds = [replace(timed, wall_s=times * timed.wall_s) for timed, times in zip(device.rounds, UNSTEADY, strict=True)]
     judge_all(unsteady)
     assert (verdict_of(unsteady).kind, verdict_of(unsteady).is_probable) == ("launch-bound", True)
@@ -280,14 +294,14 @@ def alone(given: float | None, *, cores: float = 64.0, workers: int = 15, busy: 
     if busy is None:
         unwatched = ([replace(trace, cpu_usage=None) for trace in timed.traces] for timed in record.rounds)
         record.rounds = [replace(timed, traces=traces) for timed, traces in zip(record.rounds, unwatched, strict=True)]
-    record.label = ""
+    record.role = RUN
     judge(record)
     return record
 
 
-def told(record: Record) -> tuple[str, str, str]:
+def told(record: Record) -> tuple[str, str | None, str]:
     assert record.verdict is not None
-    return record.verdict.kind, record.verdict.cause, record.verdict.next
+    return record.verdict.kind, record.verdict.cause, next_command(record.verdict)
 
 
 def test_a_run_alone_names_causes_that_its_workers_tell() -> None:
@@ -310,7 +324,7 @@ def test_a_run_alone_that_tells_no_cause_names_the_diagnosis() -> None:
     record = alone(320.0, cores=16.0, workers=3, busy=None, cpu_ms={})
     assert told(record) == (
         "data-bound",
-        "",
+        None,
         "ddpbench diagnose resnet50 --precision amp-fp16 --loader torch --data-dir /data/imagenet --workers 3 --gpus 4",
     )
 
@@ -329,5 +343,8 @@ def test_ranks_on_processors_that_share_their_cores_with_workers_are_robbed() ->
     record = records.cpu_run(ranks=[phases] * 2, config=config, traces={rank: trace for rank in range(2)})
     judge(record)
     assert record.verdict is not None
-    assert record.verdict.kind == "loader-steals-cpu"
-    assert re.search(r"a rank gets 0\.\d+ of 1 cores, and the loader's workers keep 0\.\d+ of 2 busy", record.verdict.why)
+    assert record.verdict.kind == "loader-contends-cpu"
+    assert isinstance(record.verdict.evidence, CoresTakenByWorkers)
+    assert (record.verdict.evidence.needed_cores, record.verdict.evidence.usable_cores) == (1.0, 2.0)
+    assert 0 < record.verdict.evidence.rank_cores < 1
+    assert 0 < record.verdict.evidence.worker_cores < 1

@@ -20,20 +20,20 @@ def test_the_figure_is_the_median_of_rounds_with_its_interval() -> None:
     judge(record)
     assert record.throughput is not None
     figure = record.throughput
-    assert figure.images_per_s == pytest.approx(1024 / 0.2264)
+    assert figure.samples_per_s == pytest.approx(1024 / 0.2264)
     assert (round(figure.low), round(figure.high), figure.rounds) == (4498, 4549, 5)
     assert record.status == "ok"
     assert record.verdict is not None
-    assert [check.code for check in record.checks] == ["cpu-starved"]
+    assert [check.code for check in record.checks] == ["oversubscribed-cpu"]
 
 
 def test_the_interval_holds_the_figure_also_where_few_rounds_in_many_are_slow() -> None:
     figure = estimate_throughput([100.0] * 14 + [80.0] * 6)
-    assert figure.images_per_s == 100
+    assert figure.samples_per_s == 100
     assert figure.low < 95
-    assert figure.high == figure.images_per_s
+    assert figure.high == figure.samples_per_s
     launches = estimate_across_launches(figure, [100.0] * 14 + [80.0] * 6)
-    assert launches.low < launches.images_per_s <= launches.high
+    assert launches.low < launches.samples_per_s <= launches.high
 
 
 def test_across_launches_the_interval_carries_an_assumed_spread() -> None:
@@ -47,13 +47,13 @@ def test_across_launches_the_interval_carries_an_assumed_spread() -> None:
 @pytest.mark.parametrize("spread", [0.0001, 0.002, 0.004, 0.05])
 def test_the_interval_across_launches_holds_the_one_within(spread: float) -> None:
     figure = estimate_throughput([4523 * (1 + spread * each) for each in (0, 1, -1, 0.5, 2)])
-    assert figure.launch_low < figure.low < figure.images_per_s < figure.high < figure.launch_high
+    assert figure.launch_low < figure.low < figure.samples_per_s < figure.high < figure.launch_high
 
 
 def test_three_earlier_runs_are_a_history_and_two_are_none() -> None:
     earlier = [4450.0, 4523.0, 4600.0]
     known = estimate_throughput(FIGURES, earlier)
-    assert known.launch_source == "3 earlier runs"
+    assert (known.launch_source, known.num_launches) == ("earlier_runs", 3)
     assert known.launch_sd == pytest.approx(stdev(math.log(value) for value in earlier))
     assert estimate_throughput(FIGURES, earlier[:2]).launch_source == "assumed"
     assert known.launch_high > estimate_throughput(FIGURES).launch_high
@@ -61,13 +61,13 @@ def test_three_earlier_runs_are_a_history_and_two_are_none() -> None:
 
 def test_one_round_is_a_figure_without_an_interval() -> None:
     figure = estimate_throughput([4523.0])
-    assert (figure.low, figure.images_per_s, figure.high, figure.rounds) == (4523, 4523, 4523, 1)
+    assert (figure.low, figure.samples_per_s, figure.high, figure.rounds) == (4523, 4523, 4523, 1)
     assert figure.launch_low < 4523 < figure.launch_high
 
 
 def test_several_launches_speak_for_themselves() -> None:
     merged = estimate_across_launches(estimate_throughput(FIGURES), [4500.0, 4520.0, 4560.0])
-    assert (merged.images_per_s, merged.launch_source, merged.rounds) == (4520, "3 launches", 5)
+    assert (merged.samples_per_s, merged.launch_source, merged.num_launches, merged.rounds) == (4520, "launches", 3, 5)
     assert merged.low == merged.launch_low < 4500
     assert merged.launch_sd == pytest.approx(0.0067, abs=1e-4)
 

@@ -12,13 +12,13 @@ from ddpbench.analysis.judge import judge_all
 from ddpbench.record.io import load
 from ddpbench.record.record import Job
 
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 KEPT = [path for path in sorted(RESULTS.rglob("*.json")) if b'"schema":' in path.read_bytes()[:64]]
 
 
 def findings(job: Job) -> Any:
     """What judging fills in, but for the figure: that of a kept record may be of several launches, or stand beside earlier runs."""
-    return msgspec.to_builtins([job.scaling, *((record.label, record.status, record.checks, record.verdict) for record in job.records)])
+    return msgspec.to_builtins([job.scaling, *((record.role, record.status, record.checks, record.verdict) for record in job.records)])
 
 
 def unjudged(path: Path) -> Job:

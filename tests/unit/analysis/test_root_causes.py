@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,11 +20,22 @@ from ddpbench.analysis.pipeline.interference import find_interference
 from ddpbench.analysis.pipeline.model import MIN_WAIT_MS, PipelineModel, pipeline_ceilings, pipeline_model
 from ddpbench.analysis.summary import summarize
 from ddpbench.data.batch_timing import MIN_WAIT_S
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT
+from ddpbench.record.bottleneck import BatchPreparation, CoresTakenByOthers, DecodesOnDevice, LoaderInBackground, TooShort
 from ddpbench.record.loader_stats import CpuUsage
 from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT
+from ddpbench.record.root_cause import (
+    CpuQuota,
+    DominantStage,
+    EnoughWorkers,
+    SharedBusyCores,
+    TooFewCores,
+    TooFewWorkers,
+    UndecidedCause,
+)
 from ddpbench.record.trace import Trace
 from ddpbench.record.verdict import Verdict
+from ddpbench.report.messages.verdict import explain_verdict
 
 CHEAP = {"read": 0.05, "decode": 0.9, "augment": 0.4, "collate": 0.1}
 
@@ -57,9 +67,10 @@ def test_trainers_that_take_all_cores_leave_none_that_could_be_counted(cores: fl
     assert (given_in(job).core_bound_rate, pipeline_ceilings(case_of(job), given_in(job)).cores) == (None, None)
     found = found_in(job)
     assert (found.kind, found.cause) == ("data-bound", "too-few-cores")
-    assert " 0 images/s" not in found.why
-    assert "training alone takes 4; keeping up takes 53.5 cores" in found.why
-    assert found_in(diagnosis(300.0, cores=cores, busy=0.1)).cause == "", "nobody knows what cores that idle could give"
+    assert isinstance(found.cause_evidence, TooFewCores)
+    assert (found.cause_evidence.core_samples_per_s, found.cause_evidence.trainer_cores) == (None, 4)
+    assert found.cause_evidence.cores_needed == pytest.approx(53.5)
+    assert found_in(diagnosis(300.0, cores=cores, busy=0.1)).cause is None, "nobody knows what cores that idle could give"
 
 
 def test_cores_give_at_the_least_what_the_run_reached_on_them() -> None:
@@ -73,7 +84,7 @@ def test_the_rank_whose_workers_take_longest_decides_how_many_are_needed() -> No
     slow = {"read": 20.0}
     one, all_of_them = diagnosis(900.0, wall_ms_of={2: slow}), diagnosis(900.0, wall_ms=slow)
     assert given_in(one).workers_needed == given_in(all_of_them).workers_needed
-    assert given_in(one).worker_image_s < given_in(all_of_them).worker_image_s  # type: ignore[operator]
+    assert given_in(one).worker_sample_s < given_in(all_of_them).worker_sample_s  # type: ignore[operator]
 
 
 def test_ranks_of_a_node_share_whole_cores() -> None:
@@ -91,7 +102,9 @@ def test_a_stage_that_is_all_that_an_image_costs_is_named() -> None:
     job.diagnosis.loader_benchmarks = [replace(each, main_process_cpu_s=0.0) for each in job.diagnosis.loader_benchmarks]
     judge(job.records[0], controls=controls_of(job))
     found = found_in(job)
-    assert (found.cause, found.why[-26:]) == ("decode", "and nothing else costs any")
+    assert found.cause == "decode"
+    assert isinstance(found.cause_evidence, DominantStage)
+    assert (found.cause_evidence.stage, found.cause_evidence.samples_per_s_without) == ("decode", None)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +136,7 @@ def test_a_neighbour_is_named_only_where_the_wait_for_a_core_is_the_largest() ->
     assert found_in(neighboured(0.4, sync=60.0)).kind == "sync-bound"
 
 
-@pytest.mark.parametrize(("sync_ms", "kind"), [(0.0, "loader-steals-cpu"), (80.0, "inconclusive")])
+@pytest.mark.parametrize(("sync_ms", "kind"), [(0.0, "loader-contends-cpu"), (80.0, "inconclusive")])
 def test_a_loader_takes_cores_only_where_the_wait_for_them_is_the_largest(sync_ms: float, kind: str) -> None:
     """A rank that computes gets 0.6 of a core, and its workers use all the rest."""
     config = replace(records.cpu_run().config, loader="torch", data_dir="/data/imagenet", workers=1)
@@ -143,18 +156,19 @@ def test_a_loader_takes_cores_only_where_the_wait_for_them_is_the_largest(sync_m
 
 def test_a_loader_that_tells_no_costs_is_no_neighbours_victim() -> None:
     found = found_in(diagnosis(2000.0, cpu_ms={}, busy=0.4, others=38.0))
-    assert (found.kind, found.cause) == ("data-bound", "")
-    assert found.why.endswith(
-        "all 64 usable cores are busy, 25.6 with the job itself and 38 with others: which of the two is too much cannot be told"
-    )
+    assert (found.kind, found.cause) == ("data-bound", None)
+    assert found.cause_evidence == SharedBusyCores(usable_cores=64.0, job_cores=pytest.approx(25.6), other_cores=pytest.approx(38.0))
     assert found_in(diagnosis(2000.0, cpu_ms={}, busy=0.97)).cause == "too-few-cores"
 
 
 def test_what_a_hypervisor_took_may_not_be_blamed_on_processes_alone() -> None:
     """It is counted with what others kept busy."""
-    found = found_in(DIAGNOSES["noisy-neighbour"][0]())
-    assert found.says == "others keep 38 of the 64 cores busy that the job may use, and it waits for them"
-    assert found.why.endswith("; others are other processes or, where this machine is a virtual one, its host")
+    job = DIAGNOSES["noisy-neighbour"][0]()
+    found = found_in(job)
+    assert isinstance(found.evidence, CoresTakenByOthers)
+    assert (found.evidence.cores, found.evidence.other_cores) == (64, pytest.approx(38.0))
+    reason = explain_verdict(found, job.records[0]).reason
+    assert reason.endswith("; others are other processes or, where this machine is a virtual one, its host")
 
 
 def test_cores_are_watched_by_the_watchs_own_clock() -> None:
@@ -174,9 +188,9 @@ def _longer(use: CpuUsage | None) -> CpuUsage | None:
 def test_a_quota_is_felt_by_the_core_time_that_it_keeps_back(throttled: float, cause: str) -> None:
     found = found_in(diagnosis(300.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.95, throttled=throttled))
     assert found.cause == cause
-    share = {9.8: "39%", 16.0: "51%", 1.0: ""}[throttled]
-    told = f"a quota of 16 of 64 cores kept {share} of the core time from the job that it asked for"
-    assert (told in found.why) == (cause == "quota")
+    if cause == "quota":
+        share = pytest.approx({9.8: 0.39, 16.0: 0.51}[throttled], abs=0.005)
+        assert found.cause_evidence == CpuQuota(usable_cores=16.0, cores=64, throttled_fraction=share)
 
 
 def test_one_core_of_two_for_four_processes_is_a_quota() -> None:
@@ -210,22 +224,24 @@ def test_rounds_that_disagree_on_why_name_no_cause() -> None:
     mixed.rounds[:2] = decode.records[0].rounds[:2]
     judge(mixed, controls=controls_of(storage))
     found = found_in(storage)
-    assert (found.kind, found.cause) == ("data-bound", "")
-    assert re.search(r"the cause is open: storage in \d+%, [a-z -]+ in \d+% of resamples$", found.why)
+    assert (found.kind, found.cause, found.cause_repeatability) == ("data-bound", None, None)
+    assert isinstance(found.cause_evidence, UndecidedCause)
+    assert found.cause_evidence.first == "storage"
+    assert 1 > found.cause_evidence.first_fraction > found.cause_evidence.second_fraction > 0
 
 
-def test_a_loader_on_the_device_steals_whatever_the_wait_for_its_data() -> None:
+def test_a_loader_on_the_device_contends_whatever_the_wait_for_its_data() -> None:
     slowed = {"forward": 19.0, "backward": 36.0}
     config = replace(TORCH, loader="dali-gpu", workers=8)
     job = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0)
     assert case_of(job).data_wait_ms > 15
-    assert found_in(job).kind == "loader-steals-gpu"
+    assert found_in(job).kind == "loader-contends-gpu"
     short = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=5200.0)
-    assert found_in(short).kind == "loader-steals-gpu", "sharing the device costs more than what the loader lacks by itself"
+    assert found_in(short).kind == "loader-contends-gpu", "sharing the device costs more than what the loader lacks by itself"
     slow = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=4000.0)
     found = found_in(slow)
     assert found.kind == "data-bound", "it could not keep up if it had the device for itself"
-    assert "--hw-decoder-load 0.65,0.99" in found.next
+    assert "--hw-decoder-load 0.65,0.99" in records.next_command(found)
 
 
 def test_from_within_a_run_a_loader_on_the_device_is_not_told_from_one_that_is_slow() -> None:
@@ -235,12 +251,12 @@ def test_from_within_a_run_a_loader_on_the_device_is_not_told_from_one_that_is_s
     judge(alone)
     assert alone.verdict is not None
     assert alone.verdict.kind == "inconclusive"
-    assert "look alike from within a run" in alone.verdict.why
-    assert " diagnose " in alone.verdict.next
+    assert isinstance(alone.verdict.evidence, DecodesOnDevice)
+    assert " diagnose " in records.next_command(alone.verdict)
 
 
 def test_what_a_step_takes_longer_is_one_figure_everywhere() -> None:
-    job = DIAGNOSES["loader-steals-gpu"][0]()
+    job = DIAGNOSES["loader-contends-gpu"][0]()
     uneven = job.records[-1]
     uneven.rounds[0] = replace(uneven.rounds[0], wall_s=1.4 * uneven.rounds[0].wall_s)
     case = case_of(job)
@@ -248,16 +264,16 @@ def test_what_a_step_takes_longer_is_one_figure_everywhere() -> None:
     assert found is not None
     assert seen is not None
     assert found.slowdown_fraction == pytest.approx(seen.center - 1)
-    alone, beside = re.findall(r"([0-9.]+) ms alone, ([0-9.]+) while", found.reason)[0]
-    assert float(beside) / float(alone) == pytest.approx(seen.center, rel=0.005)
+    assert isinstance(found, LoaderInBackground)
+    assert found.with_loader_ms / found.compute_only_ms == pytest.approx(seen.center)
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("loader-steals-gpu", 2), ("host-to-device-bound", 1), ("sync-bound", 2)])
+@pytest.mark.parametrize(("name", "rounds"), [("loader-contends-gpu", 2), ("host-to-device-bound", 1), ("sync-bound", 2)])
 def test_a_pair_of_rounds_or_two_are_no_evidence_of_what_takes_longer(name: str, rounds: int) -> None:
     job = DIAGNOSES["replay-bound" if name == "host-to-device-bound" else name][0]()
     assert found_in(job).kind == name
     for record in job.records:
-        if record.label != BASELINE:
+        if record.role != BASELINE:
             del record.rounds[rounds:]
         elif name == "sync-bound":  # its clocks tell it, too
             for timed in record.rounds:
@@ -270,12 +286,15 @@ def test_a_pair_of_rounds_or_two_are_no_evidence_of_what_takes_longer(name: str,
 def test_where_training_without_sync_is_no_faster_nothing_looks_like_sync() -> None:
     """Two rounds of clocks that wait for other ranks, and the same two without anybody to wait for, which took as long."""
     job = DIAGNOSES["sync-bound"][0]()
-    device, alone = (next(record for record in job.records if record.label == label) for label in (COMPUTE_ONLY, INDEPENDENT))
+    device, alone = (next(record for record in job.records if record.role == role) for role in (COMPUTE_ONLY, INDEPENDENT))
     for record in job.records:
         del record.rounds[2:]
     alone.rounds[:] = device.rounds
     judge_all(job)
-    assert "sync-bound" not in f"{found_in(job).kind} {found_in(job).why}"
+    found = found_in(job)
+    assert found.kind == "inconclusive"
+    assert isinstance(found.evidence, TooShort)
+    assert found.evidence.likely_kind != "sync-bound"
 
 
 def on_two_nodes(loading_of: tuple[float, float]) -> Record:
@@ -318,17 +337,16 @@ def test_workers_that_are_enough_on_the_mean_are_not_too_few(given: float, named
         given, cpu_ms={"decode": 0.3, "collate": 0.1}, wall_ms={"decode": 1000 * span - 0.1}, told={"runqueue_wait_s": None}, busy=0.3
     )
     found = found_in(job)
-    assert (found.kind, found.cause) == ("data-bound", "too-few-workers" if named else "")
-    assert found.why.endswith("which on the mean is enough: for what the GPU waits cannot be told") == (not named)
+    assert (found.kind, found.cause) == ("data-bound", "too-few-workers" if named else None)
+    assert isinstance(found.cause_evidence, TooFewWorkers if named else EnoughWorkers)
 
 
 def test_what_a_rank_on_processors_does_to_its_batches_is_no_copy() -> None:
     """Nothing is copied there; its own process makes bytes floats."""
     job = on_processors(None, work={**SMALL, "host_to_device": 25.0}, device=SMALL, beside=SMALL, cpu_ms=CHEAP, others=0.0)
     found = found_in(job)
-    assert (found.kind, found.cause) == ("data-bound", "hand-over")
-    assert found.says == "the ranks spend 29% of every step on batches that are not ready to train on"
-    assert found.why == "the trainer process itself finishes each batch for 25 of 87.5 ms, and trains none meanwhile"
+    assert (found.kind, found.cause) == ("data-bound", "handoff")
+    assert found.evidence == BatchPreparation(prepare_ms=pytest.approx(25.0), step_ms=pytest.approx(87.5))
 
 
 def test_training_from_memory_of_the_host_says_nothing_of_copies_on_processors() -> None:
@@ -339,9 +357,9 @@ def test_training_from_memory_of_the_host_says_nothing_of_copies_on_processors()
 def test_workers_that_hardly_need_a_core_are_not_offered_by_the_thousand() -> None:
     job = diagnosis(80.0, cpu_ms={"read": 0.05, "decode": 0.1}, wall_ms={"read": 100.0})
     given = given_in(job)
-    assert given.worker_image_s is not None
+    assert given.worker_sample_s is not None
     assert given.core_bound_rate is not None
-    assert given.worker_image_s * given.core_bound_rate > 300
+    assert given.worker_sample_s * given.core_bound_rate > 300
     assert given.max_useful_workers == 256, "16 on each of the 16 cores of a rank"
 
 
@@ -354,7 +372,7 @@ def test_stages_that_were_measured_beside_idle_cores_cost_what_the_whole_loader_
     assert job.diagnosis is not None
     job.diagnosis.stage_cpu_s = {"read": 0.1e-3, "decode": 1.4e-3, "augment": 1.5e-3}
     job.diagnosis.loader_benchmarks = [
-        replace(each, loader_cpu_s=3.6e-3 * each.images, loader_stats=None) for each in job.diagnosis.loader_benchmarks
+        replace(each, loader_cpu_s=3.6e-3 * each.samples, loader_stats=None) for each in job.diagnosis.loader_benchmarks
     ]
     found = pipeline_model(case_of(job)).cost
     assert found is not None

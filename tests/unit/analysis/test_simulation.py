@@ -102,9 +102,7 @@ def test_a_seed_gives_the_same_course_again() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ranks", "workers", "prefetch", "variation"), [(1, 2, 2, 0.0), (1, 4, 2, 0.5), (2, 4, 2, 0.5), (2, 4, 4, 0.5), (2, 3, 2, 0.3)]
-)
+@pytest.mark.parametrize(("ranks", "workers", "prefetch", "variation"), [(1, 2, 2, 0.0), (2, 4, 4, 0.5), (2, 3, 2, 0.3)])
 def test_a_real_loader_with_known_times_goes_as_simulated(ranks: int, workers: int, prefetch: int, variation: float) -> None:
     """Samples that sleep, which needs no core, and steps that do: just enough workers, and threads in the ranks' place."""
     from torch.utils.data import DataLoader

@@ -11,6 +11,7 @@ from records import BUSY, record
 from ddpbench.analysis.bottleneck.verdict import find_bottleneck
 from ddpbench.analysis.evidence import PARTS_PER_ROUND, with_split_rounds
 from ddpbench.analysis.summary import summarize
+from ddpbench.record.bottleneck import TooShort
 from ddpbench.record.loader_stats import subsample
 from ddpbench.record.record import Record
 from ddpbench.record.trace import PHASES
@@ -27,7 +28,7 @@ def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh
     trace = msgspec.structs.replace(
         trace,
         steps=steps,
-        images=8 * steps,
+        samples=8 * steps,
         wall_s=wall_s,
         phases_ms=phases_ms,
         host_data_ms=phases_ms["data"],
@@ -35,7 +36,7 @@ def a_training(steps: int, data_ms: float = 80.0, changes_by: float = 1.0, fresh
         health=None,
     )
     made.config = msgspec.structs.replace(made.config, fresh=fresh)
-    made.rounds = [msgspec.structs.replace(made.rounds[0], traces=[trace], images=8 * steps, wall_s=wall_s)]
+    made.rounds = [msgspec.structs.replace(made.rounds[0], traces=[trace], samples=8 * steps, wall_s=wall_s)]
     return made
 
 
@@ -44,7 +45,7 @@ def test_parts_add_up_to_their_round() -> None:
     cut = with_split_rounds(whole).rounds
     assert len(cut) == PARTS_PER_ROUND
     assert sum(part.traces[0].steps for part in cut) == 103
-    assert sum(part.images for part in cut) == whole.rounds[0].images
+    assert sum(part.samples for part in cut) == whole.rounds[0].samples
     assert fsum(part.wall_s for part in cut) == pytest.approx(whole.rounds[0].wall_s)
     assert [step for part in cut for step in part.traces[0].phases_ms["data"]] == whole.rounds[0].traces[0].phases_ms["data"]
     assert [step for part in cut for step in part.traces[0].host_issue_ms] == whole.rounds[0].traces[0].host_issue_ms != []
@@ -72,7 +73,8 @@ def test_short_trainings_and_windows_of_one_training_are_not_cut(steps: int, fre
     assert with_split_rounds(whole) is whole
     found = find_bottleneck(whole, summarize(whole))
     assert found is not None
-    assert found.says.startswith("1 round and")
+    assert isinstance(found.evidence, TooShort)
+    assert found.evidence.rounds == 1
 
 
 def test_a_single_long_training_has_a_verdict_where_its_parts_agree() -> None:

@@ -6,34 +6,35 @@ import re
 from pathlib import Path
 
 import pytest
-from test_command import parsed
+from commands import parsed
+from records import next_command
 
 from ddpbench.analysis.command import CommandBuilder
-from ddpbench.analysis.fastest import command_after_comparison, find_best_arm
+from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.judge import judge_all
 from ddpbench.analysis.remedies.training import recommend
 from ddpbench.analysis.whatif.query import diagnosed_input
 from ddpbench.record.io import load
 from ddpbench.record.record import Record
+from ddpbench.report.messages.verdict import next_step_text
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 RESULTS = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"records":' in path.read_bytes()]
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_that_a_kept_record_offers_is_understood(path: Path) -> None:
-    """What its page shows, and what judging it anew would give."""
     job = load(path)
-    lines = [record.verdict.next for record in job.records if record.verdict and len(job.records) == 1]
+    lines = [next_command(record.verdict) for record in job.records if len(job.records) == 1]
     judge_all(job)
-    lines += [record.verdict.next for record in job.records if record.verdict]
-    if job.scaling and job.scaling.verdict:
-        lines.append(job.scaling.verdict.next)
+    lines += [next_command(record.verdict) for record in job.records]
+    if job.scaling:
+        lines.append(next_command(job.scaling.verdict))
     if job.diagnosis:
         case, run = diagnosed_input(job)
         lines += [cure.command for cure in recommend(run, case, case.record.verdict)] if case.record.verdict else []
-    if found := find_best_arm(job.records):
-        lines.append(command_after_comparison(found, job))
+    if (found := find_best_arm(job.records)) and (step := next_step_after_comparison(found, job)):
+        lines.append(next_step_text(step))
     for line in filter(re.compile(r"\bddpbench |\.sbatch ").search, lines):
         name, again = parsed(line)
         assert name in ("run", "diagnose")

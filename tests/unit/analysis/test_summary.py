@@ -54,14 +54,14 @@ def test_the_slow_rank_is_named_with_its_cost() -> None:
     assert (slow.rank, slow.host, slow.device_index, slow.kind) == (2, "node-01", 2, "data")
     assert slow.excess_fraction == pytest.approx(225.2 / 181.3 - 1)
     assert slow.lost_ms_per_step == pytest.approx(225.2 - 188.1)
-    assert slow.cost_images_per_s == pytest.approx(1024 / 0.1893 - 1024 / 0.2264)
+    assert slow.cost_samples_per_s == pytest.approx(1024 / 0.1893 - 1024 / 0.2264)
 
 
 @pytest.mark.parametrize(
     ("more", "kind"),
     [
         ({"data": 9.0}, "data"),
-        ({"host_to_device": 9.0}, "host to device"),
+        ({"host_to_device": 9.0}, "host-to-device"),
         ({"forward": 4.0, "backward": 5.0}, "compute"),
         ({"optimizer": 9.0}, "compute"),
     ],
@@ -195,7 +195,7 @@ def test_late_data_is_charged_step_by_step() -> None:
     for rank, data in enumerate(turns):
         phases_ms = {phase: [0.0] * 10 for phase in PHASES} | {"data": data, "forward": [20.0] * 10, "sync": [31.0 - own for own in data]}
         traces.append(_with(records.trace(rank, 51.0, {}, steps=10), phases_ms=phases_ms))
-    record = records.record([WORK, WORK], rounds=[Round(index=0, traces=traces, images=5120, wall_s=0.51)])
+    record = records.record([WORK, WORK], rounds=[Round(index=0, traces=traces, samples=5120, wall_s=0.51)])
     summary = summarize(record)
     assert summary.sync_ms == pytest.approx(16.0)
     assert summary.peer_data_wait_ms == pytest.approx(15.0)
@@ -223,29 +223,29 @@ def test_without_rounds_nothing_is_known() -> None:
 
 def test_on_a_cpu_what_only_a_gpu_has_is_missing() -> None:
     summary = summarize(records.cpu_run())
-    missing = (summary.host_lead_ms, summary.peak_allocated_bytes, summary.device_total_bytes, summary.joules_per_image, summary.mfu)
+    missing = (summary.host_lead_ms, summary.peak_allocated_bytes, summary.device_total_bytes, summary.joules_per_sample, summary.mfu)
     assert missing == (None,) * 5
     assert summary.rss_bytes == records.CPU_MEMORY.host_rss_bytes + records.CPU_MEMORY.workers_rss_bytes
 
 
 def test_energy_and_flops_utilisation() -> None:
     summary = summarize(records.data_bound())
-    assert summary.joules_per_image == pytest.approx((244 + 243 + 241 + 240) * 0.2264 / 1024)
+    assert summary.joules_per_sample == pytest.approx((244 + 243 + 241 + 240) * 0.2264 / 1024)
     assert summary.mfu == pytest.approx(24.5e9 * 1024 / 0.2264 / 4 / 761e12)
 
 
 def test_energy_is_missing_where_one_gpu_does_not_tell_it() -> None:
-    assert summarize(records.data_bound(traces={3: {"health": Health(sm_mhz=1980.0)}})).joules_per_image is None
+    assert summarize(records.data_bound(traces={3: {"health": Health(sm_mhz=1980.0)}})).joules_per_sample is None
 
 
 def test_two_ranks_on_one_gpu_share_its_energy() -> None:
     record = records.record([WORK, WORK])
-    apart = summarize(record).joules_per_image
+    apart = summarize(record).joules_per_sample
     first, second = record.environment.placements
     place = type(second)(**{name: getattr(second, name) for name in second.__struct_fields__} | {"device_id": first.device_id})
     record.environment.placements[1] = place
     assert apart is not None
-    assert summarize(record).joules_per_image == pytest.approx(apart / 2)
+    assert summarize(record).joules_per_sample == pytest.approx(apart / 2)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_the_ceiling_is_that_of_the_attested_dtype(layer: str, matmul: bool, cud
 
 def test_without_a_ceiling_of_that_dtype_utilisation_is_missing() -> None:
     assert summarize(records.record(peak_throughput=PeakThroughput(matmul_tflops={"float32": 51.0}))).mfu is None
-    assert summarize(records.record(flops_per_image=None)).mfu is None
+    assert summarize(records.record(flops_per_sample=None)).mfu is None
 
 
 def test_memory_is_the_most_of_any_rank_and_round() -> None:

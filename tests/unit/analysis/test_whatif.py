@@ -20,25 +20,27 @@ from diagnoses import (
     alone_of,
     diagnosis,
     far_away,
-    loader_steals_gpu,
+    loader_contends_gpu,
     on_processors,
 )
 from msgspec.structs import replace
 
 from ddpbench.analysis.controls import baseline_of
-from ddpbench.analysis.whatif.gain import model_error
+from ddpbench.analysis.whatif.assumptions import MissingMeasurementError
+from ddpbench.analysis.whatif.gain import MAX_RESIDUAL, GainEstimate, model_error
 from ddpbench.analysis.whatif.query import WhatIfAnswer, answer_whatif
 from ddpbench.analysis.whatif.state import LoadCurve
 from ddpbench.cli import main
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, AlternativeLoader
+from ddpbench.record.diagnosis import AlternativeLoader
 from ddpbench.record.errors import UsageError
 from ddpbench.record.io import load, save
-from ddpbench.record.prediction import Scenario
+from ddpbench.record.prediction import MissingMeasurement, Scenario
 from ddpbench.record.record import Job, KernelActivity
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.whatif import render_whatif
 
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 KEPT = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 DEVICE_RATE = 256 / (sum(WORK.values()) + 0.5) * 1000
 """Images/s that a made-up GPU trains of batches that lie there."""
@@ -50,6 +52,17 @@ def asked(job: Job, *others: Job, **change: Any) -> WhatIfAnswer:
 
 def gain(job: Job, *others: Job, **change: Any) -> float:
     return asked(job, *others, **change).estimate.gain
+
+
+def codes(estimate: GainEstimate) -> set[str]:
+    return {each.code for each in estimate.assumptions}
+
+
+def missing(job: Job, **change: Any) -> MissingMeasurement:
+    """The measurement that the answer would require."""
+    with pytest.raises(MissingMeasurementError) as lacking:
+        asked(job, **change)
+    return lacking.value.missing
 
 
 def few_workers(**changes: Any) -> Job:
@@ -64,15 +77,15 @@ def test_workers_gain_as_many_times_as_they_are_until_the_device_is_the_limit() 
     assert gain(job, workers=8) == pytest.approx(8, rel=0.02)
     many = asked(job, workers=60, cores_per_gpu=80)
     assert many.estimate.gain == pytest.approx(DEVICE_RATE / (1000 / 4.6), rel=0.1)
-    assert many.estimate.bottleneck == "the device"
+    assert many.estimate.bottleneck == "device"
 
 
 def test_no_number_of_workers_gives_more_than_the_cores() -> None:
     job = few_workers(cores=8.0)
     crowded = asked(job, workers=16)
-    assert crowded.estimate.bottleneck == "the cores"
+    assert crowded.estimate.bottleneck == "cores"
     assert crowded.estimate.gain < 2.1
-    assert "more threads a core than were measured" in " ".join(each.text for each in crowded.estimate.assumptions)
+    assert "above-measured-load" in codes(crowded.estimate)
     assert gain(job, workers=16, cores_per_gpu=32) == pytest.approx(16, rel=0.05)
 
 
@@ -142,7 +155,7 @@ def test_handing_batches_over_takes_as_much_of_the_cores_with_fewer_workers() ->
     assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "it might be one, where nobody saw what handing over takes"
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [
-        replace(each, loader_cpu_s=each.loader_cpu_s + 0.005 * each.images) for each in job.diagnosis.loader_benchmarks
+        replace(each, loader_cpu_s=each.loader_cpu_s + 0.005 * each.samples) for each in job.diagnosis.loader_benchmarks
     ]
     assert gain(job, workers=3) == pytest.approx(1, abs=0.01)
     without = asked(job, workers=0)
@@ -158,11 +171,11 @@ def test_files_in_memory_save_the_wait_for_them() -> None:
 
 
 def test_more_workers_ask_more_of_the_storage() -> None:
-    job, said = DIAGNOSES["slow-storage"][0](), "the storage answers each of more workers as fast"
+    job = DIAGNOSES["slow-storage"][0]()
     told, fast = asked(job, workers=60).estimate, asked(few_workers(), workers=4).estimate
-    assert said in [each.text for each in told.assumptions]
+    assert "storage-scales" in codes(told)
     assert told.gain / told.low > fast.gain / fast.low
-    assert said not in [each.text for each in asked(job, workers=60, data_in_memory=True).estimate.assumptions]
+    assert "storage-scales" not in codes(asked(job, workers=60, data_in_memory=True).estimate)
 
 
 def test_no_number_of_workers_reads_more_than_the_storage_gives() -> None:
@@ -170,8 +183,8 @@ def test_no_number_of_workers_reads_more_than_the_storage_gives() -> None:
     job = DIAGNOSES["slow-storage"][0]()
     crowded = asked(job, workers=60, cores_per_gpu=64).estimate
     assert crowded.gain == pytest.approx(815 / 380, rel=0.03)
-    assert crowded.bottleneck == "the storage"
-    assert "the storage gives what was measured of it, and no more" in [each.text for each in crowded.assumptions]
+    assert crowded.bottleneck == "storage"
+    assert "storage-limit" in codes(crowded)
     assert gain(job, workers=60, cores_per_gpu=64, data_in_memory=True) > 3
     assert job.diagnosis is not None
     assert job.diagnosis.storage is not None
@@ -187,8 +200,7 @@ def test_page_locked_memory_saves_the_copy() -> None:
 def test_graphs_leave_the_kernels_of_a_step() -> None:
     job = DIAGNOSES["launch-bound"][0]()
     assert gain(job, compile="reduce-overhead", workers=30, cores_per_gpu=64) == pytest.approx(44.4 / 21.0, rel=0.05)
-    with pytest.raises(UsageError, match="needs a measurement: a step compiled by max-autotune"):
-        asked(job, compile="max-autotune")
+    assert missing(job, compile="max-autotune") == MissingMeasurement(code="step-compiled", compile_mode="max-autotune")
 
 
 def test_a_launch_bound_step_takes_more_images_for_nothing() -> None:
@@ -234,13 +246,13 @@ def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None 
 def test_another_loader_is_priced_by_what_was_measured_of_it_and_not_guessed() -> None:
     job = diagnosis(1600.0, busy=0.9)
     assert job.diagnosis is not None
-    with pytest.raises(UsageError, match="what torch-uint8 gives and costs") as lacking:
+    with pytest.raises(MissingMeasurementError) as lacking:
         asked(job, loader="torch-uint8")
-    assert "--loader torch-uint8" in lacking.value.hint
+    assert lacking.value.missing == MissingMeasurement(code="loader-benchmark", loader="torch-uint8")
+    assert "--loader torch-uint8" in lacking.value.command
     job.diagnosis.alternative_loaders = [candidate("torch-uint8", sum(PIL_MS.values()) / 2, 3200.0), candidate("dali-gpu", 0.1, 17_000.0)]
     assert gain(job, loader="torch-uint8") == pytest.approx(2, rel=0.05)
-    with pytest.raises(UsageError, match="what dali-gpu takes from the training beside it"):
-        asked(job, loader="dali-gpu")
+    assert missing(job, loader="dali-gpu") == MissingMeasurement(code="loader-in-background", loader="dali-gpu")
     job.diagnosis.alternative_loaders[1] = candidate("dali-gpu", 0.1, 17_000.0, [60.0] * 20)
     fed = asked(job, loader="dali-gpu")
     assert 1000 * fed.estimate.after.step_s == pytest.approx(60, rel=0.02)
@@ -261,18 +273,19 @@ def test_a_loader_whose_workers_tell_nothing_gives_what_it_gave_alone() -> None:
 
 
 def test_what_a_loader_on_the_device_gave_beside_the_training_is_in_its_price() -> None:
-    keeps_up, behind = (loader_steals_gpu(given_beside=part) for part in (1.0, 0.5))
+    keeps_up, behind = (loader_contends_gpu(given_beside=part) for part in (1.0, 0.5))
     alone_ms = 1000 * 256 / 17_974.0
     steps_ms = [1000 * asked(job, prefetch=4).estimate.before.step_s for job in (keeps_up, behind)]
     assert steps_ms[1] - steps_ms[0] == pytest.approx(0.5 * alone_ms, rel=0.1)
 
 
 def test_another_share_of_the_decoding_is_priced_by_what_was_measured_of_it() -> None:
-    job = DIAGNOSES["loader-steals-gpu"][0]()
+    job = DIAGNOSES["loader-contends-gpu"][0]()
     assert job.diagnosis is not None
-    with pytest.raises(UsageError, match=r"what dali-gpu --hw-decoder-load 0\.99 gives and costs") as lacking:
+    with pytest.raises(MissingMeasurementError) as lacking:
         asked(job, hw_decoder_load=0.99)
-    assert "--hw-decoder-load 0.99" in lacking.value.hint
+    assert lacking.value.missing == MissingMeasurement(code="loader-benchmark", loader="dali-gpu", hw_decoder_load=0.99)
+    assert "--hw-decoder-load 0.99" in lacking.value.command
     job.diagnosis.alternative_loaders = [replace(candidate("dali-gpu", 0.1, 17_000.0, [50.0] * 20), hw_decoder_load=0.99)]
     assert 1000 * asked(job, hw_decoder_load=0.99).estimate.after.step_s == pytest.approx(50, rel=0.02)
 
@@ -282,7 +295,8 @@ def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
     cheaper = diagnosis(3200.0, config=replace(TORCH, loader="torch-uint8"), cpu_ms={"decode": 4.5}, busy=0.9)
     assert gain(job, cheaper, loader="torch-uint8") == pytest.approx(2, rel=0.1)
     half = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
-    assert asked(job, half, precision="fp32").estimate.bottleneck != asked(few_workers(), half, precision="fp32").estimate.bottleneck
+    fast, slow = asked(job, half, precision="fp32").estimate, asked(few_workers(), half, precision="fp32").estimate
+    assert (fast.bottleneck, fast.has_uneven_batches) != (slow.bottleneck, slow.has_uneven_batches)
     with pytest.raises(UsageError, match="different devices"):
         asked(job, diagnosis(1600.0, ranks=2), workers=3)
 
@@ -311,7 +325,7 @@ def test_no_gain_is_promised_beyond_what_the_device_does() -> None:
     """The model makes a step of this run 20% longer than it was: from there, more cores would seem to gain by what it missed."""
     job = load(RESULTS / "h200" / "diagnose-resnet50-dali-cpu.json")
     found = asked(job, workers=60, cores_per_gpu=64).estimate
-    speeds = {record.label: fmean(timed.images_per_s for timed in record.rounds) for record in job.records}
+    speeds = {record.role: fmean(timed.samples_per_s for timed in record.rounds) for record in job.records}
     most = speeds[COMPUTE_ONLY] / speeds[BASELINE]
     assert found.residual > 1.15
     assert found.gain == pytest.approx(most, rel=0.03)
@@ -320,12 +334,11 @@ def test_no_gain_is_promised_beyond_what_the_device_does() -> None:
 
 def test_one_rank_has_no_gradient_sync_and_from_one_nobody_knows_it() -> None:
     job = DIAGNOSES["sync-bound"][0]()
-    alone = next(record for record in job.records if record.label == INDEPENDENT)
+    alone = next(record for record in job.records if record.role == INDEPENDENT)
     assert asked(job, gpus=1).estimate.after.step_s == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
     alone.rounds.clear()
-    with pytest.raises(UsageError, match="a step without gradient sync"):
-        asked(job, gpus=1)
-    assert any("is hidden by the backward" in each.text for each in asked(few_workers(ranks=1), gpus=4).estimate.assumptions)
+    assert missing(job, gpus=1).code == "step-without-sync"
+    assert {each.code: each.ranks for each in asked(few_workers(ranks=1), gpus=4).estimate.assumptions}["sync-hidden"] == 4
 
 
 def test_the_same_question_has_the_same_answer() -> None:
@@ -340,7 +353,7 @@ def test_the_model_meets_the_run_that_it_was_told_from() -> None:
     assert more.estimate.low < 1 < more.estimate.high
 
 
-PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images")
+PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_kind="images")
 """Other classes than ImageNet's, and not all of them JPEGs."""
 
 
@@ -351,21 +364,39 @@ PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images")
         (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
         (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and this is ImageNet folder"),
         (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "and this is image folder, 1,281,167 images"),
-        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "dali-cpu"}, "needs a measurement: what dali-cpu gives and costs"),
         (lambda: on_processors(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
         (lambda: on_processors(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
         (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
         (lambda: on_processors(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
         (few_workers, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),
         (few_workers, {"data_in_memory": False}, "--no-data-in-memory is the present setting"),
-        (few_workers, {"precision": "fp32"}, "needs a measurement: a step in fp32"),
-        (far_away, {"data_in_memory": True}, "needs a measurement: how long torch waits for files"),
     ],
 )
-def test_what_cannot_be_or_was_not_measured_is_said(job: Any, change: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_is_said(job: Any, change: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says) as refused:
         asked(job(), **change)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "lacking"),
+    [
+        (lambda: diagnosis(430.0, files=PICTURES), {"loader": "dali-cpu"}, MissingMeasurement(code="loader-benchmark", loader="dali-cpu")),
+        (few_workers, {"precision": "fp32"}, MissingMeasurement(code="step-in-precision", precision="fp32")),
+        (far_away, {"data_in_memory": True}, MissingMeasurement(code="read-wait", loader="torch")),
+    ],
+)
+def test_scenario_without_its_measurement_is_refused(job: Any, change: dict[str, Any], lacking: MissingMeasurement) -> None:
+    assert missing(job(), **change) == lacking
+
+
+def test_run_that_its_parts_do_not_explain_has_no_prediction() -> None:
+    job = few_workers()
+    job.records[0].rounds = [replace(timed, wall_s=2 * timed.wall_s) for timed in job.records[0].rounds]
+    found = missing(job, workers=4)
+    assert found.code == "unexplained-step"
+    assert found.simulated_ratio is not None
+    assert found.simulated_ratio < 1 / MAX_RESIDUAL
 
 
 def test_a_record_that_is_no_diagnosis_has_no_answer(tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ import bad_files
 import msgspec
 import pytest
 import records
-from test_files import no_room
+from full_disk import no_room
 
 from ddpbench.bench.journal import Journal, close_records, write_json
 from ddpbench.bench.resume import ResumeState, device_slug, open_resumable_journal
 from ddpbench.record import io
 from ddpbench.record.errors import ConfigFailed, UsageError
 from ddpbench.record.io import load, save
+from ddpbench.record.prediction import Scenario
 from ddpbench.record.record import Fault, Job, PeakThroughput
 from ddpbench.record.request import OutputOptions, Request
+from ddpbench.record.roles import trial_role
 
 
 def test_closing_reads_every_earlier_run_once_however_many_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +75,12 @@ def test_a_journal_that_is_sealed_takes_nothing_more_down(tmp_path: Path) -> Non
     """The main thread may still measure, while the thread that saw a signal closes the file."""
     arms = [records.record(status="running") for _ in range(2)]
     journal = Journal(records.job(*arms, swept=["batch_size"]), tmp_path / "20261104T000000Z-resnet50.json")
-    assert journal.add_arms([records.record(label="tried: --workers 4", status="running")]) == 2
+    assert journal.add_arms([records.record(role=trial_role(Scenario(workers=4)), status="running")]) == 2
     assert len(load(journal.path).records) == 3
     journal.freeze()
     journal.close("interrupted", Fault(message="interrupted by SIGTERM"))
     closed = journal.path.read_bytes()
-    journal.add_arms([records.record(label="tried: --workers 8", status="running")])
+    journal.add_arms([records.record(role=trial_role(Scenario(workers=8)), status="running")])
     journal.fail_arm(0, ConfigFailed("there is no room for it"))
     journal.update_arm(0, peak_throughput=PeakThroughput(matmul_tflops={"fp32": 1.0}))
     journal.add_round(0, journal.job.records[1].rounds[0])
@@ -106,9 +108,9 @@ def test_a_damaged_journal_is_to_be_moved_away(tmp_path: Path) -> None:
     )
     path = tmp_path / device_slug(made) / "sweep.json"
     path.parent.mkdir()
-    path.write_text('{"schema": 1, "started": "2026')
+    path.write_text('{"schema": 2, "started": "2026')
     with pytest.raises(UsageError, match="cut off or no JSON") as refused:
         open_resumable_journal(request, [made], "sweep")
     assert str(path) in refused.value.message
     assert refused.value.hint == "move it away, or choose another folder with -o DIR"
-    assert path.read_text() == '{"schema": 1, "started": "2026', "nothing is lost"
+    assert path.read_text() == '{"schema": 2, "started": "2026', "nothing is lost"

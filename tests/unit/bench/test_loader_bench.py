@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_faults import SMALL, TESTS, TORCHRUN, only_job
+from launches import HERE, SMALL, TORCHRUN, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.bench import loader_bench
@@ -18,8 +18,6 @@ from ddpbench.bench.resolve import resolve_config
 from ddpbench.record.config import Config, ResolvedConfig
 
 pytestmark = pytest.mark.timeout(110)
-
-HERE = {"PYTHONPATH": str(TESTS)}
 
 
 def config(**asked: Any) -> ResolvedConfig:
@@ -72,7 +70,7 @@ def test_the_first_window_is_dropped_and_whole_turns_are_counted(opened: list[Bu
     assert loader.asked_about == [loader.max_prefetched, loader.given], "what was dropped is told of no one"
     assert loader.given == loader.max_prefetched + batches
     assert batches % 3 == 0
-    assert told.images == 16 * batches
+    assert told.samples == 16 * batches
     assert told.first_batch_s >= 0.3 > told.elapsed_s / batches, "which is not in the rate"
     assert told.elapsed_s == pytest.approx(sum(told.intervals_ms) / 1e3, rel=0.01)
 
@@ -89,14 +87,14 @@ def test_a_loader_without_workers_loads_in_the_trainers_own_thread() -> None:
     assert told.loader_cpu_s < told.main_process_cpu_s
     assert told.workers_rss_bytes is None
     assert told.loader_stats is not None
-    assert told.loader_stats.images == told.images
+    assert told.loader_stats.samples == told.samples
 
 
 def test_workers_are_charged_for_what_they_do() -> None:
     told = benchmark_loader(config(workers=1), world_of_one(), window_s=0.5)
     assert told.loader_cpu_s > 0
     assert told.workers_rss_bytes is not None
-    assert told.images_per_s > 0
+    assert told.samples_per_s > 0
 
 
 @pytest.mark.slow
@@ -110,4 +108,4 @@ def test_loaders_that_are_compared_are_measured_alone_too(launch: Callable[..., 
     assert synthetic.loader_benchmarks == []
     for record in others:
         assert [told.rank for told in record.loader_benchmarks] == [0, 1]
-        assert all(told.images_per_s > 0 for told in record.loader_benchmarks)
+        assert all(told.samples_per_s > 0 for told in record.loader_benchmarks)

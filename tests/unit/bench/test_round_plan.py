@@ -46,7 +46,7 @@ def test_steps_that_are_asked_for_are_had() -> None:
     assert requested_steps_per_round(small(), 7) is None
     assert requested_steps_per_round(small(steps=5), 7) == 5
     assert requested_steps_per_round(small(epochs=3), 7) == 21
-    assert steps_per_epoch(images=1001, batch_size=50, world_size=2) == 11, "the last one is full"
+    assert steps_per_epoch(samples=1001, batch_size=50, world_size=2) == 11, "the last one is full"
 
 
 def test_a_round_is_of_whole_turns_of_its_makers() -> None:

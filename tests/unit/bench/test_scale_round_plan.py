@@ -18,26 +18,26 @@ from ddpbench.data.loaders.synthetic import SyntheticLoader, open_synthetic
 from ddpbench.data.shard import Shard
 from ddpbench.machine.progress_marker import ProgressMarker
 from ddpbench.record.config import Config, ResolvedConfig
-from ddpbench.record.scaling import ALLREDUCE_ONLY, INDEPENDENT_RANKS, NO_SYNC, SINGLE_NO_DDP, WITH_DATA, ddp_label
+from ddpbench.record.roles import ALLREDUCE_ONLY, INDEPENDENT, NO_SYNC, SINGLE_NO_DDP, WITH_DATA, Role, ddp_role
 
-LABELS = [ddp_label(1), ddp_label(2), ddp_label(4), SINGLE_NO_DDP, INDEPENDENT_RANKS, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA]
+ROLES = [ddp_role(1), ddp_role(2), ddp_role(4), SINGLE_NO_DDP, INDEPENDENT, NO_SYNC, ALLREDUCE_ONLY, WITH_DATA]
 
 
 @pytest.mark.parametrize("available_s", [110.0, 130.0, 200.0])
-@pytest.mark.parametrize("labels", [LABELS, LABELS[:-1]])
-def test_all_arms_have_all_their_rounds_in_the_time_that_there_is(labels: list[str], available_s: float) -> None:
-    laid_out = {label: scale_round_plan(label, labels, 5, available_s) for label in labels}
+@pytest.mark.parametrize("roles", [ROLES, ROLES[:-1]])
+def test_all_arms_have_all_their_rounds_in_the_time_that_there_is(roles: list[Role], available_s: float) -> None:
+    laid_out = {role: scale_round_plan(role, roles, 5, available_s) for role in roles}
     assert SCALE_MIN_ROUND_S < laid_out[SINGLE_NO_DDP].round_s <= TARGET_ROUND_S
     assert sum(5 * each.first_round_s for each in laid_out.values()) <= available_s * 1.0001
 
 
 def test_little_time_gives_short_rounds_and_much_none_longer_than_a_run_has() -> None:
-    assert scale_round_plan(SINGLE_NO_DDP, LABELS, 5, 20.0).round_s == SCALE_MIN_ROUND_S
-    assert scale_round_plan(SINGLE_NO_DDP, LABELS, 5, 2000.0).round_s == TARGET_ROUND_S
+    assert scale_round_plan(SINGLE_NO_DDP, ROLES, 5, 20.0).round_s == SCALE_MIN_ROUND_S
+    assert scale_round_plan(SINGLE_NO_DDP, ROLES, 5, 2000.0).round_s == TARGET_ROUND_S
 
 
 def test_a_round_with_data_takes_no_more_than_some_others() -> None:
-    with_data = scale_round_plan(WITH_DATA, LABELS, 5, 130.0)
+    with_data = scale_round_plan(WITH_DATA, ROLES, 5, 130.0)
     assert with_data.first_round_s == WITH_DATA_SLOWDOWN * (SCALE_ACTIVATION_S + with_data.round_s)
     assert 0.15 * with_data.steps_per_round(0.15, 8) <= WITH_DATA_SLOWDOWN * with_data.round_s
     assert with_data.steps_per_round(2.0, 8) == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import records
 from msgspec.structs import replace as with_fields
-from test_idle import world
+from training import unjoined_world
 
 from ddpbench.bench.preflight import startup_warnings
 
@@ -14,7 +14,7 @@ ALONE = records.record([{"forward": 1.0}])
 
 
 def test_a_rank_alone_among_gpus_or_nodes_is_told_how_to_start_all() -> None:
-    one = world("none")
+    one = unjoined_world("none")
     assert [*startup_warnings(one, ALONE, {})] == []
     among = replace(one, device=replace(one.device, num_visible_gpus=4))
     assert [*startup_warnings(among, ALONE, {})] == ["one of 4 GPUs trains: --gpus 4 for all"]
@@ -29,7 +29,7 @@ def test_nodes_that_are_not_equal_are_told() -> None:
     place = records.environment(4, nodes=2)
     fewer = [with_fields(each, usable_cores=8.0) if each.node_rank else each for each in place.placements]
     record = records.record([{"forward": 1.0}] * 4, environment=with_fields(place, placements=fewer))
-    two = replace(world("gloo"), rank_infos=world("gloo").rank_infos * 4)
+    two = replace(unjoined_world("gloo"), rank_infos=unjoined_world("gloo").rank_infos * 4)
     (said,) = startup_warnings(two, record, {})
     assert said.startswith("8 usable cores on ")
     assert said.endswith("all nodes go at the pace of the slowest")

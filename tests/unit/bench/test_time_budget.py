@@ -15,9 +15,9 @@ from ddpbench.bench.diagnose.round_plans import diagnose_round_plan, replay_batc
 from ddpbench.bench.resolve import resolve_config
 from ddpbench.bench.time_budget import TimeBudget
 from ddpbench.record.config import Config
-from ddpbench.record.diagnosis import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
+from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY
 
-LABELS = [BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, INDEPENDENT]
+ROLES = [BASELINE, COMPUTE_ONLY, LOADER_IN_BACKGROUND, REPLAY, INDEPENDENT]
 LIMIT_S, AVAILABLE_S = DIAGNOSIS_S, 56.0
 """All time, and what is left of it for rounds where starting took 40 s."""
 
@@ -44,8 +44,8 @@ def seen(batch_s: float, workers: int = 8) -> DiagnosisContext:
 
 def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
     scene = seen(batch_s=0.05)
-    briefs = {label: diagnose_round_plan(label, scene, LIMIT_S, AVAILABLE_S) for label in LABELS}
-    assert {label: each.first_turn_rounds for label, each in briefs.items()} == dict.fromkeys(LABELS, 1)
+    briefs = {role: diagnose_round_plan(role, scene, LIMIT_S, AVAILABLE_S) for role in ROLES}
+    assert {role: each.first_turn_rounds for role, each in briefs.items()} == dict.fromkeys(ROLES, 1)
     assert briefs[BASELINE].reserved_rounds == 3
     assert replay_batch_count(scene) == 16
     assert briefs[BASELINE].steps_per_round(0.05, 8) == 32
@@ -53,7 +53,7 @@ def test_a_fast_loader_leaves_time_for_turns_in_order() -> None:
 
 def test_rounds_of_a_slow_loader_come_at_once_and_are_short() -> None:
     scene = seen(batch_s=256 / 8 / 75)
-    real, replay = (diagnose_round_plan(label, scene, LIMIT_S, AVAILABLE_S) for label in (BASELINE, REPLAY))
+    real, replay = (diagnose_round_plan(role, scene, LIMIT_S, AVAILABLE_S) for role in (BASELINE, REPLAY))
     assert (real.first_turn_rounds, real.steps_per_round(0.0, 8)) == (3, 8)
     assert 3 * 8 * real.min_step_s + real.first_round_s < AVAILABLE_S
     assert replay.first_round_s < 8, "its batches were kept before"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-from torch import distributed as dist
+from training import unjoined_world
 
 from ddpbench.bench.preflight import DDP_FLAGS, note_unused_flags
 from ddpbench.bench.resolve import resolve_config
-from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
-from ddpbench.machine.device import open_device
-from ddpbench.machine.rank_env import RankEnv
 from ddpbench.record.config import Config
-from ddpbench.record.environment import RankPlacement, Software
 
 PLAIN = Config(workload="resnet18")
 TUNED = Config(
@@ -23,20 +18,12 @@ TUNED = Config(
 )
 
 
-def world(backend: str, rank: int = 0) -> World:
-    seat = RankEnv(rank=rank, world_size=rank + 1)
-    device = open_device("cpu", seat, share_gpu=False)
-    place = RankPlacement(rank=rank, host="n1", pid=os.getpid(), local_rank=rank, node_rank=0, device_name=device.name, device_id="")
-    notice = RankInfo(place, Software(ddpbench="0.1.0", python="3.12", torch="2.11"))
-    return World(seat, device, RankStore(dist.HashStore(), seat), [notice], backend, 1.0)
-
-
 def noted(asked: list[Config], where: World) -> None:
     note_unused_flags(asked, [resolve_config(arm, cuda=False, local_world_size=1) for arm in asked], where)
 
 
 def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([PLAIN, TUNED], world("none"))
+    noted([PLAIN, TUNED], unjoined_world("none"))
     named = "--no-broadcast-buffers, --bucket-cap-mb, --no-gradient-as-bucket-view, --static-graph, --comm-hook"
     told = f"ddpbench: note: {named} do nothing without DDP; start ranks with --gpus N or torchrun\n"
     assert capsys.readouterr() == ("", told)
@@ -44,25 +31,25 @@ def test_flags_of_ddp_without_a_process_group_are_named_as_they_were_typed(capsy
 
 
 def test_one_flag_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([Config(workload="resnet18", comm_hook="bf16")], world("none"))
+    noted([Config(workload="resnet18", comm_hook="bf16")], unjoined_world("none"))
     assert capsys.readouterr().err.startswith("ddpbench: note: --comm-hook does nothing without DDP; ")
 
 
 def test_an_engine_that_ties_no_ranks_together_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([Config(workload="resnet18", comm_hook="bf16", engine="none")], world("gloo"))
+    noted([Config(workload="resnet18", comm_hook="bf16", engine="none")], unjoined_world("gloo"))
     assert capsys.readouterr().err == "ddpbench: note: --comm-hook does nothing without DDP; leave --engine none out\n"
 
 
 def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     torch, dali = (Config(workload="resnet18", loader=loader, hw_decoder_load=0.5) for loader in ("torch", "dali-gpu"))
-    noted([torch], world("none"))
+    noted([torch], unjoined_world("none"))
     told = "ddpbench: note: --hw-decoder-load does nothing without a decoder on the GPU; add --loader dali-gpu\n"
     assert capsys.readouterr().err == told
-    noted([torch, dali], world("none"))
+    noted([torch, dali], unjoined_world("none"))
     assert capsys.readouterr().err == ""
-    noted([Config(workload="resnet18", loader="replay", pin_memory=False)], world("none"))
+    noted([Config(workload="resnet18", loader="replay", pin_memory=False)], unjoined_world("none"))
     assert capsys.readouterr().err == "ddpbench: note: --no-pin-memory does nothing with that loader; leave it out\n"
-    noted([Config(workload="resnet18", loader="torch", pin_memory=False)], world("none"))
+    noted([Config(workload="resnet18", loader="torch", pin_memory=False)], unjoined_world("none"))
     assert capsys.readouterr().err == ""
 
 
@@ -82,18 +69,18 @@ def test_a_flag_that_the_loader_does_not_heed_is_named(capsys: pytest.CaptureFix
     ],
 )
 def test_a_flag_that_nothing_reads_is_named(workload: str, given: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    noted([Config(workload=workload, **given)], world("none"))
+    noted([Config(workload=workload, **given)], unjoined_world("none"))
     assert capsys.readouterr().err == f"ddpbench: note: {told}\n"
 
 
 def test_a_flag_that_one_arm_of_several_reads_is_none_of_these(capsys: pytest.CaptureFixture[str]) -> None:
-    noted([Config(workload="resnet18", loader=loader, workers=4) for loader in ("synthetic", "torch")], world("none"))
+    noted([Config(workload="resnet18", loader=loader, workers=4) for loader in ("synthetic", "torch")], unjoined_world("none"))
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
     ("asked", "where"),
-    [([PLAIN], world("none")), ([TUNED], world("gloo")), ([TUNED], world("none", rank=1))],
+    [([PLAIN], unjoined_world("none")), ([TUNED], unjoined_world("gloo")), ([TUNED], unjoined_world("none", rank=1))],
     ids=["none", "DDP", "rank 1"],
 )
 def test_nothing_is_said_where_nothing_is_idle_and_by_one_rank_alone(

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import records
 from diagnoses import DIAGNOSES, TORCH, alone_of, diagnosis
+from launches import HERE, TORCHRUN, only_job
 from msgspec.structs import replace
 from records import BUSY
-from test_diagnose import HERE
-from test_faults import TORCHRUN, only_job
 from training import world_of_one
 
 from ddpbench.analysis.controls import baseline_of
@@ -29,10 +28,10 @@ from ddpbench.bench.diagnose.verify import TRIALS_KEY, expected_time_s, plan_tri
 from ddpbench.bench.job_spec import JobContext
 from ddpbench.bench.journal import Journal
 from ddpbench.machine.progress_marker import ProgressMarker
-from ddpbench.record.diagnosis import BASELINE, BASELINE_REPEAT, TRIAL_PREFIX
-from ddpbench.record.prediction import Prediction, Scenario
+from ddpbench.record.prediction import MissingMeasurement, Prediction, Scenario
 from ddpbench.record.progress import NullProgress
 from ddpbench.record.record import Fault, Job
+from ddpbench.record.roles import BASELINE, BASELINE_REPEAT, trial_role
 from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 
@@ -45,6 +44,10 @@ def more_cores_of(job: Job) -> Scenario:
     return next(change for change in changes if change and change.cores_per_gpu)
 
 
+def lacking(loader: str) -> MissingMeasurement:
+    return MissingMeasurement(code="loader-benchmark", loader=loader)
+
+
 def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, float]]) -> Job:
     """A diagnosis whose predictions were tried: by change, the wait of a step; the setting as it is is the first of them."""
     cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
@@ -52,15 +55,15 @@ def tried(waits_ms: dict[str, float], predicted: dict[str, tuple[float, float, f
     assert job.diagnosis is not None
     real = baseline_of(job)
     assert real is not None
-    for label, wait in waits_ms.items():
-        arm = records.record([{**BUSY, "data": wait}] * 4, config=real.config, label=label, environment=real.environment)
+    for role, wait in waits_ms.items():
+        arm = records.record([{**BUSY, "data": wait}] * 4, config=real.config, role=role, environment=real.environment)
         job.records.append(arm)
     job.diagnosis.predictions = [
         Prediction(scenario=Scenario(workers=int(words)), gain=gain, low=low, high=high) for words, (gain, low, high) in predicted.items()
     ]
     job.diagnosis.predictions += [
         Prediction(scenario=more_cores_of(job), gain=9.0, low=7.0, high=11.0),
-        Prediction(scenario=Scenario(loader="dali-gpu"), missing_measurement="what dali-gpu gives and costs"),
+        Prediction(scenario=Scenario(loader="dali-gpu"), missing_measurement=lacking("dali-gpu")),
     ]
     judge_all(job)
     return job
@@ -72,7 +75,7 @@ def page(job: Job, verbose: bool = False) -> str:
     return out.getvalue()
 
 
-TWICE = {BASELINE_REPEAT: 100.0, f"{TRIAL_PREFIX}--workers 4": 20.0, f"{TRIAL_PREFIX}--workers 3": 100.0}
+TWICE = {BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=4)): 20.0, trial_role(Scenario(workers=3)): 100.0}
 
 
 def test_a_prediction_is_held_against_what_was_measured_in_turns_with_the_present_setting() -> None:
@@ -101,16 +104,17 @@ def test_the_page_ends_with_what_to_use_and_what_it_is_worth() -> None:
 
 
 def test_where_nothing_gained_the_setting_stays() -> None:
-    shown = page(tried({BASELINE_REPEAT: 100.0, f"{TRIAL_PREFIX}--workers 3": 101.0}, {"3": (1.5, 1.3, 1.7)}))
+    shown = page(tried({BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=3)): 101.0}, {"3": (1.5, 1.3, 1.7)}))
     assert "use    the setting as it is: nothing that was tried is measurably faster" in shown
 
 
 def test_a_cure_that_failed_is_told_and_the_others_count() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)})
-    [arm] = [record for record in job.records if record.label == f"{TRIAL_PREFIX}--workers 4"]
+    [arm] = [record for record in job.records if record.role == trial_role(Scenario(workers=4))]
     arm.status, arm.fault = "failed", Fault(message="no room for so many workers, on rank 1 (node-01)")
     _, four, three, _ = outcomes(job)
-    assert (four.measured, four.failure) == (None, "no room for so many workers, on rank 1 (node-01)")
+    assert four.measured is None
+    assert four.failed is arm
     assert three.measured is not None
     assert best_outcome(outcomes(job)) is None
     shown = page(job)
@@ -141,14 +145,14 @@ def test_where_nothing_can_be_tried_the_setting_stays_too() -> None:
 
 
 def test_a_loss_is_called_one() -> None:
-    shown = page(tried({BASELINE_REPEAT: 100.0, f"{TRIAL_PREFIX}--workers 3": 160.0}, {"3": (1.5, 1.3, 1.7)}))
+    shown = page(tried({BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=3)): 160.0}, {"3": (1.5, 1.3, 1.7)}))
     assert ", a loss" in " ".join(shown.split())
 
 
 def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing() -> None:
     job = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96)
     found = {each.scenario.flag_text: each for each in predict_remedies(job)}
-    assert "what torch-uint8 gives and costs" in found["--loader torch-uint8"].missing_measurement
+    assert found["--loader torch-uint8"].missing_measurement == lacking("torch-uint8")
     cores = next(each for words, each in found.items() if "--cores-per-gpu" in words)
     assert cores.gain is not None
     assert cores.gain > 10
@@ -156,13 +160,13 @@ def test_every_cure_that_changes_a_setting_is_predicted_or_says_what_is_missing(
 
 def test_workers_that_only_take_turns_with_their_trainers_are_weighed_against_none() -> None:
     """An image takes 4 ms of a core beside the training, and 2 with the cores to itself."""
-    job = DIAGNOSES["loader-steals-cpu"][0]()
+    job = DIAGNOSES["loader-contends-cpu"][0]()
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [alone_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
     job.diagnosis.single_rank_loader_benchmark = job.diagnosis.loader_benchmarks[0]
     [without] = [each for each in predict_remedies(job) if each.scenario == Scenario(workers=0)]
     assert without.gain == pytest.approx(1.2, abs=0.06)
-    assert "the trainer takes as long for a batch as a worker" in without.assumptions
+    assert "trainer-loads-as-fast" in {each.code for each in without.assumptions}
 
 
 def test_fewer_launches_are_priced_once_the_kernels_of_a_step_were_seen() -> None:
@@ -203,14 +207,14 @@ def test_rounds_of_a_proof_are_complete_or_said_to_be_short() -> None:
     assert "short" not in shown
     few = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
     for record in few.records:
-        if record.label == BASELINE_REPEAT:
+        if record.role == BASELINE_REPEAT:
             record.rounds = [replace(timed, traces=[replace(trace, steps=5) for trace in timed.traces]) for timed in record.rounds]
     assert re.search(r"measured [\d.]+x .*?, in rounds that are 3 batches short", " ".join(page(few).split()))
 
 
 def test_a_measured_range_that_is_too_wide_decides_nothing() -> None:
     job = tried(TWICE, {"4": (2.2, 2.0, 2.5)})
-    [arm] = [record for record in job.records if record.label == f"{TRIAL_PREFIX}--workers 4"]
+    [arm] = [record for record in job.records if record.role == trial_role(Scenario(workers=4))]
     arm.rounds = [replace(timed, wall_s=timed.wall_s * times) for timed, times in zip(arm.rounds, (0.6, 1.6, 0.7, 1.5, 1.0), strict=True)]
     [four] = [each for each in outcomes(job) if each.prediction.scenario == Scenario(workers=4)]
     assert (four.is_wide, four.is_inside) == (True, None)
@@ -240,11 +244,11 @@ def test_a_diagnosis_tries_what_it_predicts(launch: Callable[..., Any], results:
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
-    foretold = [each.scenario.flag_text for each in job.diagnosis.predictions if each.gain]
-    labels = [record.label for record in job.records]
-    assert labels[0] == BASELINE
-    assert BASELINE_REPEAT in labels
-    assert {label.removeprefix(TRIAL_PREFIX) for label in labels if label.startswith(TRIAL_PREFIX)} <= set(foretold)
+    predicted = [each.scenario for each in job.diagnosis.predictions if each.gain]
+    roles = [record.role for record in job.records]
+    assert roles[0] == BASELINE
+    assert BASELINE_REPEAT in roles
+    assert {role.scenario for role in roles if role.kind == "trial"} <= set(predicted)
     [more, *_] = [each for each in outcomes(job) if each.measured is not None]
     assert more.measured is not None
     assert more.measured.center > 1.3
@@ -265,8 +269,8 @@ def test_a_cure_that_fails_on_one_rank_does_not_end_the_diagnosis(spoilt: str, w
     job = only_job(results)
     failed = [record for record in job.records if record.fault]
     assert failed
-    assert all(record.label.startswith(f"{TRIAL_PREFIX}--workers ") for record in failed)
+    assert all(record.role.scenario and record.role.scenario.workers for record in failed)
     assert failed[0].fault is not None
     assert failed[0].fault.message.startswith(f"{why}, on rank 1 (")
     assert f"failed: {why}" in " ".join(done.stdout.split())
-    assert next(record for record in job.records if record.label == BASELINE_REPEAT).rounds
+    assert next(record for record in job.records if record.role == BASELINE_REPEAT).rounds

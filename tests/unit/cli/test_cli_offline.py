@@ -15,6 +15,7 @@ import bad_files
 import pytest
 import records
 import sweeps
+from commands import refused
 
 from ddpbench import __version__
 from ddpbench.cli import main
@@ -32,17 +33,6 @@ from ddpbench.cli import main
 main()
 print({"torch", "numpy", "matplotlib"} & set(sys.modules))
 """
-
-
-def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command says on stderr, which must be two lines, when it refuses."""
-    with pytest.raises(SystemExit) as end:
-        main(shlex.split(words))
-    assert end.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert re.fullmatch(r"(?:left out: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
-    return err
 
 
 def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,9 +206,9 @@ def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.C
 
 
 def test_pictures_lie_beside_a_file_or_where_they_are_told_to(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep, elsewhere = str(journals / "sweep.json"), journals.parent / "elsewhere"
-    assert main(["plot", sweep]) == 0
-    assert main(["plot", sweep, "-o", str(elsewhere)]) == 0
+    crossover, elsewhere = str(journals / "crossover.json"), journals.parent / "elsewhere"
+    assert main(["plot", crossover]) == 0
+    assert main(["plot", crossover, "-o", str(elsewhere)]) == 0
     names = sorted(path.name for path in (journals / "plots").iterdir())
     assert names == sorted(path.name for path in elsewhere.iterdir())
     assert capsys.readouterr().out.count("\n") == 2 * len(names)
@@ -266,6 +256,6 @@ def test_reading_needs_no_torch(words: str, journals: Path, launch: Callable[...
 
 
 def test_drawing_needs_no_torch(journals: Path, launch: Callable[..., Any]) -> None:
-    done = launch([sys.executable, "-c", PRINTED_MODULES, "plot", "sweep.json"], cwd=journals)
+    done = launch([sys.executable, "-c", PRINTED_MODULES, "plot", "crossover.json"], cwd=journals)
     assert done.returncode == 0
     assert "torch" not in done.stdout.splitlines()[-1]

@@ -21,7 +21,7 @@ from ddpbench.published.protocols import reproduction_request as asked_for
 from ddpbench.record.config import Config
 from ddpbench.record.request import CrossoverOptions, DiagnoseOptions, OutputOptions, Request
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         "bench.run": "run_training",
         "bench.sweep": "run_sweep",
         "bench.diagnose.command": "run_diagnosis",
-        "bench.diagnose.started": "launch_diagnosis",
+        "bench.diagnose.launch": "launch_diagnosis",
         "bench.scaling.command": "run_scaling",
         "bench.launch": "run_launches",
         "published.reproduce": "run_reproduction",

@@ -17,7 +17,7 @@ def test_stages_batches_and_images_add_up() -> None:
     left_out = (BenchError("cannot read a"), BenchError("cannot read b"))
     second = BatchTiming(2.0, 3.0, 8, WorkerTiming(0.5, 2.9, {"collate": 0.2}, {"collate": 0.2}, left_out))
     loading = to_stats([arrival(0.0, 1.0, 1.1), second])
-    assert (loading.images, len(loading.skipped_files)) == (16, 2)
+    assert (loading.samples, len(loading.skipped_files)) == (16, 2)
     assert loading.cpu_s == {"read": 0.1, "decode": 0.4, "collate": 0.2}
     assert loading.wall_s == {"read": 0.3, "decode": 0.5, "collate": 0.2}
     assert loading.batch_ms == pytest.approx([1000, 2400])

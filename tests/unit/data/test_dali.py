@@ -184,7 +184,7 @@ def test_so_many_bad_files_are_left_out_and_the_next_one_ends_the_run(tree: Path
             assert drawn == Counter(dict.fromkeys(good, 4)), "each good one as often as the others"
             told = live.pop_stats()
             assert told
-            assert (told.images, len(told.skipped_files)) == (40, 3), "a file is left out once, and every batch is full"
+            assert (told.samples, len(told.skipped_files)) == (40, 3), "a file is left out once, and every batch is full"
         assert threads_ended(), "nothing is left of the pipelines that died"
         notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: left out: ")]
         assert len(notes) == 3
@@ -256,7 +256,7 @@ def test_what_the_batches_cost_is_told_once(tree: Path) -> None:
         take(live, 3)
         told = live.pop_stats()
         assert told
-        assert (told.images, len(told.batch_ms), told.cpu_s, told.wall_s) == (12, 3, {}, {})
+        assert (told.samples, len(told.batch_ms), told.cpu_s, told.wall_s) == (12, 3, {}, {})
         assert live.pop_stats() is None
 
 

@@ -106,8 +106,8 @@ def test_what_is_made_here_needs_no_folder_and_has_an_end(loader: str, dataset: 
         ("torch", "cifar10", "damaged", 10, "data_batch_1' is no CIFAR-10 batch"),
         ("dali-cpu", "cifar10", "cifar", 10, "does not read cifar10"),
         ("torch-uint8", "disc", "", 2, "does not read disc"),
-        ("test_data_refusals:ABSENT", "imagenet", "tree", 1000, "needs nowhere.at_all, which is not installed"),
-        ("test_data_refusals:AGED", "imagenet", "tree", 1000, r"needs numpy 99.0 or newer, and .* is installed"),
+        ("test_data_preflight:ABSENT", "imagenet", "tree", 1000, "needs nowhere.at_all, which is not installed"),
+        ("test_data_preflight:AGED", "imagenet", "tree", 1000, r"needs numpy 99.0 or newer, and .* is installed"),
         ("tortch", "imagenet", "tree", 1000, "unknown loader 'tortch'"),
     ],
 )
@@ -221,9 +221,9 @@ def test_damaged_held_out_images_of_cifar10_are_named(tmp_path: Path) -> None:
 
 def test_names_from_outside_and_near_misses() -> None:
     assert all(name == spec.name for name, spec in LOADERS.items())
-    assert find_loader("test_data_refusals:ABSENT") is ABSENT
+    assert find_loader("test_data_preflight:ABSENT") is ABSENT
     with pytest.raises(UsageError, match="is no loader"):
-        find_loader("test_data_refusals:OF_FILES")
+        find_loader("test_data_preflight:OF_FILES")
     with pytest.raises(UsageError) as refused:
         find_loader("dali_cpu")
     assert "dali-cpu" in refused.value.hint

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_faults import PLAIN, errors
+from launches import PLAIN, errors
 
 from ddpbench.data.generated.folder import MARKER_FILE, generate
 from ddpbench.data.generated.image_tree import generated_image_folder

@@ -124,6 +124,7 @@ def test_workers_start_where_a_pipeline_of_dali_is_garbage(tree: Path) -> None:
         gc.enable()
 
 
+@pytest.mark.slow
 def test_workers_die_with_a_killed_rank_even_when_they_hang(tree: Path) -> None:
     script = """
 import sys, time, torch

@@ -34,7 +34,7 @@ def test_all_stages_of_what_was_handed_over_are_told_once(loader: str, workers: 
         take(live, 5)
         loading = live.pop_stats()
         assert loading
-        assert (loading.images, len(loading.batch_ms), loading.skipped_files) == (20, 5, [])
+        assert (loading.samples, len(loading.batch_ms), loading.skipped_files) == (20, 5, [])
         assert list(loading.cpu_s) == list(loading.wall_s) == ["read", "decode", "augment", "collate"]
         assert all(seconds > 0 for seconds in (*loading.cpu_s.values(), *loading.wall_s.values()))
         assert sum(loading.wall_s.values()) <= 1e-3 * sum(loading.batch_ms), "stages are parts of the batches"
@@ -97,7 +97,7 @@ def test_what_has_no_sheet_is_not_counted() -> None:
         delivered.next_batch(lambda: None)
     loading = delivered.pop_stats()
     assert loading
-    assert (loading.images, loading.cpu_s) == (6, {})
+    assert (loading.samples, loading.cpu_s) == (6, {})
 
 
 @pytest.mark.parametrize("drain", [True, False])
@@ -112,7 +112,7 @@ def test_a_round_tells_of_its_own_batches(drain: bool, tree: Path) -> None:
     finally:
         live.close()
     assert trace.loader_stats
-    assert trace.loader_stats.images == trace.images == 3 * training.BATCH
+    assert trace.loader_stats.samples == trace.samples == 3 * training.BATCH
     assert len(trace.loader_stats.batch_ms) == 3
     assert trace.cpu_usage is None or trace.cpu_usage.num_cores >= 1
     assert trace.thread_cpu_s

@@ -158,7 +158,7 @@ def test_synthetic_trains_on_one_batch_that_differs_between_ranks() -> None:
         assert first[0] is second[0]
         assert first[1] is second[1]
         assert not torch.equal(first[0], elsewhere[0])
-        assert (live.max_prefetched, live.data.images, live.data.description) == (0, None, "synthetic batch on the device")
+        assert (live.max_prefetched, live.data.num_samples, live.data.description) == (0, None, "synthetic batch on the device")
 
 
 @pytest.mark.parametrize("dataset", ["imagenet", "cifar10", "mnist", "disc", "gemm"])
@@ -182,7 +182,7 @@ def test_fifty_batches_of_matrices_lie_on_the_device_and_come_in_turn() -> None:
 @pytest.mark.parametrize("loader", OF_FILES)
 def test_the_record_says_which_data_it_was(loader: str, tree: Path) -> None:
     with opened(config(loader, tree)) as live:
-        assert (live.data.loader, live.data.description, live.data.images) == (loader, "ImageNet folder, 16 JPEGs", 16)
+        assert (live.data.loader, live.data.description, live.data.num_samples) == (loader, "ImageNet folder, 16 JPEGs", 16)
         assert live.data.file_kind == "jpegs"
 
 

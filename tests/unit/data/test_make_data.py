@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launches import TORCHRUN, errors, only_record
 from loading import config
-from test_faults import TORCHRUN, errors, only_record
 from torchvision import datasets
 
 from ddpbench.bench.preflight import with_generated_images

@@ -29,7 +29,7 @@ def test_it_replays_what_torch_gives(tree: Path) -> None:
         images, labels = take(live, BATCHES)
     with opened(config("replay", tree)) as live:
         assert live.worker_pids() == []
-        assert (live.max_prefetched, live.pop_stats(), live.data.images, live.data.loader) == (0, None, 48, "replay")
+        assert (live.max_prefetched, live.pop_stats(), live.data.num_samples, live.data.loader) == (0, None, 48, "replay")
         assert live.data.description == "16 batches of torch, in host memory: ImageNet folder, 48 JPEGs"
         for _ in range(2):
             again, same = take(live, BATCHES)

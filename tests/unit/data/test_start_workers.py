@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -22,13 +23,16 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-def forks_that_hang(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def forks_that_hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """What happens where a thread that held a lock is not there to give it back, but for how many one wants."""
     monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
     if not hanging:
         os.register_at_fork(before=_count, after_in_child=_hang)
     hanging[:] = [0]
-    return hanging
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a DataLoader of an earlier test leaves a handler that raises
+    yield hanging
+    signal.signal(signal.SIGCHLD, before)
+    hanging[:] = [0]
 
 
 def _count() -> None:
@@ -60,7 +64,6 @@ def test_workers_that_never_begin_are_an_error(forks_that_hang: list[int]) -> No
     forks_that_hang[0] = 100
     with pytest.raises(BenchError, match="did not begin within 1 s, 3 times"):
         start_workers(loader(1), "is the machine overloaded?")
-    forks_that_hang[0] = 0
 
 
 @pytest.mark.slow

@@ -192,6 +192,7 @@ def test_what_validation_needs_beside_the_training_is_counted(
         check_loader(large, "imagenet", 1000, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "ends"), [((), 1), (("--skip-bad", "1"), 0)], ids=["named", "left out"])
 def test_a_name_that_is_no_utf8_is_told_escaped(
     flags: tuple[str, ...], ends: int, tree: Path, tmp_path: Path, launch: Callable[..., Any]

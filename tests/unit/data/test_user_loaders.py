@@ -16,9 +16,9 @@ import own_loaders
 import psutil
 import pytest
 import torch
+from launches import rounds_on_disk
 from loading import config, opened, shard, take
 from patience import eventually
-from test_interrupts import rounds_on_disk
 
 from ddpbench.bench.failure import describe_exception
 from ddpbench.data.batch_timing import Stopwatch
@@ -43,7 +43,7 @@ def test_a_data_loader_is_given_its_rank_and_shuffles_anew(workers: int) -> None
             images, labels = take(live, 6)
             assert images.shape == (12, 3, 32, 32)
             assert images.is_contiguous(memory_format=torch.channels_last)
-            assert (live.max_prefetched, live.data.images, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
+            assert (live.max_prefetched, live.data.num_samples, live.data.loader) == (2 * workers, 10, "own_loaders:shared_out")
             assert (live.data.respawns_workers, live.data.file_kind, live.data.workers) == (workers > 0, "", workers)
             seen.append(labels.tolist())
     epochs = [[own[epoch * 4 : epoch * 4 + 4] for own in seen] for epoch in range(3)]
@@ -98,7 +98,7 @@ def test_a_helper_of_its_that_hears_nothing_is_left_to_nobody(start: Callable[..
         str(results),
     ]
     rounds = ["--rounds", "100000" if interrupted else "1"]
-    running = start([sys.executable, "-m", "ddpbench", *words, *rounds], env={"PYTHONPATH": str(Path(__file__).parent)})
+    running = start([sys.executable, "-m", "ddpbench", *words, *rounds], env={"PYTHONPATH": str(Path(own_loaders.__file__).parent)})
     if interrupted:
         running.until(lambda: rounds_on_disk(results) >= 1)
         os.kill(running.pid, signal.SIGTERM)
@@ -117,7 +117,7 @@ def test_stages_are_told_as_far_as_they_can_be_told_apart(workers: int, tmp_path
             assert loading
             assert set(loading.cpu_s) == set(loading.wall_s) == stages
             assert all(0 < seconds < 30 for seconds in loading.wall_s.values())
-            assert (loading.images, len(loading.batch_ms)) == (8, 4)
+            assert (loading.samples, len(loading.batch_ms)) == (8, 4)
 
 
 def test_it_is_given_whatever_it_may_ask_for() -> None:
@@ -256,6 +256,7 @@ def test_what_is_no_loader_is_refused_before_anything_is_opened(name: str, says:
         find_loader(name)
 
 
+@pytest.mark.slow
 def test_what_it_prints_does_not_spoil_a_record_on_stdout(launch: Callable[..., Any], tmp_path: Path) -> None:
     words = ["resnet18", "--loader", "own_loaders:talkative", "-b", "2", "--steps", "2", "--rounds", "1", "--warmup", "1"]
     where = ["--image-size", "32", "--device", "cpu", "--json", "-", "-o", str(tmp_path)]

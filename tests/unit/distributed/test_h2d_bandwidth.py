@@ -16,7 +16,7 @@ def test_a_processor_has_nothing_to_copy_to() -> None:
 def test_pinned_memory_is_copied_at_the_speed_of_a_bus() -> None:
     found = measure_h2d_bandwidth(world_of_one("cuda"), 64 * 3 * 224 * 224 * 4, 64)
     assert found
-    assert found.bytes_per_image == 3 * 224 * 224 * 4
+    assert found.bytes_per_sample == 3 * 224 * 224 * 4
     assert 1e9 < found.pageable_bytes_per_s < 1e12, "faster than a disk, slower than the GPU's own memory"
     assert 1e9 < found.pinned_bytes_per_s < 1e12
     assert found.pinned_bytes_per_s > 0.8 * found.pageable_bytes_per_s

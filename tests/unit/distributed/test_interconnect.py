@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import records
 import torch
+from launches import PLAIN, only_record
 from msgspec.structs import replace
-from test_faults import PLAIN, only_record
 from torch import distributed as dist
 
-from ddpbench.analysis.checks.figure import run_checks
+from ddpbench.analysis.checks.rules import run_checks
 from ddpbench.bench.transport import with_transport
 from ddpbench.distributed.interconnect import (
     Interconnect,
@@ -34,7 +33,7 @@ from ddpbench.distributed.rank_store import RankInfo, RankStore
 from ddpbench.distributed.world import World
 from ddpbench.machine.device import open_device
 from ddpbench.machine.rank_env import RankEnv
-from ddpbench.record.checks import Check
+from ddpbench.record.checks import Imbalance, NoInfiniband, UnequalNodes
 from ddpbench.record.environment import Environment, Transport
 from ddpbench.record.record import Record
 from ddpbench.report.layout import Page
@@ -196,12 +195,6 @@ def test_an_environment_takes_the_ways_that_its_ranks_can_go() -> None:
     assert with_transport(records.environment(2, device="Xeon CPU"), fabric).transport == []
 
 
-def test_a_record_from_before_says_nothing_of_it() -> None:
-    old = msgspec.to_builtins(records.environment(4))
-    del old["transport"], old["infiniband"]
-    assert msgspec.convert(old, Environment).transport == []
-
-
 # what is said
 
 
@@ -234,25 +227,16 @@ def test_gloo_over_sockets_is_said_once() -> None:
     assert "     gloo over sockets     " in printed
 
 
-def the_check(name: str, record: Record) -> Check | None:
-    return next((check for check in run_checks(record) if check.code == name), None)
-
-
 def on_two_nodes(ways: Sequence[Transport], **changes: Any) -> Record:
     environment = records.environment(4, nodes=2, transport=list(ways), **changes)
     return records.record(environment=environment)
 
 
 def test_sockets_beside_infiniband_are_warned_of() -> None:
-    found = the_check("no-infiniband", on_two_nodes([NVLINK, SOCKET], infiniband_devices=["mlx5_0"]))
-    assert found is not None
-    assert found.severity == "warns"
-    assert found.sentence == "NCCL goes over sockets between nodes: no InfiniBand used although mlx5_0 is there"
-    off = {"NCCL_IB_DISABLE": "1"}
-    found = the_check("no-infiniband", on_two_nodes([SOCKET], infiniband_devices=["mlx5_0", "mlx5_1"], variables=off))
-    assert found is not None
-    assert "mlx5_0, mlx5_1 are there" in found.sentence
-    assert found.hint.startswith("`unset NCCL_IB_DISABLE`")
+    unused = on_two_nodes([NVLINK, SOCKET], infiniband_devices=["mlx5_0"])
+    assert run_checks(unused) == [NoInfiniband(severity="warning", disabled_by=[])]
+    off = on_two_nodes([SOCKET], infiniband_devices=["mlx5_0", "mlx5_1"], variables={"NCCL_IB_DISABLE": "1"})
+    assert run_checks(off) == [NoInfiniband(severity="warning", disabled_by=["NCCL_IB_DISABLE"])]
 
 
 @pytest.mark.parametrize(
@@ -261,19 +245,19 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
     ids=["used", "not there", "one host", "unknown"],
 )
 def test_where_nothing_is_lost_nothing_is_said(ways: list[Transport], infiniband: list[str]) -> None:
-    assert the_check("no-infiniband", on_two_nodes(ways, infiniband_devices=infiniband)) is None
+    assert run_checks(on_two_nodes(ways, infiniband_devices=infiniband)) == []
 
 
 def test_unequal_nodes_are_said() -> None:
     environment = records.environment(4, nodes=2)
     places = [replace(place, host=f"node-{1 + (place.rank > 0):02}") for place in environment.placements]
-    found = the_check("unequal-nodes", records.record(environment=replace(environment, placements=places)))
-    assert found is not None
-    assert (found.severity, found.sentence) == ("informs", "1 rank on node-01, 3 on node-02")
+    ranks = Imbalance(least=1, least_host="node-01", most=3, most_host="node-02")
+    unequal = records.record(environment=replace(environment, placements=places))
+    assert run_checks(unequal) == [UnequalNodes(severity="info", ranks=ranks)]
     places = [replace(place, usable_cores=16.0 if place.node_rank else 60.0) for place in environment.placements]
-    found = the_check("unequal-nodes", records.record(environment=replace(environment, placements=places)))
-    assert found is not None
-    assert found.sentence == "16 usable cores on node-02, 60 on node-01"
+    cores = Imbalance(least=16.0, least_host="node-02", most=60.0, most_host="node-01")
+    unequal = records.record(environment=replace(environment, placements=places))
+    assert run_checks(unequal) == [UnequalNodes(severity="info", usable_cores=cores)]
 
 
 # what the kernel shows

@@ -189,6 +189,7 @@ def test_a_dead_rank_is_told_from_one_that_left(boards: list[RankStore]) -> None
         assert boards[0].dead_ranks(places) == []
 
 
+@pytest.mark.slow
 def test_a_rank_on_another_host_is_gone_when_its_mark_stops_beating(boards: list[RankStore]) -> None:
     places = [place(0), place(1, host="n2", pid=2**22 + 1)]
     stop = threading.Event()

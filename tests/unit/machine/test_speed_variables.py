@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpbench.analysis.checks.node import IB_DISABLING_VARIABLES
+from ddpbench.analysis.checks.nodes import IB_DISABLING_VARIABLES
 from ddpbench.machine.fingerprint import SPEED_VARIABLES, speed_variables
 
 

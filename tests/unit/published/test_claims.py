@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ddpbench.analysis.metrics import (
     ACCURACY,
     ALLOCATED,
-    MAX_STEP_IMAGES_PER_S,
-    MIN_STEP_IMAGES_PER_S,
+    MAX_STEP_SAMPLES_PER_S,
+    MIN_STEP_SAMPLES_PER_S,
     PROCESS_MEMORY,
     SECONDS,
     mean_std,
@@ -25,9 +25,9 @@ from ddpbench.published.claims import ClaimResult, check_claims
 from ddpbench.published.effect_size import PublishedRatio
 from ddpbench.published.publications import load_publication
 from ddpbench.published.reproduction import compare_rows, protocol_deviations, substituted_workloads
-from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import DatasetInfo, Job
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE
 
 T4, WRN, VGG = "t4-tensor-cores", "wrn-cifar10-apex-levels", "vgg16-cifar10-batch-sweep"
 DISC, IMAGENET = "disc-mlp-cpu-vs-gpu", "imagenet-resnet-slurm-vs-container"
@@ -68,7 +68,7 @@ def test_leftovers_are_told_from_the_clean_peak() -> None:
 def test_the_published_leftovers_stand_beside_the_cell_that_has_them() -> None:
     amp = next(result for result in compare_rows(T4, sweeps.t4()) if result.row.max_memory_allocated_bytes == 1_577_232_384)
     assert amp.record is not None
-    assert amp.record.label == EARLIER_MODEL_ALIVE
+    assert amp.record.role == EARLIER_MODEL_ALIVE
     assert amp.figures["allocated"].ratio == pytest.approx(1_619_000_000 / 1_577_232_384)
 
 
@@ -159,7 +159,7 @@ def test_speeds_of_single_steps_and_losses_stand_beside_the_published() -> None:
     assert container.figures["least-speed"].published is None
     record = slurm.record
     assert record is not None
-    assert MIN_STEP_IMAGES_PER_S.values(record) == pytest.approx(MAX_STEP_IMAGES_PER_S.values(record))
+    assert MIN_STEP_SAMPLES_PER_S.values(record) == pytest.approx(MAX_STEP_SAMPLES_PER_S.values(record))
 
 
 def test_a_crossing_near_ten_layers_holds_and_one_far_off_does_not() -> None:

@@ -11,6 +11,7 @@ import pytest
 import sweeps
 
 from ddpbench.published.crossing import CrossoverPoint, crossing_of, describe_crossing, find_crossing
+from ddpbench.record.roles import side_role
 
 
 def points(ratios: dict[int, float], spread: float = 0.01, rounds: int = 5) -> list[CrossoverPoint]:
@@ -131,7 +132,7 @@ def test_rounds_are_paired_by_their_index() -> None:
     job = sweeps.crossing_disc()
     whole = crossing_of(job)
     for record in job.records:
-        record.rounds = record.rounds[1:] if record.label == "CPU" else record.rounds[::-1]
+        record.rounds = record.rounds[1:] if record.role == side_role("CPU") else record.rounds[::-1]
     paired = crossing_of(job)
     assert whole is not None
     assert paired is not None
@@ -166,5 +167,5 @@ def test_a_model_that_one_device_never_finished_is_left_out() -> None:
 def test_one_device_and_other_workloads_cross_nothing() -> None:
     assert crossing_of(sweeps.t4()) is None
     job = sweeps.crossing_disc()
-    job.records = [record for record in job.records if record.label == "CPU"]
+    job.records = [record for record in job.records if record.role == side_role("CPU")]
     assert crossing_of(job) is None

@@ -12,11 +12,12 @@ from ddpbench.published.crossover_sides import crossover_arms as crossover_cells
 from ddpbench.published.crossover_sides import resolve_sides
 from ddpbench.published.protocols import PROTOCOLS, reproduction_request
 from ddpbench.published.publications import load_publication, published_names
-from ddpbench.published.sweep_points import EARLIER_MODEL_ALIVE, match_row
+from ddpbench.published.sweep_points import match_row
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import Job
 from ddpbench.record.request import OutputOptions
+from ddpbench.record.roles import EARLIER_MODEL_ALIVE, RUN
 from ddpbench.training.optimizer import lr_factor
 from ddpbench.workloads.model_cost import workload_cost
 
@@ -28,9 +29,9 @@ def job_of(name: str, quick: bool) -> Job:
     command = ["ddpbench", "reproduce", name, *(["--quick"] if quick else [])]
     request = build_request(PROTOCOLS[name](quick), {}, OutputOptions(), command)
     kept = []
-    for config, label in zip(request.arms, request.labels, strict=True):
+    for config, role in zip(request.arms, request.roles, strict=True):
         made = records.record([{"forward": 1.0}], config=config)
-        made.label, made.num_parameters = label, workload_cost(config.workload, resolve_config(config, False, 1).image_size).parameters
+        made.role, made.num_parameters = role, workload_cost(config.workload, resolve_config(config, False, 1).image_size).parameters
         kept.append(made)
     return Job(started="", command=command, records=kept)
 
@@ -81,7 +82,7 @@ def test_trainings_of_no_given_length_are_as_long_as_each_other_and_windows_foll
 
 def test_the_products_are_150_steps_of_a_script_that_zeroes_its_gradients() -> None:
     cells = only("t4-tensor-cores", workload="gemm-mlp")
-    assert [(cell.config.precision, cell.label) for cell in cells] == [("fp32", ""), ("amp-fp16", EARLIER_MODEL_ALIVE), ("amp-fp16", "")]
+    assert [(cell.config.precision, cell.role) for cell in cells] == [("fp32", RUN), ("amp-fp16", EARLIER_MODEL_ALIVE), ("amp-fp16", RUN)]
     for cell in cells:
         settled = resolve_config(cell.config, True, 1)
         assert (settled.batch_size, settled.steps, settled.lr, settled.momentum, settled.set_to_none) == (512, 150, 1e-3, 0.0, False)
@@ -131,7 +132,7 @@ def test_the_resnets_are_360_batches_of_128_from_four_workers() -> None:
 def test_the_disc_is_a_hundred_epochs_of_a_hundred_points_a_step_on_both_sides() -> None:
     cells = crossover_cells("disc-mlp", [("cpu", 4), ("cuda", None)], range(2, 13))
     assert [cell.config.workload for cell in cells[::2]] == [f"disc-mlp-{layers}" for layers in range(2, 13)]
-    assert [cell.label for cell in cells[:2]] == ["CPU, 4 threads", "GPU"]
+    assert [cell.role.side for cell in cells[:2]] == ["CPU, 4 threads", "GPU"]
     for config in (cell.config for cell in cells):
         assert (config.epochs, config.batch_size, config.shuffle, resolve_config(config, False, 1).lr) == (100, 100, False, 0.1)
 

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from full_disk import no_room
 
 from ddpbench.record.files import atomic_write
 
 LARGE = b"x" * 4096
-
-
-@contextmanager
-def no_room(least: int = 1024) -> Iterator[None]:
-    """No file of this process grows beyond ``least`` bytes: the system refuses the rest, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (least, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_file_that_finds_no_room_leaves_the_old_one(tmp_path: Path) -> None:

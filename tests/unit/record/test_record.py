@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from records import job as job_of
 from records import record as made_up
 
+from ddpbench.record import upgrade
+from ddpbench.record.bottleneck import Bottleneck
 from ddpbench.record.config import Config
 from ddpbench.record.errors import UsageError
 from ddpbench.record.flags import flag_fields, to_argv
 from ddpbench.record.io import load, reserve_path, save, slug
 from ddpbench.record.names import lookup
-from ddpbench.record.record import SCHEMA, DatasetInfo, FileKind
+from ddpbench.record.record import DatasetInfo, FileKind
 from ddpbench.record.request import OutputOptions
-from ddpbench.record.verdict import Bottleneck, ScalingLoss, Verdict
+from ddpbench.record.scaling_loss import ScalingLoss
+from ddpbench.record.upgrade import SCHEMA
+from ddpbench.record.verdict import ScalingVerdict, Verdict
 
-KEPT = Path(__file__).parent / "golden" / "schema-1.json"
+SCHEMA_1, SCHEMA_2 = (Path(__file__).parent / f"schema-{schema}.json" for schema in (1, 2))
 
 
 def test_a_job_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -31,33 +35,39 @@ def test_a_job_comes_back_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"], "no temporary file stays"
 
 
-def test_a_record_of_schema_1_still_loads() -> None:
-    """Written by ddpbench 0.1.0 on two CPU ranks; the file never changes."""
-    (record,) = load(KEPT).records
+def test_a_record_of_schema_2_still_loads() -> None:
+    """Written on two CPU ranks; the file never changes."""
+    (record,) = load(SCHEMA_2).records
     assert (record.status, record.world_size, len(record.rounds)) == ("ok", 2, 2)
     assert record.throughput is not None
 
 
-@pytest.mark.parametrize(
-    ("description", "jpegs", "folders"),
-    [
-        ("ImageNet folder, 1,281,167 JPEGs", True, True),
-        ("image folder, 3 images, 1 left out (.txt)", False, True),
-        ("made set in the shape of ImageNet, 12,800 JPEGs", True, True),
-        ("16 batches of torch, in host memory: ImageNet folder, 48 JPEGs", True, True),
-        ("made set in the shape of CIFAR-10, 50,000 images", False, False),
-        ("synthetic batch on the device", False, False),
-        ("batches of my.ImageNet:of_JPEGs, which shares them out itself", False, False),
-    ],
-)
-def test_a_record_that_only_describes_its_files_is_understood(description: str, jpegs: bool, folders: bool) -> None:
-    data = DatasetInfo(loader="torch", description=description)
-    assert (data.is_jpeg, data.is_image_folder) == (jpegs, folders)
+def test_a_record_of_schema_1_is_refused_with_its_writer() -> None:
+    with pytest.raises(UsageError) as refused:
+        load(SCHEMA_1)
+    assert "was written by ddpbench 0.1.0 with schema 1; this release reads 2 and later" in refused.value.message
+    assert refused.value.hint == "measure again, or read it with ddpbench 0.1.0"
+
+
+def test_older_schemas_are_upgraded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_kind(job: dict[str, Any]) -> None:
+        job["kind"] = job.pop("command_name")
+
+    path, job = tmp_path / "run.json", job_of(made_up())
+    save(job, path)
+    older = json.loads(path.read_bytes())
+    older["command_name"] = older.pop("kind")
+    older["schema"] = 2
+    path.write_text(json.dumps(older))
+    monkeypatch.setattr(upgrade, "UPGRADES", {2: without_kind})
+    monkeypatch.setattr(upgrade, "SCHEMA", 3)
+    monkeypatch.setattr("ddpbench.record.io.SCHEMA", 3)
+    assert load(path) == msgspec.structs.replace(job, schema=3)
 
 
 @pytest.mark.parametrize(("files", "jpegs", "folders"), [("jpegs", True, True), ("images", False, True), ("", False, False)])
 def test_of_files_that_are_known_no_name_tells_otherwise(files: FileKind, jpegs: bool, folders: bool) -> None:
-    data = DatasetInfo(loader="my.ImageNet:train", description="ImageNet folder, 9 JPEGs", file_kind=files)
+    data = DatasetInfo(loader="my.ImageNet:train", description="", file_kind=files)
     assert (data.is_jpeg, data.is_image_folder) == (jpegs, folders)
 
 
@@ -80,12 +90,12 @@ def test_a_failed_save_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": 1, "started": "2026", "comm', "cut off or no JSON, near line 1"),
+        ('{"schema": 2, "started": "2026", "comm', "cut off or no JSON, near line 1"),
         ("not json", "cut off or no JSON"),
         ("", "cut off or no JSON"),
         (json.dumps({"schema": SCHEMA + 1}), f"has schema {SCHEMA + 1}; this release reads up to {SCHEMA}"),
         (
-            json.dumps({"schema": 1, "started": "", "command": [], "records": [{"config": {"workload": "x", "batch_size": 0}}]}),
+            json.dumps({"schema": 2, "started": "", "command": [], "records": [{"config": {"workload": "x", "batch_size": 0}}]}),
             "batch_size",
         ),
         ("[1, 2]", "is no ddpbench record"),
@@ -102,10 +112,15 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, messa
 
 
 def test_a_verdict_is_one_of_those_that_are_known() -> None:
-    kinds = {*get_args(Bottleneck), *get_args(ScalingLoss)}
-    assert {msgspec.convert({"kind": kind, "says": "", "why": ""}, Verdict).kind for kind in kinds} == kinds
+    wait = {"code": "data-wait", "wait_fraction": 0.78, "loader_samples_per_s": 1130.0, "device_samples_per_s": 6010.0}
+    loss = {"code": "input-loss", "loss_fraction": 0.21, "lost_ms": 12.3}
+    kinds, losses = {*get_args(Bottleneck)}, {*get_args(ScalingLoss)}
+    assert {msgspec.convert({"kind": kind, "evidence": wait}, Verdict).kind for kind in kinds} == kinds
+    assert {msgspec.convert({"kind": kind, "evidence": loss}, ScalingVerdict).kind for kind in losses} == losses
     with pytest.raises(msgspec.ValidationError, match="data-bond"):
-        msgspec.convert({"kind": "data-bond", "says": "", "why": ""}, Verdict)
+        msgspec.convert({"kind": "data-bond", "evidence": wait}, Verdict)
+    with pytest.raises(msgspec.ValidationError, match="input-loss"):
+        msgspec.convert({"kind": "data-bound", "evidence": loss}, Verdict)
 
 
 def test_names_are_reserved_exclusively(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_run_that_was_cut_off_shows_what_its_rounds_gave(tmp_path: Path, capsy
     before = path.read_bytes()
     printed = reported(path, capsys)
     assert "\ninterrupted: cut off, its process is gone, 2 of 5 rounds\n" in printed
-    for told in ("INCONCLUSIVE   2 rounds and 40 steps", "throughput   5,7", "\nwhere a step goes ", "warning  few-rounds"):
+    for told in ("INCONCLUSIVE   2 rounds and 40 steps", "throughput   5,7", "\nwhere a step goes ", "warning  too-short"):
         assert told in printed
     assert path.read_bytes() == before
 
@@ -100,14 +100,14 @@ def test_the_csv_of_a_run_that_was_cut_off_has_its_figure(tmp_path: Path, capsys
     path = left_running(tmp_path, unfinished(socket.gethostname(), gone()))
     assert main(["report", str(path), "--format", "csv"]) == 0
     [row] = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert (row["status"], row["rounds_done"], row["images_per_s"][:2]) == ("interrupted", "2", "57")
+    assert (row["status"], row["rounds_done"], row["samples_per_s"][:2]) == ("interrupted", "2", "57")
 
 
 def test_a_diagnosis_that_was_cut_off_is_judged_by_what_it_measured_around_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(job := diagnoses.loader_steals_gpu(), path := tmp_path / "diagnosis.json")
-    found = [line for line in reported(path, capsys).splitlines() if "LOADER-STEALS-GPU" in line]
+    save(job := diagnoses.loader_contends_gpu(), path := tmp_path / "diagnosis.json")
+    found = [line for line in reported(path, capsys).splitlines() if "LOADER-CONTENDS-GPU" in line]
     for record in job.records:
         record.status, record.checks, record.throughput, record.verdict = "running", [], None, None
         record.rounds.pop()

@@ -24,6 +24,7 @@ from ddpbench.machine.streams import print_error, print_note
 from ddpbench.record.errors import BenchError
 from ddpbench.record.io import save
 from ddpbench.record.record import Fault, Job, Record
+from ddpbench.record.roles import side_role
 from ddpbench.record.text import printable
 from ddpbench.report.console import make_console, print_line
 from ddpbench.report.draw import draw_batch_size_plot
@@ -47,7 +48,7 @@ def hostile(text: str = EVIL) -> Job:
         record.config = replace(record.config, workload=text, data_dir=text, loader="torch")
         places = [replace(place, host=text, device_name=text) for place in record.environment.placements]
         record.environment = replace(record.environment, placements=places, cpu=text, os=text, variables={"NCCL_X": text})
-        record.label, record.fault = text, Fault(message=text, hint=text)
+        record.role, record.fault = side_role(text), Fault(message=text, hint=text)
     job.command = ["ddpbench", text]
     return job
 
@@ -57,7 +58,7 @@ def hostile_sweep() -> Job:
     job = sweeps.published_vgg("V100")
     job.records = [each for each in job.records if each.config.precision in ("fp32", "o2") and each.config.batch_size in (128, 256)]
     for record in job.records:
-        record.config, record.label = replace(record.config, workload=EVIL), EVIL
+        record.config, record.role = replace(record.config, workload=EVIL), side_role(EVIL)
         on_hostile_device(record)
     return job
 

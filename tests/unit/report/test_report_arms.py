@@ -8,12 +8,14 @@ import re
 
 import pytest
 import records
+from msgspec.structs import replace
 from scenes import SCENES, UNEVEN, arm, several
 
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.report.console import make_console
 from ddpbench.report.export import jobs_to_csv
 from ddpbench.report.layout import Page
+from ddpbench.report.messages.sentence import Quantity, Sentence, counted, sentence_text
 from ddpbench.report.pages.arms import ratio_text
 from ddpbench.report.pages.checks import check_lines, merge_sentences
 from ddpbench.report.pages.run import render_run
@@ -25,11 +27,14 @@ def page(name: str, width: int = 80) -> str:
     return stream.getvalue()
 
 
+def vary(percent: float) -> Sentence:
+    return "vary by ", Quantity(percent, f"{percent}%"), " (more than 1%)"
+
+
 def test_what_all_arms_share_has_no_names() -> None:
-    assert merge_sentences({"fp32": "too few", "tf32": "too few"}, 2) == ["too few"]
-    assert merge_sentences({"a": "3 rounds and 1,500 steps", "b": "3 rounds and 300 steps"}, 2) == ["3 rounds and 300 to 1,500 steps"]
-    assert merge_sentences({"fp32": "too few", "tf32": "too few"}, 3) == ["fp32, tf32: too few"]
-    assert merge_sentences({str(arm): "too few" for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
+    assert merge_sentences({"fp32": ("too few",), "tf32": ("too few",)}, 2) == ["too few"]
+    assert merge_sentences({"fp32": ("too few",), "tf32": ("too few",)}, 3) == ["fp32, tf32: too few"]
+    assert merge_sentences({str(arm): ("too few",) for arm in range(5)}, 8) == ["5 of 8 arms: too few"]
 
 
 def test_hints_are_left_out_where_the_command_has_not_their_flags() -> None:
@@ -39,14 +44,49 @@ def test_hints_are_left_out_where_the_command_has_not_their_flags() -> None:
     assert [line.split("  ")[1] for line in without if line.startswith("warning")] == ["noisy, drift"]
 
 
-def test_sentences_that_differ_in_one_number_become_one() -> None:
-    said = {"a": "vary by 10.5% (more than 1%)", "b": "vary by 9.3% (more than 1%)", "c": "vary by 9.9% (more than 1%)"}
-    assert merge_sentences(said, 3) == ["vary by 9.3% to 10.5% (more than 1%)"]
+def test_sentences_that_differ_in_one_quantity_become_one() -> None:
+    assert merge_sentences({"a": vary(10.5), "b": vary(9.3), "c": vary(9.9)}, 3) == ["vary by 9.3% to 10.5% (more than 1%)"]
+    steps = {"a": ("3 rounds and ", *counted(1500, "step")), "b": ("3 rounds and ", *counted(300, "step"))}
+    assert merge_sentences(steps, 2) == ["3 rounds and 300 to 1,500 steps"]
 
 
-@pytest.mark.parametrize("other", ["rank 3: hot and 2 more", "rank 3: 2 cold", "rank 1: cold"])
-def test_other_sentences_stay_apart(other: str) -> None:
-    assert merge_sentences({"a": "rank 1: hot", "b": other}, 2) == ["a: rank 1: hot", f"b: {other}"]
+def test_quantities_that_print_alike_are_no_range() -> None:
+    said = {"a": ("vary by ", Quantity(1.04, "1.0%")), "b": ("vary by ", Quantity(0.96, "1.0%"))}
+    assert merge_sentences(said, 3) == ["a, b: vary by 1.0%"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("3 ranks: ", Quantity(2, "2"), " hot"), ("2 ranks: ", Quantity(2, "2"), " cold"), ("2 ranks: ", "2", " hot"), ("2 ranks: hot",)],
+    ids=["other rank and quantity", "other word and quantity", "a number that is no quantity", "other length"],
+)
+def test_other_sentences_stay_apart(other: Sentence) -> None:
+    one: Sentence = ("2 ranks: ", Quantity(1, "1"), " hot")
+    assert merge_sentences({"a": one, "b": other}, 2) == ["a: 2 ranks: 1 hot", f"b: {sentence_text(other)}"]
+
+
+def test_arms_with_other_numbers_of_ranks_are_named_each() -> None:
+    capped = {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}
+    arms = {f"{ranks} ranks": arm(1.0, traces=dict.fromkeys(range(ranks), capped)) for ranks in (2, 4)}
+    lines = [line.plain for line in check_lines({name: several([record]).records[0] for name, record in arms.items()}, Page(200, True))]
+    told = "clocks held down by the power limit, as on many a busy GPU"
+    assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {told}", f"4 ranks: 4 ranks: {told}"]
+
+
+def test_two_findings_share_a_line_if_all_arms_differ_in_one_of_their_quantities() -> None:
+    uneven = {name: several([arm(1.0, (1.0, spread))]).records[0] for name, spread in (("a", 1.05), ("b", 1.1))}
+    (line,) = [line.plain for line in check_lines(uneven, Page(200, True), hints=False)]
+    assert " ".join(line.split()) == (
+        "warning noisy, too-short the rounds vary by 3.4% to 6.7% (more than 1%); "
+        "2 rounds and 40 steps; a figure needs 5 rounds and 30 steps"
+    )
+
+
+def test_an_arm_on_another_gpu_is_not_comparable() -> None:
+    arms = [arm(1.0, precision="fp32"), arm(1.0, precision="o2", environment=records.environment(4, device="NVIDIA A100"))]
+    stream = io.StringIO()
+    render_run(several(arms, "precision"), make_console(stream, 100), None)
+    assert "not comparable: other GPU" in stream.getvalue()
 
 
 def test_hints_and_endings_are_not_repeated() -> None:

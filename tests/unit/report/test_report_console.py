@@ -17,11 +17,13 @@ from ddpbench.record.record import Fault
 from ddpbench.report.console import make_console, page_for, print_lines
 from ddpbench.report.pages.run import render_run
 
-TESTS = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
+SUPPORT = ROOT / "tests" / "support"
 PRINT_A_PAGE = (
-    f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
+    f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
     "from scenes import SCENES; from ddpbench.report.console import make_console; from ddpbench.report.pages.run import render_run\n"
-    "for _ in range({times}): render_run(SCENES['data-bound'](), make_console(sys.stdout), None)\n"
+    "job = SCENES['data-bound']()\n"
+    "for _ in range({times}): render_run(job, make_console(sys.stdout), None)\n"
 )
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7])m")
@@ -120,8 +122,8 @@ def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     said = "ddpbench: error: cannot write all of the output: No space left on device\nhint: free some space, and print it again\n"
     assert (done.returncode, done.stderr) == (0, said)
-    kept = Path(__file__).parents[1] / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
-    asked = ["--help", "list --help", "--version", "list", "reproduce", f"report '{kept}'", f"whatif '{kept}' --workers 4"]
+    kept = ROOT / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
+    asked = ["--help", "--version", "list", f"report '{kept}'", f"whatif '{kept}' --workers 4"]
     for words in map(shlex.split, asked):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([sys.executable, "-m", "ddpbench", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)

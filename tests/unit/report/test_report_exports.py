@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 
 import ladders
@@ -31,11 +32,18 @@ def test_json_is_the_job(name: str) -> None:
     assert msgspec.json.decode(text, type=Job) == job
 
 
+def test_json_of_a_scaling_job_is_the_job() -> None:
+    job = ladders.network()
+    assert job.scaling is not None
+    assert job.scaling.allreduce_busbw, "its keys are numbers, and those of JSON are text"
+    assert json.loads(jobs_to_json(job)) == json.loads(msgspec.json.encode(job))
+
+
 def test_json_is_indented_and_a_list_of_numbers_has_one_line() -> None:
     job = SCENES["killed"]()
     job.records[0].fault = Fault(message="[1,  2] is « odd »")
     lines = jobs_to_json(job).splitlines()
-    assert lines[:2] == ["{", '  "schema": 1,']
+    assert lines[:2] == ["{", '  "schema": 2,']
     assert '        "message": "[1,  2] is « odd »",' in lines
     assert any(line.strip().startswith('"forward": [13.9, 13.9, ') and line.count("13.9") == 20 for line in lines)
     assert lines[-1] == "}"
@@ -55,8 +63,8 @@ def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
     rows = rows_of(job)
     headlines = [record.throughput for record in job.records]
     assert [row["precision"] for row in rows] == ["torch-default", "fp32", "amp-fp16", "o2"]
-    assert [float(row["images_per_s"]) for row in rows[:3]] == [headline.images_per_s for headline in headlines if headline]
-    assert (rows[3]["status"], rows[3]["images_per_s"], rows[3]["low"], rows[3]["checks"]) == ("invalid", "", "", "not-finite")
+    assert [float(row["samples_per_s"]) for row in rows[:3]] == [headline.samples_per_s for headline in headlines if headline]
+    assert (rows[3]["status"], rows[3]["samples_per_s"], rows[3]["low"], rows[3]["checks"]) == ("invalid", "", "", "nonfinite-loss")
     assert (rows[0]["device"], rows[0]["device_name"]) == (job.records[0].config.device, "NVIDIA H200")
 
 
@@ -64,7 +72,7 @@ def test_csv_has_figures_in_full_and_empty_cells_for_what_is_missing() -> None:
 def test_csv_gives_too_few_rounds_their_range_and_no_interval(name: str) -> None:
     job = SCENES[name]()
     [row] = rows_of(job)
-    figures = [timed.images_per_s for timed in job.records[0].rounds]
+    figures = [timed.samples_per_s for timed in job.records[0].rounds]
     assert (float(row["low"]), float(row["high"])) == (min(figures), max(figures))
     assert (row["confidence"], row["launch_low"], row["launch_high"]) == ("", "", "")
 
@@ -80,7 +88,9 @@ def test_csv_calls_sync_what_the_terminal_does_and_its_phases_add_up() -> None:
 def test_csv_of_a_run_without_rounds_has_no_figure() -> None:
     [row] = rows_of(SCENES["hung-before-the-first-round"]())
     assert (row["status"], row["rounds_done"]) == ("hung", "0")
-    assert {row[name] for name in ("images_per_s", "step_ms", "data_ms", "unexplained_ms", "first_step_s", "peak_bytes", "verdict")} == {""}
+    assert {
+        row[name] for name in ("samples_per_s", "step_ms", "data_ms", "unexplained_ms", "first_step_s", "peak_allocated_bytes", "verdict")
+    } == {""}
 
 
 def test_markdown_has_a_row_an_arm_of_equal_width() -> None:

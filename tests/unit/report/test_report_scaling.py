@@ -74,7 +74,7 @@ def test_the_verdict_stands_before_its_evidence() -> None:
 
 def test_an_efficiency_that_cannot_be_is_never_bare() -> None:
     text = printed(ladders.too_good())
-    rows = re.findall(r"^ +[24] .*$", text, re.MULTILINE)
+    rows = re.findall(r"^ +[24]  .*$", text, re.MULTILINE)
     assert len(rows) == 2
     assert all(row.endswith("in doubt") for row in rows)
     assert "in doubt  more than 102% of so many times one rank cannot be; of the one: its" in text

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 import records
 import torch
-from test_faults import TESTS, TORCHRUN
+from launches import SUPPORT, TORCHRUN
 from torch import nn
 from training import config, session, tiny_net, world_of_one
 
-from ddpbench.analysis.checks.figure import run_checks
-from ddpbench.record.checks import Check
+from ddpbench.analysis.checks.rules import run_checks
+from ddpbench.record.checks import PrecisionMismatch, UnusedLossScale
 from ddpbench.record.errors import UsageError
 from ddpbench.record.record import ObservedPrecision, Record
 from ddpbench.record.registry import PRECISION_ALIASES, PRECISIONS, find_precision
@@ -67,7 +67,7 @@ def check_promise(device: str, name: str, promise: Promise) -> None:
     assert (seen.loss_scale is not None) == promise.scaled
     assert seen.master_weight_dtype == promise.master
     assert seen.optimizer == "SGD fused"
-    assert not_as_asked(name, seen) is None
+    assert mismatch(a_record(name, seen)) is None
 
 
 @pytest.mark.parametrize("name", PROMISES)
@@ -273,7 +273,7 @@ def test_a_parked_half_training_goes_on_where_it_stood(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_ranks_that_begin_with_other_weights_end_with_the_same(launch: Callable[..., Any]) -> None:
-    done = launch([*TORCHRUN[:-2], str(TESTS / "precisions_agree.py"), "o2", "fp16", "bf16"])
+    done = launch([*TORCHRUN[:-2], str(SUPPORT / "precisions_agree.py"), "o2", "fp16", "bf16"])
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
     assert list(ended) == ["o2", "fp16", "bf16"]
@@ -314,55 +314,56 @@ def a_record(name: str, attestation: ObservedPrecision, static: float | None = N
     return records.record(config=settled, observed_precision=attestation, traces={0: {"numerics": numerics}})
 
 
-def the_check(called: str, record: Record) -> Check | None:
-    return next((check for check in run_checks(record) if check.code == called), None)
-
-
-def not_as_asked(name: str, seen: ObservedPrecision) -> Check | None:
-    return the_check("not-as-asked", a_record(name, seen))
+def mismatch(record: Record) -> PrecisionMismatch | None:
+    return next((check for check in run_checks(record) if isinstance(check, PrecisionMismatch)), None)
 
 
 OTHERWISE = [
-    ("o2", {"master_weight_dtype": ""}, "there are no master weights"),
-    ("o2", {"batch_norm_dtypes": ["float16"], "parameter_dtypes": ["float16"], "gradient_dtypes": ["float16"]}, "BatchNorm is float16"),
-    ("o2", {"first_layer_dtype": "float32"}, "layers compute in float32"),
-    ("o2", {"parameter_dtypes": ["bfloat16"]}, "parameters are bfloat16"),
-    ("o2", {"loss_scale": None}, "there is no loss scaler"),
-    ("fp16", {"loss_scale": 65536.0}, "there is a loss scaler"),
-    ("fp16", {"parameter_dtypes": ["float32"], "gradient_dtypes": ["float32"]}, "parameters are float32, gradients are float32"),
-    ("bf16", {"last_layer_dtype": "float16"}, "layers compute in float16"),
-    ("fp16", {"master_weight_dtype": "float32"}, "there are master weights"),
-    ("amp-bf16", {"parameter_dtypes": ["bfloat16"]}, "parameters are bfloat16"),
+    ("o2", {"master_weight_dtype": ""}, {"master_weights": False}),
+    (
+        "o2",
+        {"batch_norm_dtypes": ["float16"], "parameter_dtypes": ["float16"], "gradient_dtypes": ["float16"]},
+        {"batch_norm_dtypes": ["float16"]},
+    ),
+    ("o2", {"first_layer_dtype": "float32"}, {"layer_dtypes": ["float32"]}),
+    ("o2", {"parameter_dtypes": ["bfloat16"]}, {"parameter_dtypes": ["bfloat16"]}),
+    ("o2", {"loss_scale": None}, {"loss_scaler": False}),
+    ("fp16", {"loss_scale": 65536.0}, {"loss_scaler": True}),
+    (
+        "fp16",
+        {"parameter_dtypes": ["float32"], "gradient_dtypes": ["float32"]},
+        {"parameter_dtypes": ["float32"], "gradient_dtypes": ["float32"]},
+    ),
+    ("bf16", {"last_layer_dtype": "float16"}, {"layer_dtypes": ["float16"]}),
+    ("fp16", {"master_weight_dtype": "float32"}, {"master_weights": True}),
+    ("amp-bf16", {"parameter_dtypes": ["bfloat16"]}, {"parameter_dtypes": ["bfloat16"]}),
 ]
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_a_kept_promise_passes(name: str) -> None:
-    assert not_as_asked(name, records.attested(name)) is None
+    assert mismatch(a_record(name, records.attested(name))) is None
 
 
-@pytest.mark.parametrize(("name", "changes", "told"), OTHERWISE)
-def test_a_broken_promise_blocks_the_figure(name: str, changes: dict[str, Any], told: str) -> None:
-    check = not_as_asked(name, msgspec.structs.replace(records.attested(name), **changes))
-    assert check is not None
-    assert (check.severity, check.sentence) == ("blocks", f"asked for {name}, but {told}")
+@pytest.mark.parametrize(("name", "changes", "found"), OTHERWISE)
+def test_a_broken_promise_blocks_the_figure(name: str, changes: dict[str, Any], found: dict[str, Any]) -> None:
+    seen = msgspec.structs.replace(records.attested(name), **changes)
+    assert mismatch(a_record(name, seen)) == PrecisionMismatch(severity="error", **found)
 
 
 @pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
 def test_a_static_scale_that_moved_blocks_the_figure(name: str) -> None:
     seen = msgspec.structs.replace(records.attested(name), loss_scale=256.0)
-    assert the_check("not-as-asked", a_record(name, seen, static=256.0, scales=256.0)) is None
-    moved = the_check("not-as-asked", a_record(name, seen, static=256.0, scales=512.0))
-    assert moved is not None
-    assert moved.sentence == f"asked for {name}, but the loss scale is 512, not 256"
+    assert mismatch(a_record(name, seen, static=256.0, scales=256.0)) is None
+    moved = mismatch(a_record(name, seen, static=256.0, scales=512.0))
+    assert moved == PrecisionMismatch(severity="error", loss_scales=[512.0], requested_loss_scale=256.0)
 
 
 def test_a_static_scale_without_use_is_reported() -> None:
-    check = the_check("unused-scale", a_record("fp32", records.attested("fp32"), static=256.0))
-    assert check is not None
-    assert (check.severity, check.sentence) == ("informs", "--static-loss-scale 256 is not used: fp32 does not scale the loss")
+    unused = a_record("fp32", records.attested("fp32"), static=256.0)
+    assert UnusedLossScale(severity="info", loss_scale=256.0) in run_checks(unused)
     seen = msgspec.structs.replace(records.attested("o2"), loss_scale=256.0)
-    assert the_check("unused-scale", a_record("o2", seen, static=256.0)) is None
+    assert run_checks(a_record("o2", seen, static=256.0)) == []
 
 
 # On a GPU

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from test_faults import PLAIN, SMALL, TESTS
+import pytest
+from launches import HERE, PLAIN, SMALL
 
 from ddpbench.training.profiler import ALL_REDUCE_KERNEL, NCCL_KERNEL, exposed_length
 
 
+@pytest.mark.slow
 def test_a_trace_on_a_processor_comes_without_a_word_of_gpus(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "--profile", "-o", str(results)]
-    done = launch(words, env={"PYTHONPATH": str(TESTS)})
+    done = launch(words, env=HERE)
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("ddpbench: ") for line in done.stderr.splitlines()), done.stderr
     (trace,) = results.glob("*.trace.json")

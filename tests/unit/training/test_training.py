@@ -40,7 +40,7 @@ def test_a_round_learns_and_its_phases_fill_the_wall_clock() -> None:
     live = session(world_of_one(), config(lr=0.1))
     warm_up(live)
     trace = live.run_round(50)
-    assert trace.images == 50 * config().batch_size  # type: ignore[operator]
+    assert trace.samples == 50 * config().batch_size  # type: ignore[operator]
     assert {name: len(durations) for name, durations in trace.phases_ms.items()} == dict.fromkeys(PHASES, 50)
     explained_ms = sum(sum(durations) for durations in trace.phases_ms.values())
     assert 0.8 * trace.wall_s * 1e3 <= explained_ms <= trace.wall_s * 1e3

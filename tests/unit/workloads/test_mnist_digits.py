@@ -13,7 +13,7 @@ from ddpbench.data.validation import held_out_batches
 from ddpbench.record.names import import_object
 from ddpbench.workloads.registry import find_workload
 
-DIGITS = Path(__file__).parents[2] / "shared" / "data" / "mnist"
+DIGITS = Path(__file__).parents[4] / "shared" / "data" / "mnist"
 
 
 @pytest.mark.slow

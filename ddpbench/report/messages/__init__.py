@@ -1,0 +1,1 @@
+"""Every sentence about a record, by the code that it words."""

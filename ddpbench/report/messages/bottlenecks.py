@@ -1,0 +1,262 @@
+"""The sentences of every bottleneck: what it costs, and the numbers that show it."""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import NamedTuple, assert_never
+
+from ddpbench.analysis.pipeline.interference import decodes_on_device
+from ddpbench.record.bottleneck import (
+    BatchPreparation,
+    Bottleneck,
+    BottleneckEvidence,
+    CopyWait,
+    CoresTakenByOthers,
+    CoresTakenByWorkers,
+    DataWait,
+    DecodesOnDevice,
+    ExposedAllReduce,
+    HostBatches,
+    IdleGpu,
+    LoaderInBackground,
+    OversubscribedRanks,
+    PhaseShares,
+    ShortHostLead,
+    SlowRank,
+    StarvedRanks,
+    StragglerKind,
+    SyncSlowdown,
+    TooShort,
+    Undecided,
+    UnexplainedTime,
+)
+from ddpbench.record.record import Record
+from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.report.messages.phrases import device_clause, device_noun, format_starved_ranks
+
+STRAGGLER_PHRASES: dict[StragglerKind, str] = {
+    "data": "in getting its data",
+    "host-to-device": "in copying to the device",
+    "compute": "in computing",
+    "clock": "with a lower clock",
+    "host": "held up by its host",
+}
+STRAGGLER_PHRASES_CPU: dict[StragglerKind, str] = {"host-to-device": "in making its batches ready"}
+"""On CPU, where nothing is copied."""
+
+DECIDING_MEASUREMENTS: dict[Bottleneck, str] = {
+    "straggler": "the control runs of a diagnosis",
+    "loader-contends-cpu": "training while the loader runs and its batches are dropped",
+    "loader-contends-gpu": "training while the loader runs and its batches are dropped",
+    "noisy-neighbour": "the same run with no other process on these cores",
+    "data-bound": "training on batches that are already on the device",
+    "host-to-device-bound": "training on batches in pinned host memory",
+    "launch-bound": "a profiler window",
+    "sync-bound": "training without gradient sync",
+}
+"""The measurement that decides on a bottleneck; compute-bound is what remains if none of them applies."""
+
+MORE_ROUNDS = "more rounds"
+"""What decides if all measurements are there."""
+
+
+class Explanation(NamedTuple):
+    """Two sentences on a finding: the bottleneck and its share, for a non-expert, and the evidence in numbers."""
+
+    claim: str
+    reason: str
+
+
+def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanation:
+    """What ``evidence`` shows of ``record``."""
+    on = device_noun(record.environment)
+    match evidence:
+        case SlowRank():
+            return Explanation(
+                f"rank {evidence.rank} ({_location(evidence.rank, record)}) is {evidence.excess_fraction:.0%} slower than the others, "
+                f"{_straggler_phrase(evidence.slow_in, record)}",
+                f"its own time is {format_3sig(evidence.own_ms)} ms a step, the others' {format_3sig(evidence.others_own_ms)}, in every "
+                f"round; it costs {format_3sig(evidence.cost_samples_per_s)} {record.sample_unit}s/s",
+            )
+        case LoaderInBackground():
+            return Explanation(
+                _contention_claim(evidence.slowdown_fraction, record),
+                f"a step on batches that are there already takes {format_3sig(evidence.compute_only_ms)} ms alone, "
+                f"{format_3sig(evidence.with_loader_ms)} while the loader runs; the run waits {format_3sig(evidence.data_wait_ms)} "
+                f"of {format_3sig(evidence.step_ms)} ms for data",
+            )
+        case CoresTakenByWorkers():
+            return Explanation(
+                _contention_claim(evidence.slowdown_fraction, record),
+                f"while it computes a rank gets {format_3sig(evidence.rank_cores)} of {format_3sig(evidence.needed_cores)} cores, and the "
+                f"loader's workers keep {format_3sig(evidence.worker_cores)} of {format_3sig(evidence.usable_cores)} busy",
+            )
+        case StarvedRanks():
+            return Explanation(
+                f"other processes seem to take cores: {format_starved_ranks(record, evidence.cores_by_rank)}",
+                f"the job itself asks for {evidence.job_cores} of {pluralize(evidence.usable_cores, 'usable core')}, "
+                "and hardly waited for data or for other ranks",
+            )
+        case CoresTakenByOthers():
+            before = evidence.other_cores_before
+            already = f"; before anything of it ran they kept {format_3sig(before)} busy" if before is not None else ""
+            return Explanation(
+                f"others keep {format_3sig(evidence.other_cores)} of the {evidence.cores} cores busy that the job may use, "
+                "and it waits for them",
+                f"it got {format_3sig(evidence.job_cores)} of them itself, and none was left{already}; others are other processes or, "
+                "where this machine is a virtual one, its host",
+            )
+        case DataWait():
+            return Explanation(
+                f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for data",
+                f"the loader gives {format_3sig(evidence.loader_samples_per_s)} {record.sample_unit}s/s a {on}, the {on} "
+                f"could train {format_3sig(evidence.device_samples_per_s)}",
+            )
+        case BatchPreparation():
+            return Explanation(
+                f"{device_clause(record, 'spend')} {evidence.prepare_ms / evidence.step_ms:.0%} of every step on batches that are not "
+                "ready to train on",
+                f"the trainer process itself finishes each batch for {format_3sig(evidence.prepare_ms)} of "
+                f"{format_3sig(evidence.step_ms)} ms, and trains none meanwhile",
+            )
+        case CopyWait():
+            return Explanation(
+                f"{device_clause(record, 'wait')} {evidence.copy_ms / evidence.step_ms:.0%} of every step for batches to be copied",
+                f"the copy holds the {on} up for {format_3sig(evidence.copy_ms)} of {format_3sig(evidence.step_ms)} ms"
+                f"{_bandwidths(evidence)}",
+            )
+        case HostBatches():
+            return Explanation(
+                f"with batches that are ready in the host's memory a step takes {evidence.slowdown_fraction:.0%} longer than with those "
+                f"on the {on}",
+                f"it takes {format_3sig(evidence.step_ms)} ms, {format_3sig(evidence.extra_ms)} of them for copies and the host, "
+                "whatever the loader",
+            )
+        case IdleGpu():
+            return Explanation(
+                _LAUNCH_CLAIM,
+                f"kernels run for {format_3sig(evidence.kernel_ms)} of the {format_3sig(evidence.available_ms)} ms in which the GPU waits "
+                "for nothing else",
+            )
+        case ShortHostLead():
+            return Explanation(
+                _LAUNCH_CLAIM,
+                f"when it has issued a step of {format_3sig(evidence.step_ms)} ms the host is {format_3sig(evidence.host_lead_ms)} ms "
+                "ahead of the GPU",
+            )
+        case ExposedAllReduce():
+            return Explanation(
+                f"{evidence.sync_ms / evidence.step_ms:.0%} of every step is gradient sync that backward does not hide",
+                f"{format_3sig(evidence.sync_ms)} of {format_3sig(evidence.step_ms)} ms, {_gradients(record)}",
+            )
+        case SyncSlowdown():
+            return Explanation(
+                f"gradient sync makes every step {evidence.slowdown_fraction:.0%} longer "
+                f"({evidence.slowdown_low:.0%} to {evidence.slowdown_high:.0%})",
+                f"{format_3sig(evidence.synced_ms)} ms together, {format_3sig(evidence.independent_ms)} with every rank for itself; "
+                f"by the clock it is {evidence.exposed_fraction:.0%} of every step as asked, {_gradients(record)}",
+            )
+        case PhaseShares():
+            return Explanation(
+                f"{compute_share(evidence, record)}: healthy",
+                f"forward {format_3sig(evidence.forward_ms)}, backward {format_3sig(evidence.backward_ms)}, "
+                f"optimizer {format_3sig(evidence.optimizer_ms)} of {format_3sig(evidence.step_ms)} ms",
+            )
+        case OversubscribedRanks():
+            return Explanation(
+                f"too few cores: {_demand(evidence)} > {pluralize(evidence.usable_cores, 'usable core')}",
+                f"they take turns on the cores and wait for each other; {_likely(evidence, record)}",
+            )
+        case DecodesOnDevice():
+            itself = "it decodes" if record.world_size == 1 else "they decode"
+            return Explanation(
+                f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for batches that {itself}",
+                "a loader that is too slow and one that takes the GPU from the training look alike from within a run",
+            )
+        case UnexplainedTime():
+            return Explanation(
+                f"{evidence.unexplained_ms / evidence.step_ms:.0%} of every step is not explained by its phases",
+                f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms pass on the wall clock and in no phase",
+            )
+        case TooShort():
+            return Explanation(
+                f"{pluralize(evidence.rounds, 'round')} and {pluralize(evidence.steps, 'step')} are too few for a verdict",
+                _likely(evidence, record),
+            )
+        case Undecided():
+            return Explanation(
+                competing_text(evidence.first, evidence.first_fraction, evidence.second, evidence.second_fraction),
+                f"{likely_text(evidence.first, explain_bottleneck(evidence.likely, record))}; {_deciding(evidence)} would decide",
+            )
+        case _:
+            assert_never(evidence)
+
+
+def compute_share(evidence: PhaseShares, record: Record) -> str:
+    """``the GPUs compute 96% of every step``."""
+    share = fsum((evidence.forward_ms, evidence.backward_ms, evidence.optimizer_ms)) / evidence.step_ms
+    return f"{device_clause(record, 'compute')} {share:.0%} of every step"
+
+
+def bottleneck_name(kind: str) -> str:
+    """The bottleneck of a resample: ``data-bound``, ``none of them``."""
+    return "none of them" if kind == "inconclusive" else kind
+
+
+def competing_text(first: str, first_fraction: float, second: str, second_fraction: float) -> str:
+    """``data-bound (60% of resamples) or none of them (40% of resamples)``."""
+    ranked = ((first, first_fraction), (second, second_fraction))
+    return " or ".join(f"{bottleneck_name(kind)} ({share:.0%} of resamples)" for kind, share in ranked)
+
+
+def likely_text(kind: str, explanation: Explanation) -> str:
+    """The most likely bottleneck, for an inconclusive verdict."""
+    return explanation.claim if kind == "inconclusive" else f"most like {kind}: {explanation.claim}"
+
+
+def _likely(evidence: OversubscribedRanks | TooShort, record: Record) -> str:
+    return likely_text(evidence.likely_kind, explain_bottleneck(evidence.likely, record))
+
+
+def _deciding(evidence: Undecided) -> str:
+    """What would decide between the two: their measurements, or more rounds if they are there already."""
+    competing = () if evidence.has_controls else (evidence.first, evidence.second)
+    return " or ".join(dict.fromkeys(DECIDING_MEASUREMENTS[kind] for kind in competing if kind in DECIDING_MEASUREMENTS)) or MORE_ROUNDS
+
+
+def _contention_claim(slowdown_fraction: float, record: Record) -> str:
+    taken = "decodes on the GPU that trains" if decodes_on_device(record) else "takes the cores that the training needs"
+    return f"the data loader {taken}: a step takes {slowdown_fraction:.0%} longer beside it"
+
+
+_LAUNCH_CLAIM = "the host cannot issue kernels as fast as the GPU runs them"
+
+
+def _location(rank: int, record: Record) -> str:
+    """``node-01, GPU 2``; the host alone on CPU."""
+    place = next(place for place in record.environment.placements if place.rank == rank)
+    return f"{place.host}, GPU {place.local_rank}" if record.environment.device_type == "cuda" else place.host
+
+
+def _straggler_phrase(slow_in: StragglerKind, record: Record) -> str:
+    on_cpu = record.environment.device_type != "cuda" and slow_in in STRAGGLER_PHRASES_CPU
+    return (STRAGGLER_PHRASES_CPU if on_cpu else STRAGGLER_PHRASES)[slow_in]
+
+
+def _bandwidths(evidence: CopyWait) -> str:
+    if evidence.pageable_bytes_per_s is None or evidence.pinned_bytes_per_s is None:
+        return ""
+    pageable, pinned = (format_3sig(rate / 1e9) for rate in (evidence.pageable_bytes_per_s, evidence.pinned_bytes_per_s))
+    return f"; from pageable memory {pageable} GB/s are copied, from pinned {pinned}"
+
+
+def _gradients(record: Record) -> str:
+    return f"for the gradients of {format_3sig(record.num_parameters / 1e6)} million parameters on {record.world_size} ranks"
+
+
+def _demand(evidence: OversubscribedRanks) -> str:
+    """``4 ranks x 16 workers + 4``, ``2 ranks x 3 threads``."""
+    ranks = pluralize(evidence.ranks, "rank")
+    if evidence.workers:
+        return f"{ranks} x {pluralize(evidence.workers, 'worker')} + {evidence.ranks * evidence.threads_per_rank}"
+    return f"{ranks} x {pluralize(evidence.threads_per_rank, 'thread')}"

@@ -1,0 +1,40 @@
+"""Phrases that several messages share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ddpbench.analysis.cpu_demand import trainer_threads
+from ddpbench.record.environment import Environment
+from ddpbench.record.record import Record
+
+
+def device_noun(environment: Environment) -> str:
+    """What a rank trains on: ``GPU``, or ``rank`` on CPU."""
+    return "GPU" if environment.device_type == "cuda" else "rank"
+
+
+def device_clause(record: Record, verb: str) -> str:
+    """``the GPUs wait``, ``the GPU waits``, ``the ranks wait``."""
+    on = device_noun(record.environment)
+    return f"the {on} {verb}s" if record.world_size == 1 else f"the {on}s {verb}"
+
+
+def format_rounds(records: Sequence[Record]) -> str:
+    """``3 of 5 rounds``, summed over ``records``."""
+    return f"{sum(len(record.rounds) for record in records):,} of {sum(record.config.rounds for record in records):,} rounds"
+
+
+def format_ranks(record: Record, ranks: Sequence[int]) -> str:
+    """``rank 2 (node-01)``, or ``4 ranks`` for several."""
+    if len(ranks) > 1:
+        return f"{len(ranks)} ranks"
+    return next(f"rank {place.rank} ({place.host})" for place in record.environment.placements if place.rank == ranks[0])
+
+
+def format_starved_ranks(record: Record, cores_by_rank: Mapping[int, float]) -> str:
+    """``rank 0 (node-01) got 0.62 of a core``, ``2 ranks got 1.20 to 1.31 of 4 cores each``."""
+    threads = trainer_threads(record)
+    least, most = f"{min(cores_by_rank.values()):.2f}", f"{max(cores_by_rank.values()):.2f}"
+    cores = (least if least == most else f"{least} to {most}") + (f" of {threads} cores" if threads > 1 else " of a core")
+    return f"{format_ranks(record, sorted(cores_by_rank))} got {cores}" + (" each" if len(cores_by_rank) > 1 else "")

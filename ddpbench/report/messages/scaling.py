@@ -1,0 +1,182 @@
+"""The sentences of every loss of a scaling job: what it costs, and the numbers that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from ddpbench.analysis.scaling.ladder import MAX_EFFICIENCY
+from ddpbench.analysis.scaling.runs import ScalingRuns, scaling_runs
+from ddpbench.record.record import Job, Record
+from ddpbench.record.roles import ddp_role
+from ddpbench.record.scaling_loss import (
+    Contention,
+    DdpLoss,
+    InputLoss,
+    Losses,
+    LossName,
+    NearIdeal,
+    NotMeasured,
+    ScalingEvidence,
+    SlowAllReduce,
+    SmallBatch,
+    StragglerLoss,
+    TooFewRounds,
+    UndecidedLoss,
+    UnexplainedLoss,
+    UnreliableBaseline,
+)
+from ddpbench.record.skipped import SkippedMeasurement
+from ddpbench.record.text import format_3sig, pluralize
+from ddpbench.report.messages.bottlenecks import MORE_ROUNDS, Explanation, competing_text, likely_text
+from ddpbench.report.messages.checks import baseline_doubts_text
+from ddpbench.report.messages.roles import role_name, skip_reason
+
+LOSS_NAMES: dict[LossName, str] = {
+    "smaller-batch": "smaller batch",
+    "contention": "contention",
+    "data": "data",
+    "exposed-allreduce": "all-reduce not hidden",
+    "straggler": "straggler",
+    "ddp": "DDP",
+    "residual": "residual",
+    "slower-ranks": "slower ranks",
+}
+"""The losses as printed."""
+
+SATURATED_BUSBW_FRACTION = 0.7
+"""All-reduce that reaches this fraction of the measured bus bandwidth is close to the limit of the links."""
+
+
+def losses_text(losses: Iterable[LossName]) -> str:
+    """``data or contention``, if their rounds do not separate them."""
+    return " or ".join(LOSS_NAMES[name] for name in losses)
+
+
+def explain_loss(evidence: ScalingEvidence, job: Job) -> Explanation:
+    """What ``evidence`` shows of a scaling job."""
+    match evidence:
+        case NearIdeal():
+            ranks = _runs(job).world_size
+            return Explanation(f"{ranks} ranks keep {1 - evidence.loss_fraction:.1%} of {ranks} times one", _losses(evidence.losses))
+        case UnreliableBaseline():
+            return Explanation(
+                f"{evidence.efficiency:.1%} of {evidence.ranks} times one rank cannot be (above {MAX_EFFICIENCY:.0%}): "
+                "the one rank was slow",
+                baseline_doubts_text(evidence.doubts, _final(job)),
+            )
+        case SlowAllReduce():
+            return Explanation(
+                f"{_links(_final(job))} is the limit: {_ideal(evidence)} is lost to gradients on their way", _link_usage(evidence)
+            )
+        case Contention():
+            what = "host, power and bus" if _final(job).environment.device_type == "cuda" else "cores, caches and memory"
+            others = "; but other people's processes took cores meanwhile" if evidence.has_noisy_neighbour else ""
+            return Explanation(
+                f"ranks take {what} from each other: {_ideal(evidence)} is lost with every rank for itself",
+                f"a step without any communication takes {format_3sig(evidence.lost_ms)} ms more on all ranks at "
+                f"once than on one alone{others}",
+            )
+        case InputLoss():
+            return Explanation(
+                f"the ranks wait for data: {_ideal(evidence)} is lost to it",
+                f"{format_3sig(evidence.lost_ms)} ms of every step, which batches on the device do not cost",
+            )
+        case StragglerLoss():
+            lost = f"{format_3sig(evidence.lost_ms)} ms of every step"
+            if evidence.rank is None or evidence.slow_in is None or evidence.excess_fraction is None:
+                return Explanation(
+                    f"{_ideal(evidence)} is lost to waiting for now one rank, now another",
+                    f"no rank is the slowest in every round; {lost}",
+                )
+            host = next(place.host for place in _final(job).environment.placements if place.rank == evidence.rank)
+            more = f"{evidence.excess_fraction:.0%} more own time than the others"
+            return Explanation(
+                f"{_ideal(evidence)} is lost to waiting for rank {evidence.rank} ({host})",
+                f"{more}, {evidence.slow_in.replace('-', ' ')}, in every round; {lost}",
+            )
+        case DdpLoss():
+            cost = evidence.comm_cost_ms
+            return Explanation(
+                f"ranks compute more slowly in DDP than for themselves: {_ideal(evidence)}",
+                f"{format_3sig(evidence.lost_ms)} ms a step of their own time, in which the all-reduce works beside the backward"
+                + (f"; all that other ranks cost a step is {format_3sig(cost)} ms" if cost is not None else ""),
+            )
+        case SmallBatch():
+            return Explanation(
+                f"{_final(job).config.batch_size} a rank is too little work: {_ideal(evidence)} is lost to the smaller batch",
+                f"a step of one rank with that share takes {format_3sig(evidence.lost_ms)} ms more than its part of the whole batch",
+            )
+        case UnexplainedLoss():
+            return Explanation(f"{_ideal(evidence)} is lost without a name", _losses(evidence.losses))
+        case TooFewRounds():
+            are = "is" if evidence.rounds == 1 else "are"
+            return Explanation(
+                f"{pluralize(evidence.rounds, 'round')} {are} too few to tell what is lost",
+                _losses(evidence.losses),
+            )
+        case NotMeasured():
+            missing = [role_name(ddp_role(ranks)) for ranks in evidence.world_sizes]
+            return Explanation(
+                f"{' and '.join(missing)} had no round: what is lost on the way was not measured",
+                next(skip_reason(each) for each in _skipped(job) if each.what == ddp_role(evidence.world_sizes[-1])),
+            )
+        case UndecidedLoss():
+            return Explanation(
+                competing_text(evidence.first, evidence.first_fraction, evidence.second, evidence.second_fraction),
+                f"{likely_text(evidence.first, explain_loss(evidence.likely, job))}; {MORE_ROUNDS} would decide",
+            )
+        case _:
+            assert_never(evidence)
+
+
+def _runs(job: Job) -> ScalingRuns:
+    runs = scaling_runs(job)
+    assert runs is not None, "a loss is of a scaling job"
+    return runs
+
+
+def _final(job: Job) -> Record:
+    final = _runs(job).final
+    assert final is not None, "a loss is of a run of all ranks"
+    return final
+
+
+def _ideal(evidence: SlowAllReduce | Contention | InputLoss | StragglerLoss | DdpLoss | SmallBatch | UnexplainedLoss) -> str:
+    return f"{evidence.loss_fraction:.0%} of the ideal"
+
+
+def _losses(losses: Losses) -> str:
+    return ", ".join(f"{LOSS_NAMES[name]} {fraction:.1%}" for name, fraction in losses.items()) or "nothing is lost"
+
+
+def _links(record: Record) -> str:
+    """What connects the ranks of ``record``: the network, or the links of one node."""
+    hosts = list(dict.fromkeys(place.host for place in record.environment.placements))
+    if len(hosts) > 1:
+        return f"the network between {f'{hosts[0]} and {hosts[1]}' if len(hosts) == 2 else f'{len(hosts)} nodes'}"
+    return f"what connects the {'GPUs' if record.environment.device_type == 'cuda' else 'ranks'} of this node"
+
+
+def _link_usage(evidence: SlowAllReduce) -> str:
+    if evidence.allreduce_only_ms is None or evidence.total_bytes is None or evidence.num_buckets is None:
+        return _losses(evidence.losses)
+    sends = f"a step sends {format_3sig(evidence.total_bytes / 1e6)} MB in {pluralize(evidence.num_buckets, 'bucket')}"
+    text = f"{sends}, which takes {format_3sig(evidence.allreduce_only_ms)} ms alone"
+    if evidence.busbw and evidence.max_busbw:
+        text += f"; that is {_bandwidth_share(evidence.busbw, evidence.max_busbw)}"
+    if evidence.hidden_fraction is not None:
+        text += f"; backward hides {evidence.hidden_fraction:.0%}"
+    return text
+
+
+def _bandwidth_share(busbw: float, max_busbw: float) -> str:
+    share, reached, most = busbw / max_busbw, format_3sig(busbw / 1e6), f"{format_3sig(max_busbw / 1e6)} MB/s"
+    if share > 1:
+        return f"{reached} MB/s, above the {most} measured on it before"
+    ends = "all that it gives" if share >= SATURATED_BUSBW_FRACTION else "larger buckets may get more of it"
+    return f"{reached} of {most} measured on it: {ends}"
+
+
+def _skipped(job: Job) -> list[SkippedMeasurement]:
+    return job.scaling.skipped if job.scaling else []

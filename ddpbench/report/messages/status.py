@@ -1,0 +1,29 @@
+"""How a run ended, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpbench.record.record import Record
+from ddpbench.report.messages.checks import check_text
+from ddpbench.report.messages.phrases import format_rounds
+
+
+def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
+    """``failed: rank 2 was killed, 2 of 5 rounds``; ``interrupted by SIGINT, 3 of 5 rounds``; ``invalid: loss not finite, step 41``.
+
+    The rounds are those of ``job_records`` or, if it is empty, of ``record``.
+    """
+    word = record.status
+    if word == "invalid":
+        return f"{word}: {'; '.join(check_text(check, record) for check in record.checks if check.severity == 'error')}"
+    message = record.fault.message if record.fault else ""
+    happened = message if message.startswith(word) else f"{word}: {message}" if message else word
+    return f"{happened}, {format_rounds(job_records or [record])}"
+
+
+def failure_reason(record: Record) -> str:
+    """Why an arm has no figure, as a sentence."""
+    if record.fault is not None:
+        return record.fault.message
+    return next((check_text(check, record) for check in record.checks if check.severity == "error"), "no round was finished")

@@ -1,0 +1,69 @@
+"""The sentences of a verdict: the bottleneck or loss, how sure it is, why, and what to do next."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from ddpbench.record.record import Record
+from ddpbench.record.verdict import NextStep, RaiseTimeLimit, ReduceRanks, RunCommand, ScalingVerdict, Verdict
+from ddpbench.report.messages.bottlenecks import Explanation, bottleneck_name, explain_bottleneck
+from ddpbench.report.messages.causes import cause_name, cause_text
+
+
+def explain_verdict(verdict: Verdict, record: Record) -> Explanation:
+    """The bottleneck of ``record`` and the numbers that show it and its cause."""
+    found = explain_bottleneck(verdict.evidence, record)
+    if verdict.cause_evidence is None:
+        return found
+    return found._replace(reason=f"{found.reason}; {cause_text(verdict.cause_evidence, record)}")
+
+
+def verdict_label(verdict: Verdict | ScalingVerdict) -> str:
+    """``data-bound``, ``probably sync-bound``."""
+    return f"probably {verdict.kind}" if verdict.is_probable else verdict.kind
+
+
+def verdict_heading(verdict: Verdict | ScalingVerdict) -> str:
+    """``DATA-BOUND, PROBABLY TOO FEW CORES``; the cause only if the kind does not name it already."""
+    cause = ""
+    if isinstance(verdict, Verdict) and verdict.kind == "data-bound" and verdict.cause:
+        cause = f"probably {cause_name(verdict.cause)}" if verdict.is_cause_probable else cause_name(verdict.cause)
+    return ", ".join(filter(None, [verdict_label(verdict), cause])).upper()
+
+
+def confidence_text(verdict: Verdict | ScalingVerdict) -> str:
+    """``81% of resamples name this limit, else straggler``.
+
+    Empty if the verdict is certain or states its own shares.
+    """
+    shares = []
+    if verdict.is_probable:
+        other = bottleneck_name(verdict.runner_up).replace("-", " ") if verdict.runner_up else ""
+        shares.append(f"{verdict.repeatability:.0%} of resamples name this limit{_else(other)}")
+    if isinstance(verdict, Verdict) and verdict.is_cause_probable:
+        other, of = cause_name(verdict.cause_runner_up) if verdict.cause_runner_up else "", "of these" if shares else "of resamples"
+        shares.append(f"{verdict.cause_repeatability:.0%} {of} name this cause{_else(other)}")
+    return "; ".join(shares)
+
+
+def verdict_sentence(verdict: Verdict | ScalingVerdict, explanation: Explanation) -> str:
+    """The verdict in one sentence: bottleneck, cost, reason, and repeatability if not certain."""
+    sure = confidence_text(verdict)
+    return f"{verdict_label(verdict)}: {explanation.claim}; {explanation.reason}" + (f" ({sure})" if sure else "")
+
+
+def next_step_text(step: NextStep) -> str:
+    """The command to run, or what to change."""
+    match step:
+        case RunCommand():
+            return step.command
+        case RaiseTimeLimit():
+            return "a longer --time-limit"
+        case ReduceRanks():
+            return f"at most {step.max_ranks_per_node} ranks a node"
+        case _:
+            assert_never(step)
+
+
+def _else(runner_up: str) -> str:
+    return f", else {runner_up}" if runner_up else ""

@@ -1,0 +1,33 @@
+"""Command lines read in-process: the request that one stands for, and how one is refused."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from ddpbench.cli import main
+from ddpbench.cli.parse import parse_request
+from ddpbench.cli.program import program
+from ddpbench.record.request import Request
+
+
+def parsed(line: str) -> tuple[str, Request]:
+    """The command of ddpbench and the request that the last shell command of ``line`` stands for."""
+    words = shlex.split(line.split("&& ")[-1])
+    words = words[next(place for place, word in enumerate(words) if word == "ddpbench" or word.endswith(".sbatch")) + 1 :]
+    name = words.pop(0) if words[0] in program.commands else "run"
+    context = program.commands[name].make_context(name, words, parent=program.make_context("ddpbench", [name]))
+    return name, parse_request(context.params.pop("workload"), context.params, words)
+
+
+def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command prints on stderr, which must be two lines, when it refuses."""
+    with pytest.raises(SystemExit) as end:
+        main(shlex.split(words))
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"(?:left out: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
+    return err

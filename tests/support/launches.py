@@ -1,0 +1,49 @@
+"""Commands that start ddpbench in tests, and what such a run leaves: its error lines and records."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from ddpbench.record.io import load
+from ddpbench.record.record import Job, Record
+
+SUPPORT = Path(__file__).parent
+HERE = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent)))}
+"""The environment in which a launched program finds workloads and loaders such as ``misbehaving:fine`` or ``situations.spoilt:fine``."""
+
+PLAIN = [sys.executable, "-m", "ddpbench"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "ddpbench"]
+SMALL = ["--device", "cpu", "--steps", "4", "--warmup", "1"]
+BRIEF_DIAGNOSIS = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
+
+PROMPTLY_S = 2.0 + 3.0
+"""From a fault to the ranks' last word: what is promised, and what two busy cores may add. By waiting alone it would be minutes."""
+
+TORCHRUN_S = 3.0
+"""What torchrun itself may take on such cores until it has left; a rank that does not leave it kills after 30 s."""
+
+
+def errors(stderr: str) -> list[str]:
+    """The error lines of ddpbench, without their prefix."""
+    return re.findall(r"^ddpbench: error: (.*)$", stderr, re.MULTILINE)
+
+
+def only_job(results: Path) -> Job:
+    """The job of the only record file in ``results``."""
+    (path,) = results.glob("*.json")
+    return load(path)
+
+
+def only_record(results: Path) -> Record:
+    """The only record of that job."""
+    (record,) = only_job(results).records
+    return record
+
+
+def rounds_on_disk(results: Path) -> int:
+    """How many rounds the first record in ``results`` has so far; 0 without one."""
+    paths = list(results.glob("*.json"))
+    return len(load(paths[0]).records[0].rounds) if paths and paths[0].stat().st_size else 0
