@@ -83,7 +83,7 @@ def test_what_is_no_share_is_refused(command: str, value: str, capsys: pytest.Ca
     assert end.value.code == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert "--fail-if-data-wait" in error
-    assert hint in ("hint: it takes a number above 0% and below 100%, with its %", "hint: every arm of a job shares it")
+    assert hint in ("hint: use a number above 0% and below 100%, with the % sign", "hint: all arms of a job share it")
 
 
 @pytest.mark.parametrize("words", ["resnet18 --fail-if-data-wait 5%", "resnet18 --fail-if-data-wait 5% --loader synthetic"])

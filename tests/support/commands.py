@@ -29,5 +29,5 @@ def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
     assert end.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert re.fullmatch(r"(?:left out: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
+    assert re.fullmatch(r"(?:skipped: .*\n)*ddpbench: error: .*\nhint: .*\n", err)
     return err

@@ -27,7 +27,7 @@ def test_case_dashes_and_underscores_do_not_matter() -> None:
 
 
 def test_a_list_in_the_place_of_one_name_is_told_so() -> None:
-    assert did_you_mean("resnet18,resnet50", WORKLOADS) == "one command takes one of them: 'resnet18' or 'resnet50'"
+    assert did_you_mean("resnet18,resnet50", WORKLOADS) == "use only one: 'resnet18' or 'resnet50'"
     assert did_you_mean("resnet18,rsnet", WORKLOADS).startswith("did you mean 'resnet18'")
 
 

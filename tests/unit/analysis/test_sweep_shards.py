@@ -92,7 +92,7 @@ def test_pictures_say_which_part_they_leave_out_and_take_a_file_that_is_named_tw
     [first], [later] = keep(tmp_path / "a", part(1)), keep(tmp_path / "b", again)
     [job], [left_out] = load_jobs([tmp_path / "b", tmp_path / "a", first, later])
     assert job.started == again.started
-    assert left_out.message == f"'{first}', of {part(1).started}: this part was measured again later"
+    assert left_out.message == f"'{first}', of {part(1).started}: superseded by a later measurement of the same part"
 
 
 def test_a_report_says_which_part_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_a_report_says_which_part_it_leaves_out(tmp_path: Path, capsys: pytest.C
     again.started = "2026-11-22T00:00:00Z"
     [first], [later, second] = keep(tmp_path / "a", part(1)), keep(tmp_path / "b", again, part(2))
     assert main(["report", *map(str, (first, second, later, later))]) == 0
-    assert capsys.readouterr().err == f"left out: '{first}', of {part(1).started}: this part was measured again later\n"
+    assert capsys.readouterr().err == f"skipped: '{first}', of {part(1).started}: superseded by a later measurement of the same part\n"
 
 
 def test_the_report_of_a_folder_shows_all_parts_and_that_of_a_file_its_own(tmp_path: Path, printed: Callable[..., str]) -> None:

@@ -433,13 +433,13 @@ def test_the_page_fits_and_says_what_it_takes_for_granted() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "nothing is asked"),
+        ([], "no setting is changed"),
         (["--workers", "2000"], "--workers cannot be '2000'"),
         (["--cores-per-gpu", "0"], "--cores-per-gpu cannot be '0'"),
         (["--loader", "torhc"], "unknown loader 'torhc'"),
         (["--precision", "fp33"], "unknown precision 'fp33'"),
         (["--loader", "dali-gpu"], "dali-gpu decodes on a GPU, and the ranks of the record are on processors"),
-        (["--precision", "amp-bf16"], "this needs a measurement: a step in amp-bf16"),
+        (["--precision", "amp-bf16"], "missing measurement: a step in amp-bf16"),
     ],
 )
 def test_the_command_refuses_in_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_a_damaged_journal_is_to_be_moved_away(tmp_path: Path) -> None:
     path = tmp_path / device_slug(made) / "sweep.json"
     path.parent.mkdir()
     path.write_text('{"schema": 2, "started": "2026')
-    with pytest.raises(UsageError, match="cut off or no JSON") as refused:
+    with pytest.raises(UsageError, match="truncated or invalid JSON") as refused:
         open_resumable_journal(request, [made], "sweep")
     assert str(path) in refused.value.message
     assert refused.value.hint == "move it away, or choose another folder with -o DIR"

@@ -45,7 +45,7 @@ def test_it_says_where_the_set_lies_and_how_to_use_it(
     assert title.endswith(f", and {held_out} held out")
     assert where == told
     assert shlex.split(how) == ["use", "ddpbench", workload, "--data-dir", told]
-    assert first.err.startswith("ddpbench: making 100 images of 10 classes")
+    assert first.err.startswith("ddpbench: generating 100 images of 10 classes")
     assert main(words) == 0
     assert (capsys.readouterr()) == (first.out, ""), "the second call makes nothing"
     assert main([*words, "--quiet"]) == 0
@@ -85,7 +85,7 @@ def test_python_batches_are_as_python_2_wrote_them(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["imagnet"], "unknown data set 'imagnet'"),
+        (["imagnet"], "unknown dataset 'imagnet'"),
         (["cifar10", "--classes", "11"], "CIFAR-10 has 10 classes, and not 11"),
         (["imagenet", "--images", "5", "--classes", "6"], "5 images are too few for 6 classes"),
         (["mnist", "--images", "0"], "--images cannot be '0'"),
@@ -99,11 +99,11 @@ def test_what_cannot_be_made_is_refused(cache: Path, capsys: pytest.CaptureFixtu
     assert not cache.exists()
 
 
-@pytest.mark.parametrize(("name", "hint"), [("imagnet", "did you mean 'imagenet'?"), ("faces", "it is imagenet or cifar10 or mnist")])
+@pytest.mark.parametrize(("name", "hint"), [("imagnet", "did you mean 'imagenet'?"), ("faces", "choose imagenet, cifar10, mnist")])
 def test_a_set_that_cannot_be_made_is_told_which_can(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["make-data", name])
-    assert capsys.readouterr().err == f"ddpbench: error: unknown data set '{name}'\nhint: {hint}\n"
+    assert capsys.readouterr().err == f"ddpbench: error: unknown dataset '{name}'\nhint: {hint}\n"
 
 
 def test_the_set_that_is_made_unasked_is_the_one_that_is_made_asked() -> None:

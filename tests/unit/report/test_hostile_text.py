@@ -216,8 +216,8 @@ def test_a_file_of_a_hostile_name_is_named_on_one_line(
     with pytest.raises(SystemExit):
         run_command(["plot", "."])
     left_out, nothing, _ = capsys.readouterr().err.splitlines()
-    assert left_out.startswith("left out: 'broken [2J.json' is no ddpbench record")
-    assert nothing.startswith("ddpbench: error: nothing to draw")
+    assert left_out.startswith("skipped: 'broken [2J.json' is not a ddpbench record")
+    assert nothing.startswith("ddpbench: error: nothing to plot")
 
 
 def test_progress_is_clean() -> None:
