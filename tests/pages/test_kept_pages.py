@@ -18,22 +18,22 @@ KEPT = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":
 
 QUANTITIES = {
     "cores that keep up": (
-        r"cores +needed ([\d.,]+) a ",
-        r"keeping up takes ([\d.,]+) cores? a ",
-        r"with ([\d.,]+) cores? one trainer process",
-        r"([\d.,]+) cores?(?: and [\d,]+ workers?)? a (?:GPU|rank): ",
+        r"cores +([\d.,]+) needed per ",
+        r"keeping up needs ([\d.,]+) cores? per ",
+        r"; ([\d.,]+) cores? would deliver",
+        r"([\d.,]+) cores?(?: and [\d,]+ workers?)? per (?:GPU|rank): ",
         r"--cores-per-gpu ([\d.,]+)",
     ),
-    "workers that keep up": (r"workers +needed ([\d,]+) a ", r"and ([\d,]+) workers? a (?:GPU|rank): "),
+    "workers that keep up": (r"workers +([\d,]+) needed per ", r"and ([\d,]+) workers? per (?:GPU|rank): "),
     "workers for these cores": (
         r"these cores can keep ([\d,]+) busy",
-        r"; ([\d,]+) would (?:give|keep)",
+        r"; ([\d,]+) would (?:deliver|keep)",
         r" {2}([\d,]+) workers: predicted",
     ),
-    "cores there are": (r"cores .*?there are ([\d.,]+)", r"can be had from ([\d.,]+) cores?"),
-    "what this run reaches": (r"the loader gives ([\d.,]+) images/s", r"this run +([\d.,]+) "),
-    "what the device trains": (r"could train ([\d.,]+)", r"batches on it +([\d.,]+) "),
-    "what one trainer process hands over": (r"for ([\d.,]+) images/s: one trainer", r"one trainer process hands over ([\d.,]+) images"),
+    "cores there are": (r"\ncores +.*?([\d.,]+) usable", r"the limit of ([\d.,]+) cores?"),
+    "what this run reaches": (r"the loader delivers ([\d.,]+) images/s", r"this run +([\d.,]+) "),
+    "what the device trains": (r"could train ([\d.,]+)", r"compute only +([\d.,]+) "),
+    "what one trainer process receives": (r"for ([\d.,]+) images/s, the most a", r"would deliver ([\d.,]+) images/s, the most a"),
 }
 """What a page may show in several places."""
 

@@ -181,7 +181,7 @@ def test_a_picture_takes_no_name_for_a_formula() -> None:
     figure = draw_batch_size_plot(BatchSizePlot("stem", "$a$", "time (s)", "image", [curve]), with_spread=False)
     figure.canvas.draw()
     texts = [figure.get_suptitle(), *(text.get_text() for text in figure.legends[0].get_texts())]
-    assert [text.replace("\\$", "$") for text in texts] == ["$a$, mean of the rounds", f"{curve.device}, {curve.setting}"]
+    assert [text.replace("\\$", "$") for text in texts] == ["$a$, mean over rounds", f"{curve.device}, {curve.setting}"]
 
 
 # stderr

@@ -129,7 +129,7 @@ def test_a_job_of_one_cell_has_no_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("job", [ladders.strong(), diagnosis(1000.0)], ids=["scale", "diagnose"])
 def test_the_conditions_of_one_training_are_no_settings_to_compare(job: Job, tmp_path: Path) -> None:
     assert draw_plots([job], tmp_path) == []
-    assert left_out_reasons([job]) == [f"the {job.kind} of resnet50, of {job.started}: its arms are no settings"]
+    assert left_out_reasons([job]) == [f"{job.kind} of resnet50, started {job.started}: control runs of a single setting"]
 
 
 def test_workloads_of_one_batch_have_bars_alone(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_bars_stand_over_their_batch_and_an_empty_one_says_why() -> None:
     page, rest = split_speedup_plots(speedup_plots(vgg([many_settings()])))
     assert page[0].batches == [64, 128, 256]
     assert page[0].empty_reasons == {256: "no fp32, lr 0.01"}
-    assert rest[0].empty_reasons == {128: "no figure", 256: "no fp32, lr 0.01"}
+    assert rest[0].empty_reasons == {128: "no result", 256: "no fp32, lr 0.01"}
     figure = draw_speedup_plots("vgg16", speedup_plots(vgg([sweeps.sweep()])))
     middles = [bar.get_x() + bar.get_width() / 2 for bar in figure.axes[0].patches]
     assert middles[0] == pytest.approx(0), "o2 broke there, and AMP stands alone"
@@ -239,7 +239,7 @@ def test_a_title_says_what_the_lines_on_bars_are() -> None:
         return str(draw_speedup_plots("vgg16", speedup_plots(vgg([job]))).get_suptitle())
 
     assert title(5) == "vgg16, speed-up over fp32 with 95% interval"
-    assert title(2) == "vgg16, speed-up over fp32 with range of the rounds"
+    assert title(2) == "vgg16, speed-up over fp32 with range of rounds"
     assert title(1) == "vgg16, speed-up over fp32"
 
 
@@ -303,7 +303,7 @@ def test_a_later_run_of_a_cell_takes_its_place() -> None:
     assert {len(cell.record.rounds) for cell in outdated_points(vgg([new, old]))} == {5}
     assert all(not any(curve.spread) for chart in batch_size_plots("vgg16-cifar10", vgg([new, old])) for curve in chart.curves)
     assert len(left_out_reasons([new, old])) == 15
-    assert "V100, fp32, batch 128, of 2026-11-21T01:29:30Z: it was measured again later" in left_out_reasons([new, old])[0]
+    assert "V100, fp32, batch 128, started 2026-11-21T01:29:30Z: replaced by a later measurement" in left_out_reasons([new, old])[0]
 
 
 def test_a_later_run_that_was_cut_off_takes_the_place_of_no_cell_that_it_lacks() -> None:

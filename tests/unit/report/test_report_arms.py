@@ -69,7 +69,7 @@ def test_arms_with_other_numbers_of_ranks_are_named_each() -> None:
     capped = {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}
     arms = {f"{ranks} ranks": arm(1.0, traces=dict.fromkeys(range(ranks), capped)) for ranks in (2, 4)}
     lines = [line.plain for line in check_lines({name: several([record]).records[0] for name, record in arms.items()}, Page(200, True))]
-    told = "clocks held down by the power limit, as on many a busy GPU"
+    told = "power limit lowers the clocks, common on a busy GPU"
     assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {told}", f"4 ranks: 4 ranks: {told}"]
 
 
@@ -78,7 +78,7 @@ def test_two_findings_share_a_line_if_all_arms_differ_in_one_of_their_quantities
     (line,) = [line.plain for line in check_lines(uneven, Page(200, True), hints=False)]
     assert " ".join(line.split()) == (
         "warning noisy, too-short the rounds vary by 3.4% to 6.7% (more than 1%); "
-        "2 rounds and 40 steps; a figure needs 5 rounds and 30 steps"
+        "2 rounds and 40 steps; the minimum is 5 rounds and 30 steps"
     )
 
 
@@ -115,10 +115,10 @@ def test_a_table_of_many_fields_fits_the_page() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("precisions", "FASTEST   amp-fp16: 2.14 times torch-default (2.13 to 2.15, 95% for all pairs)\n"),
-        ("loader-and-ceiling", "CEILING   synthetic, without a loader: 5.099 times torch\n"),
+        ("precisions", "FASTEST   amp-fp16: 2.14 times torch-default (2.13 to 2.15, 95% over all pairs)\n"),
+        ("loader-and-ceiling", "CEILING   synthetic (no loader): 5.099 times torch\n"),
         ("loaders-and-batches", "NO DIFFERENCE   dali-cpu batch-size 256: 1.00 times torch batch-size 256 (0.99 to 1.01)\n"),
-        ("engines", "INCONCLUSIVE   too few rounds to tell; ddp: 1.000 times accelerate (2 pairs)\n"),
+        ("engines", "INCONCLUSIVE   too few rounds; ddp: 1.000 times accelerate (2 pairs)\n"),
     ],
 )
 def test_the_conclusion_comes_first(name: str, told: str) -> None:
@@ -130,7 +130,7 @@ def test_where_two_are_too_close_both_are_named_and_the_first_of_them_is_offered
     tied = several([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
     stream = io.StringIO()
     render_run(tied, make_console(stream, 100), None)
-    assert re.search(r"FASTEST   fp32, tf32, too close to tell apart; tf32: \d\.\d+ times o2 \(", stream.getvalue())
+    assert re.search(r"FASTEST   fp32, tf32 are tied; tf32: \d\.\d+ times o2 \(", stream.getvalue())
     assert re.search(r"  next  ddpbench resnet50 --precision fp32 --gpus 4\n", stream.getvalue())
 
 
@@ -162,7 +162,7 @@ def test_a_lone_arm_with_a_figure_is_compared_with_nothing() -> None:
 def test_pairs_too_few_for_an_interval_are_counted_and_uneven_ones_told() -> None:
     printed = page("processor-arms", 100)
     assert "2.012 (2.011 to 2.013, 2 pairs)" in printed
-    assert "pairs  speed-up of the rounds shared with the first: amp-bf16 2 rounds" in printed
+    assert "pairs  speed-up over the rounds shared with the first arm: amp-bf16 2 rounds" in printed
     assert ratio_text(PairedRatio(1.4, 1.4, 1.4, 1)) == "1.400 (1 pair)"
     assert ratio_text(PairedRatio(1.4, 1.3, 1.5, 2), without_interval=True) == "1.4 (2 pairs)"
     assert ratio_text(PairedRatio(1.4, 1.3, 1.5, 3), without_interval=True) == "1.4"
@@ -188,14 +188,17 @@ def test_memory_is_that_of_what_trains(name: str, heading: str, cell: str) -> No
 
 
 def test_too_few_rounds_are_no_ground_for_finding_no_difference() -> None:
-    assert "few   2 rounds: their range, no interval" in page("engines")
+    assert "note  2 rounds: range, no confidence interval" in page("engines")
     assert "no difference" not in page("engines")
-    assert "no difference from the first: dali-cpu batch-size 256" in page("loaders-and-batches")
+    assert "no difference from the first arm: dali-cpu batch-size 256" in page("loaders-and-batches")
 
 
 @pytest.mark.parametrize(
     ("longer", "told"),
-    [((1.0, 1.004, 0.997), "equal  no difference from the first: tf32"), ((1.0, 1.2, 0.8), "open  too close to tell from the first: tf32")],
+    [
+        ((1.0, 1.004, 0.997), "equal  no difference from the first arm: tf32"),
+        ((1.0, 1.2, 0.8), "open  inconclusive against the first arm: tf32"),
+    ],
 )
 def test_no_difference_is_found_only_where_there_can_be_none_to_speak_of(longer: tuple[float, ...], told: str) -> None:
     stream = io.StringIO()
@@ -204,7 +207,7 @@ def test_no_difference_is_found_only_where_there_can_be_none_to_speak_of(longer:
         make_console(stream),
         None,
     )
-    assert [line for line in stream.getvalue().splitlines() if "from the first" in line] == [told]
+    assert [line for line in stream.getvalue().splitlines() if "the first arm" in line] == [told]
 
 
 def test_three_arms_that_never_vary_are_compared_too() -> None:

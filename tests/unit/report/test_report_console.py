@@ -120,7 +120,7 @@ def test_a_full_disk_under_stdout_is_said_and_ends_nothing() -> None:
     argv = [sys.executable, "-c", PRINT_A_PAGE.format(times=2)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    said = "ddpbench: error: cannot write all of the output: No space left on device\nhint: free some space, and print it again\n"
+    said = "ddpbench: error: cannot write all of the output: No space left on device\nhint: free disk space and run the command again\n"
     assert (done.returncode, done.stderr) == (0, said)
     kept = ROOT / "results" / "diagnosis" / "resnet18-2-cpu-ranks.json"
     asked = ["--help", "--version", "list", f"report '{kept}'", f"whatif '{kept}' --workers 4"]

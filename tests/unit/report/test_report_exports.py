@@ -145,7 +145,7 @@ def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:
     text = to_markdown(made)
     assert "| images/s | 95% interval | efficiency % | lost to |" in text
     [top] = (line for line in text.splitlines() if "| 4 ranks |" in line)
-    assert re.search(r"\| \d\d\.\d+ \([\d.]+ to [\d.]+\) \| all-reduce not hidden \|", top)
+    assert re.search(r"\| \d\d\.\d+ \([\d.]+ to [\d.]+\) \| exposed all-reduce \|", top)
     bullets = [line for line in text.splitlines() if line.startswith("- ")]
     assert bullets[0].startswith(f"- {made.scaling.verdict.kind}: ")
     assert re.match(r"- [\d,]+ ideal, contention .*, = [\d,]+$", bullets[1])
@@ -154,7 +154,7 @@ def test_a_ladder_tells_its_efficiencies_its_way_down_and_one_verdict() -> None:
     assert 0 < float(rows["4 ranks"]["efficiency"]) < float(rows["1 rank"]["efficiency"]) == 1
     assert [label for label, row in rows.items() if row["verdict"]] == ["4 ranks"]
     assert rows["4 ranks"]["verdict"] == made.scaling.verdict.kind
-    assert rows["every rank for itself"]["efficiency"] == rows["every rank for itself"]["lost_to"] == ""
+    assert rows["independent ranks"]["efficiency"] == rows["independent ranks"]["lost_to"] == ""
 
 
 def test_markdown_escapes_the_words_of_others() -> None:

@@ -43,9 +43,9 @@ def test_the_head_says_whether_ddp_wraps_the_model(ranks: int, engine: str, laun
         (1, {}, None, "all 2 cores"),
         (1, {"OMP_NUM_THREADS": "1"}, None, "1 thread"),
         (1, {"OMP_NUM_THREADS": "1"}, 2, "2 threads"),
-        (2, {"OMP_NUM_THREADS": "1"}, None, "1 thread a rank"),
+        (2, {"OMP_NUM_THREADS": "1"}, None, "1 thread per rank"),
         (2, {}, None, ""),
-        (2, {}, 4, "4 threads a rank"),
+        (2, {}, 4, "4 threads per rank"),
     ],
 )
 def test_the_head_says_what_a_rank_on_processors_computes_with(ranks: int, given: dict[str, str], threads: int | None, told: str) -> None:

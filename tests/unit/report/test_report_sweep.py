@@ -76,7 +76,7 @@ def test_a_sweep_has_rows_of_batches_and_columns_of_precisions() -> None:
         ["batch-size", "fp32", "o2", "amp-fp16"],
         ["128", "0.92 (0.01)", "invalid", "0.61 (0.01)"],
         ["256", "1.31 (0.01)", "0.80 (0.01)", "0.86 (0.01)"],
-        ["512", "2.24 (0.02)", "1.37 (0.02)", "no memory"],
+        ["512", "2.24 (0.02)", "1.37 (0.02)", "OOM"],
     ]
 
 
@@ -172,7 +172,7 @@ def test_an_unfinished_sweep_and_crossover_have_their_pages() -> None:
         assert [line for line in text.split("\n") if len(line) > 80] == []
         assert {record.status for record in job.records} <= {"ok", *re.findall("interrupted|failed", text)}
         lacking = sum(record.config.rounds - len(record.rounds) for record in job.records)
-        assert (f"the same command goes on with the {lacking} round" in " ".join(text.split())) == (lacking > 0)
+        assert (f"the same command resumes with the {lacking} missing round" in " ".join(text.split())) == (lacking > 0)
     assert "not whole" not in sweep_page(sweeps.published_vgg("V100"))
     for job in [*sweeps.unfinished(sweeps.crossing_threads)][1::7]:
         text = printed(lambda console, job=job: render_crossover(job, console, None))

@@ -66,5 +66,5 @@ def test_a_picture_counts_its_batches_in_what_they_hold() -> None:
         drawn = batch_size_plots("gemm-mlp", points_by_workload([sweeps.job(*cells)])["gemm-mlp"])
         return str(draw_batch_size_plot(drawn[0], with_spread=False).axes[0].get_xlabel())
 
-    assert label("image") == "batch size (images a device a step)"
-    assert label("row") == "batch size (rows a device a step)"
+    assert label("image") == "batch size (images per device per step)"
+    assert label("row") == "batch size (rows per device per step)"
