@@ -49,7 +49,7 @@ class DiagnosisExperiment:
     """
 
     field: Measurement
-    phase: str  # as displayed: "measuring the loader alone"
+    phase: str  # as displayed: "benchmarking the loader"
     measure: Callable[[DiagnosisContext], object]
     base_s: float  # in addition to loader windows
     loader_windows: int = 0  # number of loader benchmark windows
