@@ -23,7 +23,7 @@ VENDOR_WORDS = frozenset({"nvidia", "tesla", "geforce", "graphics"})
 
 
 def device_slug(record: Record) -> str:
-    """The GPU's name in the form of a folder name, such as ``h200``; ``cpu`` for any processor."""
+    """The GPU's name in the form of a folder name, such as ``h200``; ``cpu`` for any CPU."""
     if record.environment.device_type == "cpu":
         return "cpu"
     parts = slug(record.environment.placements[0].device_name).split("-")

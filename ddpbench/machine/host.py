@@ -1,4 +1,4 @@
-"""The host: usable cores, memory, processor and operating system."""
+"""The host: usable cores, memory, CPU and operating system."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def machine_id() -> str:
 
 
 def cpu_name() -> str:
-    """The processor's name from ``/proc/cpuinfo``, or the architecture."""
+    """The CPU's name from ``/proc/cpuinfo``, or the architecture."""
     for line in read_text(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()

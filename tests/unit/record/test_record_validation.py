@@ -34,7 +34,7 @@ RUN, SCALE = RESULTS / "h200" / "resnet50-1gpu-dali-cpu.json", RESULTS / "h200" 
 REPRODUCED = RESULTS / "h200" / "reproduce-t4-tensor-cores.json"
 DIAGNOSED = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 
-NAMED = r"'%s' (has schema|contains no training|is no ddpbench record: ([a-z_]+(\[|\.|: )|object missing required field `|cut off or no JSON))"
+NAMED = r"'%s' (has schema|contains no|is no ddpbench record: ([a-z_]+(\[|\.|: )|object missing required field `|cut off or no JSON))"
 """What a refusal begins with: the file, then the field."""
 
 POWER_CAP = {"code": "power-cap", "severity": "info", "ranks": [0]}
