@@ -71,7 +71,7 @@ def test_a_killed_rank_is_named_and_finished_rounds_stay(faulty: Callable[..., A
     assert len(record.rounds) >= 1
     assert all(len(timed.traces) == 2 for timed in record.rounds)
     report = launch([*PLAIN, "report", *map(str, results.glob("*.json"))]).stdout
-    assert re.search(rf"^failed: killed .* on rank 0 .*, {len(record.rounds)}\s+of\s+5\s+rounds", report, re.MULTILINE | re.DOTALL)
+    assert re.search(rf"^failed: rank 0 .* killed .*, {len(record.rounds)}\s+of\s+5\s+rounds", report, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
