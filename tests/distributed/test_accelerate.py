@@ -33,7 +33,7 @@ def test_one_process_in_the_place_of_several_is_refused(launch: Callable[..., An
     done = launch([*LAUNCH, *flags, *WORDS, "-o", str(results)], env={**HERE, "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode != 0
     (error,) = errors(done.stderr)
-    assert error.startswith("accelerate launch was asked for several processes and started one")
-    assert "hint: ranks on processors: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu\n" in done.stderr
+    assert error.startswith("accelerate launch was asked for several processes but started one")
+    assert "hint: for CPU ranks: accelerate launch --multi_gpu --num_processes=N -m ddpbench WORKLOAD --device cpu\n" in done.stderr
     assert "returned non-zero exit status 2" in done.stderr, "what accelerate says of the exit code"
     assert not results.exists()

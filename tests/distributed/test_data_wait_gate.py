@@ -27,7 +27,7 @@ def test_a_run_that_waits_longer_exits_4_and_says_so(launch: Callable[..., Any],
     assert done.returncode == 4
     (said,) = errors(done.stderr)
     assert said.startswith("the ranks wait ")
-    assert said.endswith("% of every step for data, and --fail-if-data-wait allows 5%")
+    assert said.endswith("% of every step for data, but --fail-if-data-wait allows 5%")
     assert only_record(results).status == "ok", "the run itself ended well"
     assert "images/s" in done.stdout, "and its report is there"
 
@@ -68,7 +68,7 @@ def test_what_was_not_measured_has_not_passed() -> None:
     both = records.job(idle, msgspec.structs.replace(unseen, rounds=[]), swept=["loader"])
     error = gate_error(both.records, both)
     assert error is not None
-    assert (error.exit_code, error.message) == (1, "torch: not measured, and --fail-if-data-wait cannot tell how long it waits")
+    assert (error.exit_code, error.message) == (1, "torch: not measured, so --fail-if-data-wait cannot check its data wait")
     seen = records.job(idle, unseen, swept=["loader"])
     assert gate_error(seen.records, seen) is None
     alone = records.job(msgspec.structs.replace(idle, rounds=[]))
@@ -91,7 +91,7 @@ def test_a_gate_that_nothing_can_fail_is_refused(words: str, capsys: pytest.Capt
     with pytest.raises(SystemExit) as end:
         main([*shlex.split(words), "--device", "cpu"])
     assert end.value.code == 2
-    assert "--fail-if-data-wait has nothing to judge: synthetic data" in capsys.readouterr().err
+    assert "--fail-if-data-wait has no effect on synthetic data: " in capsys.readouterr().err
 
 
 def test_it_is_typed_as_it_was_given() -> None:

@@ -55,7 +55,7 @@ def by_label(job: Job) -> dict[str, Any]:
 def test_two_ranks_diagnose_what_they_train(launch: Callable[..., Any], results: Path) -> None:
     done = launch([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=HERE)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("synthetic data need no loader; this is the loader torch") == 1
+    assert done.stderr.count("synthetic data need no loader; diagnosing loader torch") == 1
     job = only_job(results)
     assert (job.kind, [record.role for record in job.records]) == (
         "diagnose",

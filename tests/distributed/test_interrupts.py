@@ -135,7 +135,7 @@ def test_a_signal_before_the_ranks_have_met_is_said_once(
     done = running.wait(PROMPTLY_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == code
-    assert errors(done.stderr) == [f"interrupted by {sent.name} before the ranks were at work"]
+    assert errors(done.stderr) == [f"interrupted by {sent.name} before the ranks were ready"]
     assert "Traceback" not in done.stderr
     assert not results.exists()
 

@@ -25,14 +25,14 @@ def test_what_one_rank_alone_refuses_is_told(launch: Callable[..., Any], tmp_pat
     errors = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
     assert len(errors) == 1, done.stderr
     assert "rank 1 (" in errors[0]
-    assert "alone: no class folders in 'data'" in errors[0]
+    assert "only: no class folders in 'data'" in errors[0]
     assert not (tmp_path / "runs").exists(), "nothing began"
 
 
 @pytest.mark.slow
 def test_ranks_that_are_given_different_commands_are_refused(launch: Callable[..., Any], tmp_path: Path) -> None:
     """A typing error on one of two nodes: each trained what it was asked, and the page told of one of them."""
-    words, told = ("scale disc-mlp-2 -b 4 --time-limit 20", "run disc-mlp-2 -b 8 --time-limit 20"), ("arm 1 rank", "arm not given")
+    words, told = ("scale disc-mlp-2 -b 4 --time-limit 20", "run disc-mlp-2 -b 8 --time-limit 20"), ("arm 1 rank", "arm not set")
     first, other = (f'{TORCHRUN[0]} -m ddpbench {each} --device cpu -o "{tmp_path}/runs"' for each in words)
     each = f"if [ $RANK = 0 ]; then exec {first}; else exec {other}; fi"
     done = launch([*TORCHRUN[:-2], "--no-python", "bash", "-c", each], timeout=60)
@@ -46,7 +46,7 @@ def test_ranks_that_are_given_different_commands_are_refused(launch: Callable[..
 def test_a_rank_that_never_joins_is_named(launch: Callable[..., Any], tmp_path: Path) -> None:
     argv = [*TORCHRUN[:-2], str(SUPPORT / "late_joiner.py"), "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(tmp_path)]
     done = launch(argv, env=HERE, timeout=60)
-    assert "hung on rank 1 (" in done.stderr or "hung on every rank" in done.stderr, done.stderr
+    assert re.search(r"(rank 1 \(.*\)|all ranks) hung at step", done.stderr), done.stderr
     assert "(joining the process group): no progress" in done.stderr
     assert only_job(tmp_path).records[0].status == "hung"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_rung_that_does_not_divide_the_batch_is_refused(batch: int, rungs: lis
 
 
 def test_one_rank_and_other_engines_are_refused() -> None:
-    with pytest.raises(UsageError, match="nothing to scale to"):
+    with pytest.raises(UsageError, match="at least two ranks"):
         check_can_scale(SMALL, RankEnv())
     with pytest.raises(UsageError, match="--engine none"):
         check_can_scale(Config(workload="resnet18", engine="none"), RankEnv(world_size=2))
@@ -161,7 +162,7 @@ def test_a_rank_that_hangs_is_named_and_not_the_one_that_waits_for_its_turn(laun
     done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
     assert done.returncode == 124, done.stderr
     (error,) = errors(done.stderr)
-    assert error.startswith("hung on rank 0"), "in the rung of one rank, while rank 1 waits"
+    assert re.match(r"rank 0 \(.*\) hung at step", error), "in the rung of one rank, while rank 1 waits"
 
 
 @pytest.mark.slow

@@ -285,7 +285,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(
     job = under_way()
     cluster.rank(job, 1).kill()
     assert cluster.wait(job, 30) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: killed (SIGKILL?) on rank 1 (n2), last seen at step ") == 1
+    assert cluster.log(job).count("ddpbench: error: rank 1 (n2) killed (SIGKILL?): last heartbeat at step ") == 1
     run = finished()
     assert run.status == "failed"
     assert run.rounds
@@ -301,7 +301,7 @@ def test_a_first_node_that_is_gone_is_named_by_the_second(
     job = under_way()
     cluster.rank(job, 0).kill()
     assert cluster.wait(job, 30) == "FAILED"
-    assert cluster.log(job).count("ddpbench: error: n1 ended without a word: rank 0 with it") == 1, cluster.log(job)
+    assert cluster.log(job).count("ddpbench: error: n1 exited unexpectedly: it hosted rank 0") == 1, cluster.log(job)
     run = finished()
     assert run.status == "failed"
     assert run.rounds

@@ -250,7 +250,7 @@ def test_a_ladder_that_ended_midway_is_closed_and_told_without_a_way_down_where_
     for record in made.records:
         del record.rounds[4:]
         record.status = "running"
-    fault = Fault(message="killed (SIGKILL?) on rank 1 (n1), last seen at step 3", phase="training")
+    fault = Fault(message="rank 1 (n1) killed (SIGKILL?): last heartbeat at step 3", phase="training")
     close_records(made.records, status, fault)
     ladders.judge_all(made)
     assert {record.status for record in made.records} == {status}

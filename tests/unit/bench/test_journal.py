@@ -95,9 +95,9 @@ def test_only_the_arm_that_ran_out_of_memory_is_not_tried_again() -> None:
     close_records(cells, "failed", Fault(message="out of memory at batch 8 on rank 1", arm_index=1, out_of_memory=True))
     assert [ResumeState.from_record(cell).is_finished for cell in cells] == [False, True, False]
     assert [cell.fault and cell.fault.message.partition(":")[0] for cell in cells] == [
-        "ended with another arm",
+        "stopped because another arm failed",
         "out of memory at batch 8 on rank 1",
-        "ended with another arm",
+        "stopped because another arm failed",
     ]
 
 

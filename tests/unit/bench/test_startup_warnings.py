@@ -17,12 +17,12 @@ def test_a_rank_alone_among_gpus_or_nodes_is_told_how_to_start_all() -> None:
     one = unjoined_world("none")
     assert [*startup_warnings(one, ALONE, {})] == []
     among = replace(one, device=replace(one.device, num_visible_gpus=4))
-    assert [*startup_warnings(among, ALONE, {})] == ["one of 4 GPUs trains: --gpus 4 for all"]
+    assert [*startup_warnings(among, ALONE, {})] == ["only 1 of 4 GPUs is used; add --gpus 4 to use all"]
     launched = replace(among, rank_env=replace(one.rank_env, master_addr="127.0.0.1"))
     assert launched.rank_env.launched
     assert [*startup_warnings(launched, ALONE, {})] == [], "somebody asked for one"
     (said,) = startup_warnings(launched, ALONE, {"SLURM_JOB_NUM_NODES": "2"})
-    assert said.startswith("one rank alone, in a job of 2 nodes: sbatch ")
+    assert said.startswith("only one rank runs in a job of 2 nodes; to use all: sbatch ")
 
 
 def test_nodes_that_are_not_equal_are_told() -> None:

@@ -176,7 +176,7 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("diagnose vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
         ("diagnose resnet18 --epochs 1", "'ddpbench diagnose' has no flag --epochs", "'ddpbench diagnose --help' shows all flags"),
         ("diagnose resnet18 -b 2,4", "this command measures one arm, and --batch-size gives 2", "one value per flag"),
-        ("diagnose gemm-mlp", "gemm-mlp trains on made numbers, which no loader loads", "ddpbench run gemm-mlp"),
+        ("diagnose gemm-mlp", "gemm-mlp trains on generated numbers, which need no loader", "use 'ddpbench run gemm-mlp'"),
         ("sweep", "missing argument 'WORKLOAD'", "'ddpbench sweep --help'"),
         ("sweep resnet18 --fail-if-data-wait 5%", "'ddpbench sweep' has no flag --fail-if-data-wait", "'ddpbench sweep --help'"),
         ("sweep vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),

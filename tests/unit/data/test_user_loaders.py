@@ -191,7 +191,7 @@ def test_what_its_workers_raise_is_told_as_they_told_it() -> None:
     told = describe_exception(problem.value)
     assert told.reason == "bad sample 0:", "the first of its lines"
     line = next(at for at, text in enumerate(Path(own_loaders.__file__).read_text().splitlines(), 1) if "bad sample" in text)
-    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a worker of the DataLoader"
+    assert told.location == f"raised in {own_loaders.__file__}:{line}, in a DataLoader worker"
 
 
 def test_its_worker_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:

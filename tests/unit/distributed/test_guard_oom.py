@@ -21,7 +21,7 @@ def exhausted() -> None:
 
 
 def test_what_was_in_use_is_free_once_it_is_said() -> None:
-    with pytest.raises(OutOfMemory, match=r"out of memory at batch 8 in round 2: peak .* GiB more asked for on rank 0 \(") as short:
+    with pytest.raises(OutOfMemory, match=r"out of memory at batch 8 in round 2: peak .* GiB more requested on rank 0 \(") as short:
         guard_oom(world_of_one(), "at batch 8 in round 2", exhausted)
     assert held[-1]() is None
     assert short.value.__context__ is None, "it would hold on to the frames, and they to what is on the device"

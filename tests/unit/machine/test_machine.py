@@ -56,11 +56,11 @@ def test_a_seat_by_torchrun() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"RANK": "8"}, "there is no rank 8 in a world of 8"),
-        ({"RANK": "0", "WORLD_SIZE": "0"}, "there is no rank 0 in a world of 0"),
-        ({"RANK": "-1"}, "no number: RANK=-1"),
-        ({"LOCAL_WORLD_SIZE": "two"}, "no number: LOCAL_WORLD_SIZE=two"),
-        ({"MASTER_PORT": "65536"}, "there is no port 65536"),
+        ({"RANK": "8"}, "RANK=8 is out of range for WORLD_SIZE=8"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is out of range for WORLD_SIZE=0"),
+        ({"RANK": "-1"}, "not a number: RANK=-1"),
+        ({"LOCAL_WORLD_SIZE": "two"}, "not a number: LOCAL_WORLD_SIZE=two"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is not a valid port"),
     ],
 )
 def test_a_seat_that_cannot_be_is_refused(changes: dict[str, str], said: str) -> None:
@@ -69,17 +69,17 @@ def test_a_seat_that_cannot_be_is_refused(changes: dict[str, str], said: str) ->
 
 
 def test_a_number_of_slurms_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="no number: SLURM_STEP_NUM_TASKS=abc"):
+    with pytest.raises(UsageError, match="not a number: SLURM_STEP_NUM_TASKS=abc"):
         from_env({"SLURM_STEP_NUM_TASKS": "abc"})
     for broken in ("abc", "0", "-2"):
-        with pytest.raises(UsageError, match=f"SLURM_CPUS_ON_NODE is no number of cores: '{broken}'"):
+        with pytest.raises(UsageError, match=f"SLURM_CPUS_ON_NODE is not a number of cores: '{broken}'"):
             usable_cores({"SLURM_CPUS_ON_NODE": broken})
 
 
 def test_one_process_where_accelerate_was_asked_for_several_is_refused() -> None:
     alone = {"ACCELERATE_MIXED_PRECISION": "no"}
     assert not from_env(alone).launched
-    with pytest.raises(UsageError, match="asked for several processes and started one"):
+    with pytest.raises(UsageError, match="asked for several processes but started one"):
         from_env({**alone, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
 
 
@@ -165,9 +165,9 @@ def test_ranks_that_were_asked_for_different_things_are_refused() -> None:
     notices = [RankInfo(place(rank, host=f"n{rank}"), SOFTWARE, requested=flags) for rank, flags in enumerate(asked)]
     with pytest.raises(UsageError) as refused:
         check_ranks_match(notices, share_gpu=False)
-    assert "rank 0 (n0)  --batch-size 32  --precision not given\n" in str(refused.value)
-    assert "rank 1 (n1)  --batch-size not given  --precision amp-bf16" in str(refused.value)
-    assert refused.value.hint == "the same command on every node"
+    assert "rank 0 (n0)  --batch-size 32  --precision not set\n" in str(refused.value)
+    assert "rank 1 (n1)  --batch-size not set  --precision amp-bf16" in str(refused.value)
+    assert refused.value.hint == "use the same command on every node"
     check_ranks_match([notices[0]] * 2, share_gpu=True)
 
 
@@ -219,7 +219,7 @@ def test_one_rank_speaks_and_the_first_blame_stands(boards: list[RankStore]) -> 
 
 def test_missing_ranks_are_counted(boards: list[RankStore]) -> None:
     boards[0].register(RankInfo(place(0), SOFTWARE))
-    with pytest.raises(UsageError, match=r"1 of 2 ranks came to .* missing: rank 1"):
+    with pytest.raises(UsageError, match=r"1 of 2 ranks joined the rendezvous at .* missing: rank 1"):
         boards[0].wait_for_ranks(0.1)
 
 
@@ -243,7 +243,7 @@ def test_a_store_that_comes_late_is_waited_for(free_port: int) -> None:
 
 def test_a_shortage_tells_what_was_held_and_what_was_asked_for() -> None:
     device = open_device("cpu", RankEnv(), share_gpu=False)
-    for asked, told in ((2**50, "1,048,576 GiB more asked for"), (600 * 2**30, "600 GiB more asked for"), (10, "0.01 GiB more asked for")):
+    for asked, told in ((2**50, "1,048,576 GiB more requested"), (600 * 2**30, "600 GiB more requested"), (10, "0.01 GiB more requested")):
         short = device.describe_oom(RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes."))
         peak = re.fullmatch(rf"peak ([\d.]+) of [\d.,]+ GiB, {told}", short)
         assert peak is not None, short
