@@ -1,4 +1,4 @@
-"""The command line: words become arms, bad words one clear line, and help tells what there is."""
+"""The command line: arguments become arms, invalid ones one clear line, and help lists all flags."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
 def asked(words: str) -> Request:
-    """The request that the words of ``ddpbench run`` stand for."""
+    """The request parsed from arguments of ``ddpbench run``."""
     context = run.make_context("run", shlex.split(words), parent=program.make_context("ddpbench", ["run"]))
     return parse_request(given=context.params, argv=shlex.split(words), workload=context.params.pop("workload"))
 
 
-# words to arms
+# arguments to arms
 
 
-def test_without_flags_everything_is_as_the_types_say() -> None:
+def test_defaults_are_those_of_the_types() -> None:
     alone = asked("resnet18")
     assert (alone.arms, alone.output, alone.swept) == ([Config(workload="resnet18")], OutputOptions(), [])
 
 
-def test_a_comma_list_makes_arms_in_order_and_two_lists_their_product() -> None:
+def test_lists_make_arms_in_order_as_a_product() -> None:
     arms = asked("resnet18 -b 128,64 --precision fp32,tf32")
     assert [(arm.precision, arm.batch_size) for arm in arms.arms] == [("fp32", 128), ("fp32", 64), ("tf32", 128), ("tf32", 64)]
     assert arms.swept == ["precision", "batch_size"]
 
 
-def test_a_switch_given_both_ways_makes_two_arms() -> None:
+def test_flag_given_both_ways_makes_two_arms() -> None:
     arms = asked("resnet18 --no-channels-last --channels-last")
     assert [arm.channels_last for arm in arms.arms] == [False, True]
     assert arms.swept == ["channels_last"]
@@ -62,47 +62,47 @@ def test_a_switch_given_both_ways_makes_two_arms() -> None:
     ],
     ids=lambda config: config.workload,
 )
-def test_a_config_gives_its_command_back(config: Config) -> None:
+def test_config_round_trips_through_argv(config: Config) -> None:
     assert asked(shlex.join(config.to_argv())).arms == [config]
 
 
-def test_a_data_dir_beside_synthetic_is_for_the_other_loader() -> None:
+def test_data_dir_is_kept_for_arms_with_synthetic_loader() -> None:
     arms = asked("resnet18 --data-dir null --loader synthetic,torch").arms
     assert [(arm.loader, arm.data_dir) for arm in arms] == [("synthetic", "null"), ("torch", "null")]
 
 
-def test_underscores_work_as_hyphens() -> None:
+def test_underscores_in_flags_equal_hyphens() -> None:
     assert asked("resnet18 --batch_size 4 --no_broadcast_buffers --data_dir=a_b").arms == [
         Config(workload="resnet18", batch_size=4, broadcast_buffers=False, data_dir="a_b")
     ]
 
 
-def test_output_flags_are_no_arms() -> None:
+def test_output_flags_do_not_make_arms() -> None:
     output = asked("resnet18 -o a,b --json - --gpus 2 -q").output
     assert output == OutputOptions(output_dir="a,b", json="-", gpus=2, quiet=True)
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cpu", "amp-bf16"), ("cuda", "amp-fp16")])
-def test_amp_follows_the_device(device: str, precision: str) -> None:
+def test_amp_precision_depends_on_the_device(device: str, precision: str) -> None:
     assert asked(f"resnet18 --amp --device {device}").arms[0].precision == precision
     assert asked(f"resnet18 --amp --precision {precision} --device {device}").arms[0].precision == precision
 
 
-def test_amp_on_an_automatic_device_asks_torch() -> None:
+def test_amp_on_auto_device_depends_on_cuda_availability() -> None:
     import torch
 
     assert asked("resnet18 --amp").arms[0].precision == ("amp-fp16" if torch.cuda.is_available() else "amp-bf16")
 
 
 @pytest.mark.slow
-def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[..., Any]) -> None:
+def test_typed_command_includes_the_launcher(launch: Callable[..., Any]) -> None:
     script = "from ddpbench.cli.parse import typed_command; print(typed_command(['resnet18']))"
     rest = ["--standalone", "--nproc_per_node=1", "--no-python", sys.executable, "-c", script]
     assert launch([*TORCHRUN[:3], *rest]).stdout == f"{['torchrun', *rest]}\n"
     assert launch([sys.executable, "-c", script]).stdout == "['ddpbench', 'resnet18']\n"
 
 
-# bad words
+# invalid arguments
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_command_is_the_launchers_where_one_started_us(launch: Callable[...,
         ("report -o nowhere", "no record in 'nowhere'", "name a FILE"),
     ],
 )
-def test_bad_words_are_refused_in_one_line_with_a_hint(words: str, error: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected_in_one_line_with_a_hint(words: str, error: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(shlex.split(words))
     assert end.value.code == 2
@@ -230,13 +230,13 @@ def test_bad_words_are_refused_in_one_line_with_a_hint(words: str, error: str, h
     assert hint in rest[0]
 
 
-def test_bad_words_are_refused_before_torch_is_imported(launch: Callable[..., Any]) -> None:
+def test_invalid_arguments_are_rejected_before_torch_is_imported(launch: Callable[..., Any]) -> None:
     script = "import sys; from ddpbench.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     done = launch([sys.executable, "-c", script, "resnet18", "--precision", "fp33"])
     assert (done.returncode, done.stdout) == (2, "False\n")
 
 
-def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_launcher_process_does_not_import_torch(launch: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     asked = [
         ("run resnet18 --amp", ON_CPU),
@@ -246,7 +246,7 @@ def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: P
         ("reproduce t4-tensor-cores", ON_CPU),
         ("run resnet18 --amp", ON_ANY_GPU),
     ]
-    last = ["--gpus", "2", "-o", str(tmp_path / "file")]  # what the starting process looks at last
+    last = ["--gpus", "2", "-o", str(tmp_path / "file")]  # checked last by the launcher process
     commands = [[*words.split(), *where, *last] for words, where in asked]
     script = (
         "import sys; from ddpbench.cli import main\n"
@@ -260,16 +260,16 @@ def test_ranks_are_started_without_torch(launch: Callable[..., Any], tmp_path: P
 
 
 @pytest.mark.slow
-def test_one_message_a_launch_and_torchrun_shows_the_same(launch: Callable[..., Any]) -> None:
+def test_launch_prints_one_error_and_torchrun_repeats_it(launch: Callable[..., Any]) -> None:
     done = launch([*TORCHRUN, "--nproc_per_node=2", "-m", "ddpbench", "resnet18", "--precision", "fp33"])
     assert done.returncode == 1
     assert re.findall("^ddpbench: error: .*$", done.stderr, re.MULTILINE) == ["ddpbench: error: unknown precision 'fp33'"]
     assert len(re.findall("^hint: ", done.stderr, re.MULTILINE)) == 1
-    assert done.stderr.count("unknown precision 'fp33'") == 2, "once by us, once in torchrun's banner"
+    assert done.stderr.count("unknown precision 'fp33'") == 2, "once by ddpbench, once in torchrun's banner"
 
 
 @pytest.mark.slow
-def test_another_rank_with_the_same_error_says_nothing(launch: Callable[..., Any]) -> None:
+def test_other_ranks_with_the_same_error_are_silent(launch: Callable[..., Any]) -> None:
     ranks = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     done = launch([*PROGRAM, "resnet18", "--precision", "fp33"], env=ranks)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
@@ -279,7 +279,7 @@ def test_another_rank_with_the_same_error_says_nothing(launch: Callable[..., Any
 
 
 @pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in program.commands)], ids=" ".join)
-def test_help_fits_eighty_columns_of_ascii(words: list[str], launch: Callable[..., Any]) -> None:
+def test_help_fits_80_columns_of_ascii(words: list[str], launch: Callable[..., Any]) -> None:
     done = launch([*PROGRAM, *words], env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert done.stdout.isascii()
@@ -287,7 +287,7 @@ def test_help_fits_eighty_columns_of_ascii(words: list[str], launch: Callable[..
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_help_of_run_tells_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_run_lists_every_flag_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--help"]) == 0
     told = " ".join(re.sub(r"^ {5,}", "", line) for line in capsys.readouterr().out.splitlines())
     told = re.sub(r"\s+", " ", told)
@@ -299,7 +299,7 @@ def test_help_of_run_tells_every_flag_with_its_default(capsys: pytest.CaptureFix
     assert f"--amp {AMP_FLAG.help}" in told
 
 
-def test_no_words_mean_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_print_help(capsys: pytest.CaptureFixture[str]) -> None:
     main([])
     bare = capsys.readouterr().out
     main(["--help"])
@@ -308,7 +308,7 @@ def test_no_words_mean_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("words", "flags"), [("help", "--help"), ("help report", "report --help"), ("help resnet18", "run --help")])
-def test_help_is_also_a_word(words: str, flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_also_a_command(words: str, flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 0
     said = capsys.readouterr().out
     assert main(flags.split()) == 0
@@ -316,19 +316,19 @@ def test_help_is_also_a_word(words: str, flags: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("words", ["--version", "version", "resnet18 --version"])
-def test_version(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_by_flag_and_command(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 0
     assert capsys.readouterr().out == f"ddpbench {__version__}\n"
 
 
-def test_the_console_script_is_the_same_program(launch: Callable[..., Any]) -> None:
+def test_console_script_equals_the_module(launch: Callable[..., Any]) -> None:
     script = launch([str(Path(sys.executable).with_name("ddpbench")), "list"])
     module = launch([*PROGRAM, "list"])
     assert (script.returncode, script.stdout) == (module.returncode, module.stdout) == (0, module.stdout)
 
 
 @pytest.mark.parametrize("program", [[str(Path(sys.executable).with_name("ddpbench"))], PROGRAM], ids=["script", "module"])
-def test_names_of_ones_own_are_found_where_one_works(program: list[str], launch: Callable[..., Any], tmp_path: Path) -> None:
+def test_user_modules_are_found_in_the_working_directory(program: list[str], launch: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from ddpbench.workloads.registry import WORKLOADS\nsmall = WORKLOADS['resnet18']\nloader = 3\n")
     done = launch([*program, "mine:small", "--loader", "mine:loader"], cwd=tmp_path)
     assert done.returncode == 2

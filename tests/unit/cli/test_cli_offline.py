@@ -1,4 +1,4 @@
-"""The commands that read: lists, reports and pictures, all without torch."""
+"""Commands that only read: list, report and plot, without torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print({"torch", "numpy", "matplotlib"} & set(sys.modules))
 """
 
 
-def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_contains_every_name_that_flags_accept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^resnet18 .* 11,689,512  image 3x224x224 +10\.6$", out, re.MULTILINE)
@@ -48,7 +48,7 @@ def test_list_names_everything_a_flag_takes(capsys: pytest.CaptureFixture[str]) 
         assert ("CIFAR-10" in told, "ImageNet" in told) == ("cifar10" in spec.datasets, "imagenet" in spec.datasets)
 
 
-def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_env_prints_installed_versions(capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 
     assert main(["env"]) == 0
@@ -59,7 +59,7 @@ def test_env_tells_the_versions_that_are_here(capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A results folder: an old record, the newest, a profiler's trace beside it, and a run that has only reserved its name."""
+    """A results folder: two records, a profiler trace, and an empty reserved file."""
     for day, workload in (("20261119", "resnet18"), ("20261120", "resnet50")):
         job = records.job(records.record())
         job.command = ["ddpbench", workload]
@@ -74,7 +74,7 @@ def test_report_prints_the_latest_record_of_a_folder(folder: Path, capsys: pytes
     assert json.loads(capsys.readouterr().out)["command"] == ["ddpbench", "resnet50"]
 
 
-def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_prints_each_given_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(folder / name) for name in ("20261119T000000Z-resnet18.json", "20261120T000000Z-resnet50.json")]
     assert main(["report", *files]) == 0
     out = capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_report_prints_each_file_it_is_given(folder: Path, capsys: pytest.Captur
     assert max(map(len, out.splitlines())) <= max(80, *map(len, files))
 
 
-def test_a_folder_stands_for_the_latest_record_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_folder_prints_the_latest_record_below_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (below := folder / "h200").mkdir()
     later = records.job(records.record())
     later.started, later.command = "2026-11-22T00:00:00Z", ["ddpbench", "vgg16"]
@@ -102,21 +102,21 @@ def test_report_of_a_bad_file_names_it(wrong: str, tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("wrong", ["dangling link", "directory", "deep nesting", "other JSON"])
-def test_a_folder_with_a_bad_file_still_has_a_latest_record(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_with_a_bad_file_still_has_a_latest_record(wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad_files.put(folder / "other.json", wrong)
     assert main(["report", str(folder), "--format", "json"]) == main(["report", "-o", str(folder), "--format", "json"]) == 0
     assert "resnet50" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shape", ["csv", "markdown"])
-def test_report_in_other_shapes(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_as_csv_and_markdown(shape: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "-o", str(folder), "--format", shape]) == 0
     out = capsys.readouterr().out
     assert "resnet50" in out
     assert ("," in out.splitlines()[0]) if shape == "csv" else ("\n|" in out)
 
 
-def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_separates_jobs_by_a_blank_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = sorted(folder.glob("*.json"))[:1]
     assert main(["report", str(record), str(record), "--format", "markdown"]) == 0
     first, second = capsys.readouterr().out.split("\n\n**ddpbench** ")
@@ -124,7 +124,7 @@ def test_a_blank_line_parts_jobs_in_markdown(folder: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("command", ["report", "plot", "whatif --workers 4"])
-def test_a_folder_whose_only_record_is_cut_off_is_not_called_empty(
+def test_folder_with_only_a_truncated_record_is_not_called_empty(
     command: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "cut").mkdir()
@@ -133,7 +133,7 @@ def test_a_folder_whose_only_record_is_cut_off_is_not_called_empty(
     assert f"'{cut}' is no ddpbench record: cut off" in refused(f"{command} {shlex.quote(str(cut.parent))}", capsys)
 
 
-def test_several_jobs_are_one_table_and_one_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_jobs_are_one_csv_table_and_one_json_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = map(str, sorted(folder.glob("*.json"))[:1])
     assert main(["report", record, "--format", "csv"]) == main(["report", record, record, "--format", "csv"]) == 0
     heading, row, *both = capsys.readouterr().out.splitlines()
@@ -143,12 +143,12 @@ def test_several_jobs_are_one_table_and_one_array(folder: Path, capsys: pytest.C
     assert first == second == json.loads(Path(record).read_text())
 
 
-# what measured a job decides how it reads
+# the job kind selects the page
 
 
 @pytest.fixture
 def journals(tmp_path: Path) -> Path:
-    """A folder of a GPU: a sweep, a crossover, a reproduction; and JSON that is none of ddpbench's."""
+    """A device folder with a sweep, a crossover, a reproduction, and foreign JSON."""
     kinds: dict[str, Job] = {"sweep": sweeps.sweep(), "crossover": sweeps.crossing_disc(), "reproduce t4-tensor-cores": sweeps.t4()}
     folder = tmp_path / "runs" / "h200"
     folder.mkdir(parents=True)
@@ -167,7 +167,7 @@ def journals(tmp_path: Path) -> Path:
         ("reproduce-t4-tensor-cores", "ddpbench reproduce t4-tensor-cores"),
     ],
 )
-def test_report_prints_the_page_of_what_measured_it(journal: str, told: str, journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_prints_the_page_of_the_job_kind(journal: str, told: str, journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = journals / f"{journal}.json"
     assert main(["report", str(path)]) == 0
     out = capsys.readouterr().out
@@ -175,7 +175,7 @@ def test_report_prints_the_page_of_what_measured_it(journal: str, told: str, jou
     assert out.endswith(f"{path}\n")
 
 
-def test_a_kind_of_a_later_release_reads_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_job_kind_is_rendered_as_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = records.job(records.record())
     for kind in ("run", "of a later release"):
         job.kind = kind
@@ -185,11 +185,11 @@ def test_a_kind_of_a_later_release_reads_as_a_run(tmp_path: Path, capsys: pytest
     assert run == other
 
 
-def test_the_latest_report_is_of_a_run(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latest_report_considers_only_runs(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no record in" in refused(f"report -o {shlex.quote(str(journals.parent))}", capsys)
 
 
-# pictures
+# plots
 
 
 def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +205,7 @@ def test_plot_draws_every_record_below_a_folder(journals: Path, capsys: pytest.C
     assert len(err.splitlines()) == 1
 
 
-def test_pictures_lie_beside_a_file_or_where_they_are_told_to(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plots_are_written_next_to_the_file_or_to_output_dir(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     crossover, elsewhere = str(journals / "crossover.json"), journals.parent / "elsewhere"
     assert main(["plot", crossover]) == 0
     assert main(["plot", crossover, "-o", str(elsewhere)]) == 0
@@ -214,21 +214,21 @@ def test_pictures_lie_beside_a_file_or_where_they_are_told_to(journals: Path, ca
     assert capsys.readouterr().out.count("\n") == 2 * len(names)
 
 
-def test_plot_says_what_a_picture_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_without_comparison_states_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(records.job(records.record()), tmp_path / "run.json")
     told = refused(f"plot {shlex.quote(str(tmp_path))}", capsys)
     assert "nothing to draw: a picture needs two batch sizes, two precisions, or two devices" in told
     assert "hint: 'ddpbench sweep'" in told
 
 
-def test_plot_refuses_a_folder_without_records_and_one_it_cannot_write(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_rejects_empty_and_unwritable_folders(journals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (empty := journals / "empty").mkdir()
     assert f"no record in '{empty}'" in refused(f"plot {shlex.quote(str(empty))}", capsys)
     sweep = shlex.quote(str(journals / "sweep.json"))
     assert "choose another folder with -o DIR" in refused(f"plot {sweep} -o {sweep}", capsys)
 
 
-def test_plot_without_matplotlib_says_how_to_get_it(
+def test_plot_without_matplotlib_suggests_installing_it(
     journals: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "ddpbench.report.draw", raising=False)
@@ -240,7 +240,7 @@ def test_plot_without_matplotlib_says_how_to_get_it(
 # published experiments
 
 
-def test_reproduce_without_a_name_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_without_a_name_lists_experiments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     out = capsys.readouterr().out
     assert [name for name in out.splitlines() if name in published_names()] == list(published_names())
@@ -250,12 +250,12 @@ def test_reproduce_without_a_name_lists_them(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("words", ["list", "reproduce", "report sweep.json", "report reproduce-t4-tensor-cores.json"])
-def test_reading_needs_no_torch(words: str, journals: Path, launch: Callable[..., Any]) -> None:
+def test_reading_does_not_import_torch(words: str, journals: Path, launch: Callable[..., Any]) -> None:
     done = launch([sys.executable, "-c", PRINTED_MODULES, *words.split()], cwd=journals)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "set()")
 
 
-def test_drawing_needs_no_torch(journals: Path, launch: Callable[..., Any]) -> None:
+def test_plotting_does_not_import_torch(journals: Path, launch: Callable[..., Any]) -> None:
     done = launch([sys.executable, "-c", PRINTED_MODULES, "plot", "crossover.json"], cwd=journals)
     assert done.returncode == 0
     assert "torch" not in done.stdout.splitlines()[-1]

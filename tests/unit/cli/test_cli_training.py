@@ -1,4 +1,4 @@
-"""The commands that train: which flags each takes, and what it hands on of them."""
+"""Commands that train: their flags, and the requests they pass on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What a command hands to its experiment, which is not carried out here."""
+    """Arguments that a command passes to its benchmark function, which is replaced."""
     calls: list[tuple[Any, ...]] = []
 
     def take(*arguments: Any) -> int:
@@ -59,17 +59,17 @@ def spellings(name: str) -> set[str]:
         ("diagnose", {"--launches", "--profile", "--epochs", "--fresh", "--validate"}),
     ],
 )
-def test_what_trains_like_a_run_takes_its_flags_but_some(name: str, lacks: set[str]) -> None:
+def test_training_commands_take_the_flags_of_run_except_some(name: str, lacks: set[str]) -> None:
     assert spellings("run") - spellings(name) == {*lacks, "--version"}
     assert spellings(name) - {"--verify", "--apply", "--part"} < spellings("run")
 
 
-def test_a_reproduction_takes_what_its_protocol_leaves_open() -> None:
+def test_reproduce_takes_only_flags_left_open_by_its_protocol() -> None:
     held = {"--seed", "--data-dir", "--download", "--device", "--time-limit", "--hang-timeout"}
     assert spellings("reproduce") == {*held, *(option.field.option for option in flag_options(OutputOptions)), "--quick", "--help"}
 
 
-def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
+def test_sweep_request_equals_run_request(handed: list[tuple[Any, ...]]) -> None:
     words = "vgg16-cifar10 --precision O0,o2 -b 64,128 --steps 3 -o there"
     assert main(["run", *words.split()]) == main(["sweep", *words.split()]) == 0
     [[ran], [swept]] = handed
@@ -79,7 +79,7 @@ def test_a_sweep_is_the_request_of_a_run(handed: list[tuple[Any, ...]]) -> None:
     assert swept.command == typed_command(["sweep", *words.split()])
 
 
-def test_parts_of_a_sweep_have_every_cell_once_and_know_each_other(handed: list[tuple[Any, ...]]) -> None:
+def test_sweep_shards_cover_every_point_once_and_share_an_id(handed: list[tuple[Any, ...]]) -> None:
     words = ["sweep", "resnet18", "--precision", "fp32,amp-bf16", "-b", "8,16,32", "--steps", "3"]
     assert [main([*words, *part]) for part in ([], ["--part", "1/4"], ["--part", "2/4"], ["--part=3/4"], ["--part", "4/4"])] == [0] * 5
     [whole], *parts = handed
@@ -92,7 +92,7 @@ def test_parts_of_a_sweep_have_every_cell_once_and_know_each_other(handed: list[
     assert len({request.sweep_shard.sweep_id for [request] in parts}) == 1
     assert main([*words, "--rounds", "2", "--part", "1/4"]) == main([*words, "--time-limit", "60", "--part", "1/4"]) == 0
     [more], [limited] = handed[-2:]
-    assert more.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "another sweep, and the same one under another limit"
+    assert more.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "more rounds are another sweep; another limit is the same sweep"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_parts_of_a_sweep_have_every_cell_once_and_know_each_other(handed: list[
         ("2/5", "--part 2/5, and the sweep has 4 combinations"),
     ],
 )
-def test_a_part_that_cannot_be_is_refused_in_one_line(part: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_shard_is_rejected_in_one_line(part: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["sweep", "resnet18", "--lr", "0.1,0.2", "-b", "8,16", "--part", part])
     assert end.value.code == 2
@@ -115,7 +115,7 @@ def test_a_part_that_cannot_be_is_refused_in_one_line(part: str, told: str, caps
     assert hint.startswith("hint: ")
 
 
-def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_diagnose_request_equals_run_request(handed: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]) -> None:
     words = "resnet50 --data-dir there -j 4 --fail-if-data-wait 5% --time-limit 60 --gpus 4"
     assert main(["run", *words.split()]) == main(["diagnose", *words.split()]) == 0
     [[ran], [diagnosed, proving]] = handed
@@ -134,14 +134,14 @@ def test_a_diagnosis_is_the_request_of_one_run(handed: list[tuple[Any, ...]], ca
     ("flags", "says"),
     [("--apply", "--apply starts a second run"), ("--apply --gpus 2 --no-verify", "--apply and --no-verify contradict each other")],
 )
-def test_a_winner_is_run_only_by_whom_starts_the_ranks_and_tries_it(flags: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_apply_requires_launching_ranks_and_verification(flags: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["diagnose", "resnet18", "--device", "cpu", *flags.split()])
     assert end.value.code == 2
     assert says in capsys.readouterr().err
 
 
-def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...]]) -> None:
+def test_reproduce_passes_on_only_given_flags(handed: list[tuple[Any, ...]]) -> None:
     alone = "t4-tensor-cores"
     flagged = "vgg16-cifar10-batch-sweep --quick --data_dir 'a,b' --download --seed 7 --time-limit 60 --device cpu --json - -q"
     assert main(["reproduce", alone]) == main(["reproduce", *shlex.split(flagged)]) == 0
@@ -164,13 +164,13 @@ def test_a_reproduction_hands_on_only_what_was_given(handed: list[tuple[Any, ...
     assert {(arm.seed, arm.data_dir, arm.download, arm.device, arm.time_limit) for arm in request.arms} == {tuple(given.values())}
 
 
-def test_a_reproduction_on_many_ranks_starts_them(handed: list[tuple[Any, ...]]) -> None:
+def test_reproduce_with_gpus_launches_ranks(handed: list[tuple[Any, ...]]) -> None:
     words = ["t4-tensor-cores", "--gpus", "2", "--device", "cpu"]
     assert main(["reproduce", *words]) == 0
     assert handed == [(asked_for(words[0], False, {"device": "cpu"}, OutputOptions(gpus=2), typed_command(["reproduce", *words])),)]
 
 
-def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, ...]]) -> None:
+def test_crossover_passes_on_sides_and_models(handed: list[tuple[Any, ...]]) -> None:
     flagged = "disc-mlp --device cuda,cpu --threads 8 --layers 6-12 --rounds 2 --hang-timeout 30 -o there --force -v"
     threads = "disc-mlp --device cpu --threads 1,2"
     assert main(["crossover", "disc-mlp"]) == main(["crossover", *flagged.split()]) == main(["crossover", *threads.split()]) == 0
@@ -191,7 +191,7 @@ def test_a_crossover_hands_on_its_sides_and_its_models(handed: list[tuple[Any, .
     ]
 
 
-def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
+def test_help_of_crossover_states_its_default_rounds() -> None:
     from ddpbench.published.crossover_sides import CROSSOVER_ROUNDS
 
     [told] = (option.default for option in flag_options(CrossoverFlags) if option.field.name == "rounds")
@@ -199,28 +199,28 @@ def test_the_default_that_a_crossover_tells_is_the_one_it_has() -> None:
 
 
 @pytest.mark.parametrize("command", [run, diagnose, sweep, reproduce], ids=lambda command: command.name)
-def test_every_flag_of_a_command_that_trains_is_a_field(command: Any) -> None:
+def test_every_flag_of_training_commands_is_a_field(command: Any) -> None:
     fields = {option.field.option for struct in (Config, OutputOptions, DiagnoseOptions) for option in flag_options(struct)}
     assert spellings(command.name) - fields <= {"--amp", "--quick", "--part", "--help", "--version"}
 
 
 def ranks_flags(*words: str) -> str:
-    """What ``launch/local.sh`` adds to the words."""
+    """Flags that ``launch/local.sh`` adds."""
     script = f'. "{ROOT / "launch" / "local.sh"}"; ranks_flags "$@"'
     return subprocess.run(["bash", "-c", script, "bash", *words], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 @pytest.mark.parametrize("name", program.commands)
-def test_the_start_script_adds_ranks_where_a_command_takes_them(name: str) -> None:
+def test_launch_script_adds_gpus_flag_if_the_command_takes_it(name: str) -> None:
     assert ranks_flags(name, "x").startswith("--gpus ") == ("--gpus" in spellings(name))
 
 
 @pytest.mark.parametrize("words", ["", "reproduce", "help run", "version", "--help"])
-def test_the_start_script_adds_none_where_words_are_printed(words: str) -> None:
+def test_launch_script_adds_no_flag_for_printing_commands(words: str) -> None:
     assert ranks_flags(*words.split()) == ""
 
 
-def test_a_ladder_is_asked_for_as_a_training_is_and_may_keep_its_batch(handed: list[tuple[Any, ...]]) -> None:
+def test_scale_request_equals_run_request_with_optional_strong(handed: list[tuple[Any, ...]]) -> None:
     assert main(["scale", "resnet18", "-b", "8", "--strong"]) == main(["scale", "resnet18"]) == 0
     (request, strong), (_, weak) = handed
     assert (request.arms[0].batch_size, strong, weak) == (8, True, False)
