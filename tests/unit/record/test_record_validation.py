@@ -1,4 +1,4 @@
-"""A record that makes no sense is refused by file and field when it is loaded, or it has a page; nothing else happens."""
+"""An invalid record is rejected with file and field on loading; any other record can be rendered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REPRODUCED = RESULTS / "h200" / "reproduce-t4-tensor-cores.json"
 DIAGNOSED = RESULTS / "diagnosis" / "resnet18-2-cpu-ranks.json"
 
 NAMED = r"'%s' (has schema|holds no training|is no ddpbench record: ([a-z_]+(\[|\.|: )|object missing required field `|cut off or no JSON))"
-"""What a refusal begins with: the file, then the field."""
+"""Start of a rejection: the file, then the field."""
 
 POWER_CAP = {"code": "power-cap", "severity": "info", "ranks": [0]}
 
@@ -43,7 +43,7 @@ TRACE = ("records", 0, "rounds", 1, "traces", 0)
 
 
 def render(job: Job, whatif: bool = False) -> None:
-    """The job in every format."""
+    """Render the job in every format."""
     console = make_console(io.StringIO())
     for verbose, quiet in ((False, False), (True, False), (False, True)):
         view_of(job).render(job, console, RUN, verbose=verbose, quiet=quiet)
@@ -53,13 +53,13 @@ def render(job: Job, whatif: bool = False) -> None:
     for change in (Scenario(workers=8, cores_per_gpu=8.0), Scenario(batch_size=64, gpus=4)) if whatif else ():
         try:
             answer = answer_whatif(job, change, [])
-        except (BenchError, MissingMeasurementError):  # nothing is known of it
+        except (BenchError, MissingMeasurementError):  # it was not measured
             continue
         render_whatif(job, answer, console)
 
 
 def check(path: Path, most: int, folder: Path, whatif: bool = False) -> None:
-    """Renders ``most`` mutations of the record in ``path``, or refuses them."""
+    """Check that at most ``most`` mutations of the record in ``path`` are rendered or rejected."""
     whole, file = mutations.thinned(path), folder / "record.json"
     chosen = mutations.of_every_kind(whole)[:most]
     refusals = {}
@@ -77,13 +77,13 @@ def check(path: Path, most: int, folder: Path, whatif: bool = False) -> None:
 
 
 @pytest.mark.parametrize(("path", "most"), [(RUN, 120), (SCHEMA_2, 60), (SCALE, 30), (REPRODUCED, 12), (DIAGNOSED, 12)])
-def test_a_mutated_record_is_refused_by_field_or_has_a_page(path: Path, most: int, tmp_path: Path) -> None:
+def test_mutated_record_is_rejected_by_field_or_rendered(path: Path, most: int, tmp_path: Path) -> None:
     check(path, most, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "most"), [(RUN, 1500), (SCHEMA_2, 800), (SCALE, 150), (REPRODUCED, 150), (DIAGNOSED, 30)])
-def test_many_mutated_records_are_refused_by_field_or_have_a_page(path: Path, most: int, tmp_path: Path) -> None:
+def test_many_mutated_records_are_rejected_by_field_or_rendered(path: Path, most: int, tmp_path: Path) -> None:
     check(path, most, tmp_path, whatif=path == DIAGNOSED)
 
 
@@ -122,23 +122,23 @@ def test_many_mutated_records_are_refused_by_field_or_have_a_page(path: Path, mo
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(map(str, value.place)),
 )
-def test_what_makes_no_sense_is_named(mutation: Mutation, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inconsistent_record_names_the_field(mutation: Mutation, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "record.json"
     path.write_bytes(mutation.encoded(mutations.thinned(RUN)))
     assert refused(f"report {shlex.quote(str(path))}", capsys).startswith(f"ddpbench: error: '{path}' is no ddpbench record: {told}")
 
 
-def test_a_published_experiment_that_is_unknown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_published_experiment_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "record.json"
     path.write_bytes(Mutation(("kind",), "reproduce nothing").encoded(mutations.thinned(RUN)))
     assert refused(f"report {shlex.quote(str(path))}", capsys).startswith("ddpbench: error: unknown published experiment 'nothing'")
 
 
-def kept_records() -> list[Any]:
+def stored_records() -> list[Any]:
     files = [path for path in sorted(RESULTS.rglob("*.json")) if b'"started"' in path.read_bytes()[:100]]
     return [pytest.param(path, id=path.stem) for path in files]
 
 
-@pytest.mark.parametrize("path", kept_records())
-def test_every_kept_record_loads(path: Path) -> None:
+@pytest.mark.parametrize("path", stored_records())
+def test_stored_record_loads(path: Path) -> None:
     assert load(path).records

@@ -1,4 +1,4 @@
-"""A settled Config: the fields and flags of a Config, and nothing left open that a machine fills in."""
+"""ResolvedConfig: the fields and flags of a Config without open defaults."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ddpbench.record.io import load
 
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("workload", ["resnet50", "wrn28x10-cifar10", "mnist-cnn", "gemm-mlp", "disc-mlp-3"])
-def test_a_machine_fills_in_whatever_is_its_to_fill_in(workload: str, cuda: bool) -> None:
+def test_resolved_config_has_no_open_fields(workload: str, cuda: bool) -> None:
     settled = resolve_config(Config(workload=workload), cuda, 1)
     assert msgspec.convert(msgspec.to_builtins(settled), ResolvedConfig) == settled
 
 
-def test_it_is_written_and_typed_as_the_same_config_that_somebody_asked_for() -> None:
+def test_resolved_config_serializes_like_a_requested_config() -> None:
     settled = resolve_config(Config(workload="resnet50", lr=0.1, steps=3), True, 1)
     asked = Config(**msgspec.structs.asdict(settled))
     assert msgspec.json.encode(settled) == msgspec.json.encode(asked)
@@ -30,7 +30,7 @@ def test_it_is_written_and_typed_as_the_same_config_that_somebody_asked_for() ->
     assert {"--lr", "--batch-size", "--loader"} < set(settled.to_argv())
 
 
-def test_a_record_that_leaves_open_what_was_trained_on_is_refused(tmp_path: Path) -> None:
+def test_record_with_unresolved_config_is_rejected(tmp_path: Path) -> None:
     told = msgspec.to_builtins(records.job(records.record()))
     told["records"][0]["config"]["batch_size"] = None
     (tmp_path / "open.json").write_text(json.dumps(told))

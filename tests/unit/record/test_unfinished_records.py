@@ -1,4 +1,4 @@
-"""A record that nobody closed: its run goes on, or was cut off, and shows what its rounds gave."""
+"""Unclosed records: the run is still running or was killed, and its finished rounds are shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddpbench.record.record import Record
 
 
 def left_running(folder: Path, *arms: Record, swept: Sequence[str] = ()) -> Path:
-    """The file of a run whose process saved two of five rounds, and judged nothing yet."""
+    """The file of a run with two of five rounds saved and no verdict yet."""
     path = folder / "20261122T000000Z-resnet50.json"
     save(records.job(*arms, swept=swept), path)
     return path
@@ -35,7 +35,7 @@ def unfinished(host: str, pid: int, rounds: int = 2) -> Record:
 
 
 def gone() -> int:
-    """The id of a process that has ended."""
+    """The PID of a process that has ended."""
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     return done.pid
@@ -46,7 +46,7 @@ def reported(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_a_run_that_was_cut_off_shows_what_its_rounds_gave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted_run_shows_its_finished_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = left_running(tmp_path, unfinished(socket.gethostname(), gone()))
     before = path.read_bytes()
     printed = reported(path, capsys)
@@ -56,39 +56,39 @@ def test_a_run_that_was_cut_off_shows_what_its_rounds_gave(tmp_path: Path, capsy
     assert path.read_bytes() == before
 
 
-def test_a_run_that_goes_on_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_process_is_reported_as_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = reported(left_running(tmp_path, unfinished(socket.gethostname(), os.getpid())), capsys)
     assert "\nrunning, 2 of 5 rounds\n" in printed
     assert "throughput   5,7" in printed
 
 
-def test_a_process_that_nobody_has_buried_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zombie_process_is_not_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
         assert ended.stdout
-        ended.stdout.read()  # to its end, which is the process's
+        ended.stdout.read()  # EOF means that the process has ended
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         assert "cut off" in reported(left_running(tmp_path, unfinished(socket.gethostname(), ended.pid)), capsys)
 
 
-def test_a_process_that_is_younger_than_the_record_is_another_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_process_younger_than_the_record_is_another_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = left_running(tmp_path, unfinished(socket.gethostname(), os.getpid()))
     os.utime(path, (1.0, 1.0))
     assert "cut off" in reported(path, capsys)
 
 
-def test_of_another_host_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_process_on_another_host_may_still_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = reported(left_running(tmp_path, unfinished("node-99", os.getpid())), capsys)
     assert "interrupted: cut off, its process is gone, or it still runs on node-99, 2 of 5 rounds" in " ".join(printed.split())
 
 
-def test_nodes_that_share_a_name_are_asked_for_their_process_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_process_is_checked_on_nodes_that_share_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     host = f"{socket.gethostname()}#1"
     assert "\nrunning, 2 of 5 rounds\n" in reported(left_running(tmp_path, unfinished(host, os.getpid())), capsys)
     printed = reported(left_running(tmp_path, unfinished(host, gone())), capsys)
-    assert f"cut off, its process is gone, or it still runs on {host}," in " ".join(printed.split()), "it may be the other of them"
+    assert f"cut off, its process is gone, or it still runs on {host}," in " ".join(printed.split()), "it may be the other node"
 
 
-def test_an_arm_that_was_whole_before_its_job_was_cut_off_is_no_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_complete_arm_of_an_interrupted_job_is_not_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, other = unfinished(socket.gethostname(), pid := gone(), rounds=5), unfinished(socket.gethostname(), pid, rounds=4)
     other.config = replace(other.config, precision="fp32")
     printed = reported(left_running(tmp_path, whole, other, swept=["precision"]), capsys)
@@ -96,16 +96,14 @@ def test_an_arm_that_was_whole_before_its_job_was_cut_off_is_no_less(tmp_path: P
     assert "amp-fp16 interrupted" not in printed
 
 
-def test_the_csv_of_a_run_that_was_cut_off_has_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_of_interrupted_run_has_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = left_running(tmp_path, unfinished(socket.gethostname(), gone()))
     assert main(["report", str(path), "--format", "csv"]) == 0
     [row] = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["status"], row["rounds_done"], row["samples_per_s"][:2]) == ("interrupted", "2", "57")
 
 
-def test_a_diagnosis_that_was_cut_off_is_judged_by_what_it_measured_around_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_diagnosis_is_judged_with_its_control_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(job := diagnoses.loader_contends_gpu(), path := tmp_path / "diagnosis.json")
     found = [line for line in reported(path, capsys).splitlines() if "LOADER-CONTENDS-GPU" in line]
     for record in job.records:
@@ -113,6 +111,6 @@ def test_a_diagnosis_that_was_cut_off_is_judged_by_what_it_measured_around_the_r
         record.rounds.pop()
     save(job, path)
     printed = reported(path, capsys)
-    assert "20 of 25 rounds" in " ".join(printed.split()), "of the five trainings"
+    assert "20 of 25 rounds" in " ".join(printed.split()), "of the five arms"
     assert len(found) == 1
     assert found[0] in printed
