@@ -1,4 +1,4 @@
-"""Made-up diagnoses, one for every limit and every cause, whose figures one knows beforehand."""
+"""Synthetic diagnoses with known figures, one for every bottleneck and root cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpbench.record.record import DatasetInfo, Job, KernelActivity, Record
 from ddpbench.record.roles import BASELINE, COMPUTE_ONLY, INDEPENDENT, LOADER_IN_BACKGROUND, REPLAY, Role
 
 PIL_MS = {"read": 0.1, "decode": 5.9, "augment": 2.1, "collate": 1.0}
-"""Milliseconds of a core that an image takes in a worker of the loader ``torch``."""
+"""CPU milliseconds per image in a worker of the loader ``torch``."""
 
 WORK = {phase: span for phase, span in BUSY.items() if phase != "data"}
 IMAGENET = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
@@ -32,7 +32,7 @@ XEON = "Intel(R) Xeon(R) CPU @ 2.20GHz"
 
 
 def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, float] | None = None, **more: Any) -> LoaderStats:
-    """Of so many images; ``cpu_ms`` and ``wall_ms`` are milliseconds an image."""
+    """LoaderStats of ``images`` images; ``cpu_ms`` and ``wall_ms`` are milliseconds per image."""
     wall = {**cpu_ms, **(wall_ms or {})}
     return LoaderStats(
         samples=images,
@@ -43,12 +43,12 @@ def loading(images: int, cpu_ms: Mapping[str, float], wall_ms: Mapping[str, floa
 
 
 def data_wait(batch: int, images_per_s: float, work: Mapping[str, float] = WORK) -> float:
-    """Milliseconds for which a rank waits in a step where its loader gives so many images/s."""
+    """Data wait in ms per step of a rank whose loader delivers ``images_per_s``."""
     return 1000 * batch / images_per_s - sum(work.values()) - 0.4
 
 
 def judged_once(build: Callable[..., Job]) -> Callable[..., Job]:
-    """``build``, which judges the same job only once. Every call returns a copy, because tests change jobs."""
+    """Cache the judged job of ``build``. Every call returns a copy, because tests modify jobs."""
     judged: dict[str, bytes] = {}
 
     @wraps(build)
@@ -93,13 +93,13 @@ def diagnosis(
     single: float | None = None,
     given_beside: float | None = None,
 ) -> Job:
-    """A job that ``diagnose`` would have left, judged.
+    """A judged job like that of ``diagnose``.
 
-    ``given`` are the images/s that a rank's loader gives the run, which waits for them; None where it does not wait. ``work`` holds the
-    phases of the run, in ms, and ``device`` and the others those of the trainings around it where they differ. ``cpu_ms`` and
-    ``wall_ms`` are what an image costs in a worker, ``told`` more fields of Loading. ``busy`` is the share of the ``cores`` that the job
-    keeps busy, ``others`` are cores that others do, and ``throttled`` those that a quota kept from the job.
-    ``given_beside`` is what part of a batch the loader gave for each step beside it.
+    ``given`` is the rate in images/s of a rank's loader, for which the run waits; None if it does not wait. ``work`` holds the
+    phases of the run in ms, and ``device`` and the others those of the control runs if they differ. ``cpu_ms`` and
+    ``wall_ms`` are costs per image in a worker, ``told`` more fields of LoaderStats. ``busy`` is the share of the ``cores`` that the job
+    uses, ``others`` are cores used by other processes, and ``throttled`` those withheld by a quota.
+    ``given_beside`` is the fraction of a batch that the background loader delivered per step.
     """
     place = place or records.environment(ranks, usable_cores=cores)
     batch = config.batch_size or 0
@@ -200,11 +200,11 @@ def alone_of(rank: int, speed: float, batch: int, cpu_ms: Mapping[str, float]) -
 
 
 SMALL: dict[str, Any] = {"forward": 20.0, "backward": 40.0, "optimizer": 2.0}
-"""The phases of a rank that computes on one core: 8 images in 62.4 ms."""
+"""Phases of a rank on one core: 8 images in 62.4 ms."""
 
 
 def on_processors(given: float | None, **changes: Any) -> Job:
-    """Two ranks of one thread each on two cores."""
+    """A diagnosis of two CPU ranks with one thread each on two cores."""
     config = records.cpu_run().config
     common: dict[str, Any] = {
         "ranks": 2,
@@ -232,7 +232,7 @@ def oversubscribed() -> Job:
 
 
 def quota() -> Job:
-    """Of 64 cores there are 16, and the job asks for 25."""
+    """A quota of 16 of 64 cores, of which the job wants 25."""
     return diagnosis(300.0, cores=16.0, busy=0.95, throttled=9.8)
 
 
@@ -250,7 +250,7 @@ def slow_storage() -> Job:
 
 
 def slow_decode() -> Job:
-    """Decode alone costs more than these cores have; the rest they would do twice."""
+    """Decode alone exceeds these cores; they could do the rest twice."""
     return diagnosis(1050.0, cpu_ms={"read": 0.05, "decode": 14.0, "augment": 1.5, "collate": 0.3}, busy=0.96)
 
 
@@ -274,23 +274,23 @@ def head_of_line() -> Job:
 
 
 def far_away(sharing: float = 1.0, **changes: Any) -> Job:
-    """Each of four workers asks something far away for every sample, and hardly works."""
+    """Four workers wait for remote storage for every sample and hardly use the CPU."""
     wait = {"cpu_ms": {"sample": 0.2, "collate": 0.1}, "wall_ms": {"sample": 12.0}, "told": {"runqueue_wait_s": 0.1}}
     return diagnosis(330.0, config=replace(TORCH, workers=4), single=330.0 * sharing, **{**wait, **changes})
 
 
 def storage_of_ones_own() -> Job:
-    """Reading and decoding are one function, which hardly works."""
+    """Reading and decoding are one function that hardly uses the CPU."""
     return far_away(cpu_ms={"decode": 0.3, "augment": 0.2, "collate": 0.1}, wall_ms={"decode": 12.0})
 
 
 def storage_on_busy_cores() -> Job:
-    """Others keep all cores busy, and the kernel tells that the workers hardly wait for one."""
+    """Others keep all cores busy, but the kernel reports hardly any run-queue wait of workers."""
     return diagnosis(700.0, wall_ms={"read": 30.0}, told={"runqueue_wait_s": 0.1}, busy=0.3, others=44.0)
 
 
 def storage_or_cores() -> Job:
-    """Workers wait for files, and all cores are busy: nothing tells the two apart."""
+    """Workers wait for files and all cores are busy: the cause is ambiguous."""
     return diagnosis(700.0, wall_ms={"read": 30.0}, busy=0.97)
 
 
@@ -300,7 +300,7 @@ def one_rank() -> Job:
 
 
 def last_of_slow_ranks() -> Job:
-    """All loaders are as slow, and the rank that is the last by a hair is waited for by the others."""
+    """All loaders are equally slow, and the others wait for the marginally slowest rank."""
     cheap = {"read": 0.05, "decode": 1.5, "augment": 14.0, "collate": 0.3}
     return diagnosis(None, real={2: {"data": 200.0}}, cpu_ms=cheap, wall_ms_of={2: {"augment": 14.4}}, busy=0.96)
 
@@ -313,7 +313,7 @@ def loader_contends_cpu() -> Job:
 
 
 def decode_on_the_cores_that_train() -> Job:
-    """Workers for whose decoding two cores would be too few if nobody trained there; beside them a step takes four times as long."""
+    """Decoding exceeds two cores even without training; with the background loader a step takes four times as long."""
     slowed = {"forward": 40.0, "backward": 80.0}
     cpu_ms = {"read": 0.1, "decode": 24.0, "augment": 0.3, "collate": 0.1}
     return on_processors(36.0, work={**SMALL, **slowed}, device=SMALL, beside={"forward": 80.0, "backward": 160.0}, cpu_ms=cpu_ms)
@@ -362,7 +362,7 @@ def compute_bound() -> Job:
 
 @judged_once
 def competing() -> Job:
-    """Computes in half of its rounds, and waits for data in the others."""
+    """Compute-bound in half of the rounds and data-bound in the others."""
     cheap = {"decode": 0.9, "augment": 0.4, "collate": 0.1}
     job, slow = diagnosis(None, cpu_ms=cheap), diagnosis(4550.0, cpu_ms=cheap)
     job.records[0].rounds[1::2] = slow.records[0].rounds[1::2]
@@ -371,7 +371,7 @@ def competing() -> Job:
 
 
 def cifar_per_sample() -> Job:
-    """Two ranks on two cores that crop and flip a sample at a time, for a model that takes next to nothing."""
+    """Two ranks on two cores that crop and flip per sample, for a very small model."""
     fast = {"forward": 3.0, "backward": 5.5, "optimizer": 0.5}
     cpu_ms, wall_ms = {"augment": 0.20, "collate": 0.004}, {"augment": 0.26, "collate": 0.005}
     settings = {"workload": "wrn10x1-cifar10", "data_dir": "/data/cifar10", "batch_size": 128, "image_size": 32}
@@ -411,4 +411,4 @@ DIAGNOSES: Mapping[str, tuple[Callable[[], Job], str, str | None]] = {
         (cifar_per_sample, "data-bound", "augment"),
     )
 }
-"""Name -> how it is made, the limit, and the cause that must be named; none where it cannot be told, or has none."""
+"""Name -> builder, expected bottleneck, and expected cause; None if ambiguous or without cause."""

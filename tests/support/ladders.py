@@ -1,4 +1,4 @@
-"""Made-up ladders whose losses one knows beforehand."""
+"""Synthetic scaling jobs with known losses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ddpbench.record.skipped import SkippedMeasurement
 
 MB = 10**6
 OWN = {phase: span for phase, span in BUSY.items() if phase not in ("broadcast", "sync")}
-"""What a rank does by itself."""
+"""Phases of a rank without collectives."""
 
 BUCKETS = [8 * MB, 27 * MB, 27 * MB, 26 * MB, 14 * MB]
 
@@ -54,10 +54,10 @@ def job(
     alone_ms: float = 10.0,
     ceiling: float = 16e9,
 ) -> Job:
-    """Weak scaling of ResNet-50 over ``ranks``: each loss in ms a step.
+    """Weak scaling of ResNet-50 over ``ranks``; losses in ms per step.
 
-    ``late`` is the last rank's, by its own forward, ``beside`` what a backward takes longer beside the loader, and ``broadcast`` what
-    DDP takes for buffers, on one rank as on all.
+    ``late`` slows the forward of the last rank, ``beside`` slows the backward with a background loader, and ``broadcast`` is what
+    DDP takes for buffers on any number of ranks.
     """
 
     def own(more: float = 0.0, sync: float = 0.0, count: int = ranks, **phases: float) -> dict[str, float]:
@@ -110,12 +110,12 @@ def job(
 
 
 def whole() -> Job:
-    """Scales well, as four H200s do."""
+    """Scales well, like four H200s."""
     return job(contention=0.11, all_reduce=0.44, ddp=0.06)
 
 
 def network() -> Job:
-    """Two nodes whose network is far too slow."""
+    """Two nodes with a slow network."""
     return job(nodes=2, all_reduce=180.0, contention=0.3, alone_ms=200.0, ceiling=0.78e9)
 
 
@@ -128,7 +128,7 @@ def straggling() -> Job:
 
 
 def too_good() -> Job:
-    """One rank that was slow, and whose rounds vary."""
+    """A slow and noisy 1-rank baseline."""
     return job(longer_one=(1.10, 1.02, 1.07, 1.13, 1.04))
 
 

@@ -1,4 +1,4 @@
-"""Jobs as a user may meet them, made up and judged: what the report's golden pages show."""
+"""Synthetic, judged jobs for the golden pages of the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpbench.analysis.judge import judge
 from ddpbench.record.record import DatasetInfo, Fault, Job, KernelActivity, Record, Warmup
 
 UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
-"""Rounds that do not move along with those of the first arm."""
+"""Step time factors that are uncorrelated with those of the first arm."""
 
 
 def data_bound() -> Job:
@@ -44,13 +44,13 @@ def many_ranks() -> Job:
 
 
 def no_health() -> Job:
-    """A GPU whose NVML does not answer."""
+    """A GPU without NVML."""
     place = records.environment(1, health_unavailable_reason="NVML: Driver/library version mismatch")
     return lone(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
 
 
 def noisy() -> Job:
-    """Rounds that disagree, and memory that is nearly full."""
+    """Noisy rounds."""
     return lone(records.record(longer=(1.0, 1.09, 0.97, 1.12, 1.03)))
 
 
@@ -84,7 +84,7 @@ def interrupted() -> Job:
 
 
 def cut_off() -> Job:
-    """What is read from the file of a run that was killed with all its processes."""
+    """The record of a run that was killed with all its processes."""
     return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
 
 
@@ -132,12 +132,12 @@ def loaders_and_batches() -> Job:
 
 
 def two_rounds() -> Job:
-    """Too few rounds for an interval, and one of them slow."""
+    """Two rounds, too few for an interval, one of them slow."""
     return lone(records.record(longer=(1.0, 1.4), config=replace(RESNET50, rounds=2)))
 
 
 def few_steps() -> Job:
-    """A first try: two rounds of two steps, nearly all of it spent in waiting for data."""
+    """Two rounds of two steps that mostly wait for data."""
     config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
     phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
     files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
@@ -145,29 +145,29 @@ def few_steps() -> Job:
 
 
 def neighbour() -> Job:
-    """Two CPU ranks that compute all the time, and get half a core each."""
+    """Two CPU ranks that always compute but get half a core each."""
     return lone(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
 
 
 def crowded() -> Job:
-    """Four ranks of two threads on two cores."""
+    """Four ranks with two threads each on two cores."""
     phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 90.0, "optimizer": 4.0}
     two = records.environment(4, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0, variables={"OMP_NUM_THREADS": "2"})
     return lone(records.cpu_run(ranks=[phases] * 4, environment=two))
 
 
 def slow_steps() -> Job:
-    """A processor on which an automatic round is one step."""
+    """A CPU on which a default round has one step."""
     return lone(records.cpu_run(steps=1))
 
 
 def loader_and_ceiling() -> Job:
-    """What the verdict of a data-bound run offers: the same beside a resident batch."""
+    """A data-bound run compared with synthetic data."""
     return several([records.data_bound(), arm(1.0, loader="synthetic", data_dir="/data/imagenet", workers=16)], "loader")
 
 
 def processor_arms() -> Job:
-    """Two precisions on processors, interrupted when the second had a round less."""
+    """Two precisions on CPU, interrupted when the second had one round less."""
     stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
     fast = {"forward": 31.0, "backward": 66.0, "optimizer": 4.0}
     float32 = records.cpu_run(longer=STEADY[:3], **stopped)
@@ -179,14 +179,14 @@ def processor_arms() -> Job:
 
 
 def accelerate_alone() -> Job:
-    """Accelerate in a process group of one rank, which it does not wrap in DDP."""
+    """Accelerate in a process group of one rank, without DDP."""
     place = records.environment(1, launcher="torchrun", backend="nccl")
     alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
     return lone(records.record([alone], environment=place, config=replace(RESNET50, engine="accelerate")))
 
 
 def many_arms() -> Job:
-    """Eight arms of four fields, none of them as steady as it should be; one ran out of memory."""
+    """Eight noisy arms of four fields; one ran out of memory."""
     fault = Fault(
         message="out of memory on rank 0 (node-01) at step 3 (forward): peak 138.9 of 139.8 GiB",
         hint="a smaller batch: -b N",
@@ -208,14 +208,14 @@ def many_arms() -> Job:
 
 
 def engines() -> Job:
-    """Both engines where there is one process, for two rounds."""
+    """Both engines in a single process, for two rounds."""
     alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
     each = [replace(RESNET50, engine=engine, rounds=2) for engine in ("ddp", "accelerate")]
     return several([records.record([alone], longer=(1.0, 1.003), config=config) for config in each], "engine")
 
 
 def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Record:
-    """An arm whose phases take ``slower`` times as long; ``changes`` of its Config or its Record."""
+    """An arm whose phases take ``slower`` times as long; ``changes`` are fields of its Config or Record."""
     settings = {name: changes.pop(name) for name in list(changes) if name in RESNET50.__struct_fields__}
     ranks = [{phase: slower * span for phase, span in BUSY.items()}] * 4
     return records.record(ranks, longer=longer, config=replace(RESNET50, **settings), **changes)

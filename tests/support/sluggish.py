@@ -1,4 +1,4 @@
-"""A loader that takes DELAY_S for every batch."""
+"""A loader that takes DELAY_S per batch."""
 
 from __future__ import annotations
 
