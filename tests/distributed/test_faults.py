@@ -55,7 +55,7 @@ def test_rank_that_raises_is_reported_once(faulty: Callable[..., Any], results: 
 
 
 @pytest.mark.slow
-def test_killed_rank_is_reported_and_finished_rounds_are_kept(faulty: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
+def test_killed_rank_is_reported_and_its_rounds_are_kept(faulty: Callable[..., Any], launch: Callable[..., Any], results: Path) -> None:
     """Rank 0, which writes the record; ``tests/slurm`` tests another rank."""
     done = faulty("killed", "--steps", "20", rank=0, step=70)
     (error,) = errors(done.stderr)
@@ -297,9 +297,7 @@ def test_torchrun_output_is_shown_if_no_rank_reported_an_error(launch: Callable[
 
 
 @pytest.mark.slow
-def test_unwritable_json_of_launches_keeps_report_and_record(
-    launch: Callable[..., Any], results: Path
-) -> None:
+def test_unwritable_json_of_launches_keeps_report_and_record(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "2", "--launches", "2", "--json", "/dev/full", "--force", "-o", str(results)]
     done = launch(words, env=HERE)
     assert done.returncode == 1

@@ -43,7 +43,7 @@ def test_each_round_trains_from_scratch_and_reports_accuracy(launch: Callable[..
         assert [timed.traces[0].steps for timed in record.rounds] == [20, 20, 20], "two epochs of 1000 points, 100 per step"
         accuracies = [timed.traces[0].numerics.accuracy for timed in record.rounds]
         assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
-        assert len({timed.traces[0].numerics.params_checksum_before for timed in record.rounds}) == 3, "each round has different initial weights"
+        assert len({timed.traces[0].numerics.params_checksum_before for timed in record.rounds}) == 3, "initial weights differ by round"
     first, second = ([timed.traces[0].numerics.params_checksum_before for timed in record.rounds] for record in job.records)
     assert first == second, "initial weights of a round are the same at every sweep point"
     assert "accuracy on the training points (%)" in done.stdout, "the disc workload has no held-out points"
@@ -70,7 +70,7 @@ def test_more_rounds_are_appended_to_existing_rounds(launch: Callable[..., Any],
 
 
 @pytest.mark.slow
-def test_default_number_of_steps_is_shared_and_kept_on_resume(launch: Callable[..., Any], results: Path) -> None:
+def test_default_steps_are_shared_and_kept_on_resume(launch: Callable[..., Any], results: Path) -> None:
     words = ["sweep", "mnist-cnn", "-b", "4,32", "--rounds", "2", "--warmup", "1", "--device", "cpu", "--no-validate", "-o", str(results)]
     done = launch([*PLAIN, *words])
     assert done.returncode == 0, done.stderr
@@ -180,9 +180,7 @@ def test_out_of_memory_after_the_dry_run_fails_only_that_point(
 
 
 @pytest.mark.slow
-def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(
-    launch: Callable[..., Any], results: Path
-) -> None:
+def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launch: Callable[..., Any], results: Path) -> None:
     words = [*TORCHRUN, *GREEDY, "-o", str(results)]
     first = launch(words, env=HERE)
     assert first.returncode != 0
@@ -203,9 +201,7 @@ def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("batches", "named"), [("9,8", "none of 2 cells fits, nor the smallest, batch-size 8: "), ("8", "")])
-def test_sweep_where_no_point_fits_reports_the_smallest(
-    launch: Callable[..., Any], results: Path, batches: str, named: str
-) -> None:
+def test_sweep_where_no_point_fits_reports_the_smallest(launch: Callable[..., Any], results: Path, batches: str, named: str) -> None:
     words = ["sweep", "greedy:greedy", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
     for _ in range(2 if named else 1):
         done = launch([*PLAIN, *words], env=HERE)

@@ -65,9 +65,7 @@ def ranks_of(host: Any) -> list[int]:
 
 
 @pytest.mark.usefixtures("across")
-def test_cut_network_ends_all_ranks_with_one_error(
-    start: Callable[..., Any], results: Path, tmp_path: Path
-) -> None:
+def test_cut_network_ends_all_ranks_with_one_error(start: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     words = ["scale", "mnist-cnn", "--device", "cpu", "-b", "8", "--rounds", "50", "--hang-timeout", "4", "-o", str(results)]
     names = two_hosts.names_in(tmp_path)
     left, right = [start(two_hosts.torchrun(host, names, words)) for host in two_hosts.HOSTS]

@@ -364,9 +364,7 @@ def test_useful_workers_per_core_are_capped() -> None:
 
 
 @pytest.mark.parametrize(("loader", "cost_ms"), [("dali-cpu", 3.6), ("dali-gpu", 3.0)])
-def test_stage_costs_are_scaled_to_the_loaded_cost_except_on_gpu(
-    loader: str, cost_ms: float
-) -> None:
+def test_stage_costs_are_scaled_to_the_loaded_cost_except_on_gpu(loader: str, cost_ms: float) -> None:
     """Except for GPU loaders: their host threads busy-wait."""
     job = diagnosis(4000.0, ranks=1, cores=16.0, config=replace(TORCH, loader=loader), cpu_ms={})
     assert job.diagnosis is not None

@@ -170,9 +170,7 @@ def test_parking_time_counts_towards_the_deadline(monkeypatch: pytest.MonkeyPatc
 )
 def test_round_spans_several_batches_per_worker_if_time_allows(step_s: float, workers: int, longest_s: float, steps: int) -> None:
     assert RoundPlan(1.5, 3.0, max_round_s=longest_s).steps_per_round(step_s, workers) == steps
-    assert RoundPlan(1.5, 3.0, min_step_s=step_s, max_round_s=longest_s).steps_per_round(0.0, workers) == steps, (
-        "from the loader benchmark"
-    )
+    assert RoundPlan(1.5, 3.0, min_step_s=step_s, max_round_s=longest_s).steps_per_round(0.0, workers) == steps, "from the loader benchmark"
 
 
 def test_command_start_precedes_the_python_process() -> None:

@@ -25,9 +25,7 @@ LIMIT_S, AVAILABLE_S = DIAGNOSIS_S, 56.0
 def test_time_before_rendezvous_counts() -> None:
     world, now = world_of_one(), perf_counter()
     assert TimeBudget(120.0, now - 20, world, wrap_up_s=4.0).remaining_s() == pytest.approx(96.0, abs=0.5)
-    assert TimeBudget(120.0, now - 500, world, wrap_up_s=0.0).remaining_s() == pytest.approx(60.0, abs=0.5), (
-        "at least half of it remains"
-    )
+    assert TimeBudget(120.0, now - 500, world, wrap_up_s=0.0).remaining_s() == pytest.approx(60.0, abs=0.5), "at least half of it remains"
 
 
 def test_budget_can_be_extended() -> None:

@@ -83,8 +83,6 @@ def test_flag_used_by_one_arm_is_not_listed(capsys: pytest.CaptureFixture[str]) 
     [([PLAIN], unjoined_world("none")), ([TUNED], unjoined_world("gloo")), ([TUNED], unjoined_world("none", rank=1))],
     ids=["none", "DDP", "rank 1"],
 )
-def test_no_note_without_unused_flags_or_on_other_ranks(
-    asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_note_without_unused_flags_or_on_other_ranks(asked: list[Config], where: World, capsys: pytest.CaptureFixture[str]) -> None:
     noted(asked, where)
     assert capsys.readouterr() == ("", "")

@@ -216,7 +216,7 @@ def test_typed_command_includes_the_launcher(launch: Callable[..., Any]) -> None
         ("report -o nowhere", "no record in 'nowhere'", "name a FILE"),
     ],
 )
-def test_invalid_arguments_are_rejected_in_one_line_with_a_hint(words: str, error: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected_with_error_and_hint(words: str, error: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(shlex.split(words))
     assert end.value.code == 2

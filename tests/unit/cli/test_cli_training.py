@@ -92,7 +92,7 @@ def test_sweep_shards_cover_every_point_once_and_share_an_id(handed: list[tuple[
     assert len({request.sweep_shard.sweep_id for [request] in parts}) == 1
     assert main([*words, "--rounds", "2", "--part", "1/4"]) == main([*words, "--time-limit", "60", "--part", "1/4"]) == 0
     [more], [limited] = handed[-2:]
-    assert more.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "more rounds are another sweep; another limit is the same sweep"
+    assert more.sweep_shard != limited.sweep_shard == parts[0][0].sweep_shard, "rounds define the sweep, a time limit does not"
 
 
 @pytest.mark.parametrize(
