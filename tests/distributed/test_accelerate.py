@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, SMALL, errors, only_record
+from launches import SMALL, SUPPORT_ENV, errors, only_record
 
 LAUNCH = [str(Path(sys.executable).with_name("accelerate")), "launch"]
 WORDS = ["-m", "ddpbench", "misbehaving:fine", *SMALL, "--rounds", "2"]
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(110)
 @pytest.mark.slow
 def test_accelerate_launch_on_cpu_gives_two_ranks_in_one_record(launch: Callable[..., Any], results: Path) -> None:
     asked = [*LAUNCH, "--multi_gpu", "--num_processes=2", "--main_process_port=0", *WORDS, "-o", str(results)]
-    done = launch(asked, env=HERE)
+    done = launch(asked, env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     record = only_record(results)
     assert (record.status, record.world_size, record.environment.backend) == ("ok", 2, "gloo")
@@ -30,7 +30,7 @@ def test_accelerate_launch_on_cpu_gives_two_ranks_in_one_record(launch: Callable
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--num_processes=2"], ["--cpu", "--num_processes", "4"]], ids=" ".join)
 def test_accelerate_launch_with_a_single_process_is_rejected(launch: Callable[..., Any], results: Path, flags: list[str]) -> None:
-    done = launch([*LAUNCH, *flags, *WORDS, "-o", str(results)], env={**HERE, "CUDA_VISIBLE_DEVICES": ""})
+    done = launch([*LAUNCH, *flags, *WORDS, "-o", str(results)], env={**SUPPORT_ENV, "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode != 0
     (error,) = errors(done.stderr)
     assert error.startswith("accelerate launch was asked for several processes and started one")

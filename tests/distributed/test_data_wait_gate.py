@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import records
-from launches import HERE, PLAIN, SMALL, TORCHRUN, errors, only_job, only_record
+from launches import PLAIN, SMALL, SUPPORT_ENV, TORCHRUN, errors, only_job, only_record
 
 from ddpbench.bench.gate import gate_error
 from ddpbench.cli import main
@@ -23,7 +23,7 @@ SLOW = ["misbehaving:fine", *SMALL, "--rounds", "1", "--loader", "sluggish:slugg
 
 @pytest.mark.slow
 def test_run_above_the_data_wait_limit_exits_4(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     (said,) = errors(done.stderr)
     assert said.startswith("the ranks wait ")
@@ -34,14 +34,14 @@ def test_run_above_the_data_wait_limit_exits_4(launch: Callable[..., Any], resul
 
 @pytest.mark.slow
 def test_run_below_the_data_wait_limit_exits_0(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "99.9%", "-o", str(results)], env={**HERE, "DELAY_S": "0"})
+    done = launch([*PLAIN, *SLOW, "--fail-if-data-wait", "99.9%", "-o", str(results)], env={**SUPPORT_ENV, "DELAY_S": "0"})
     assert (done.returncode, errors(done.stderr)) == (0, [])
 
 
 @pytest.mark.slow
 def test_launched_ranks_pass_on_exit_4_if_any_arm_fails_the_gate(launch: Callable[..., Any], results: Path) -> None:
     both = [*SLOW[:-1], "synthetic,sluggish:sluggish", "--fail-if-data-wait", "5%", "--gpus", "2"]
-    done = launch([*PLAIN, *both, "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *both, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     (said,) = errors(done.stderr)
     assert said.startswith("sluggish:sluggish: the ranks wait ")
@@ -49,14 +49,14 @@ def test_launched_ranks_pass_on_exit_4_if_any_arm_fails_the_gate(launch: Callabl
 
 @pytest.mark.slow
 def test_data_wait_gate_fails_under_torchrun(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*TORCHRUN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+    done = launch([*TORCHRUN, *SLOW, "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 1
     assert len(errors(done.stderr)) == 1
 
 
 @pytest.mark.slow
 def test_diagnosis_applies_the_gate_to_its_baseline(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, "diagnose", *SLOW, "--no-verify", "--fail-if-data-wait", "5%", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, "diagnose", *SLOW, "--no-verify", "--fail-if-data-wait", "5%", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 4
     assert len(errors(done.stderr)) == 1
     assert only_job(results).kind == "diagnose"

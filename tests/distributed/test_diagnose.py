@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 from imagery import image_tree
-from launches import BRIEF_DIAGNOSIS, HERE, PLAIN, SUPPORT, TORCHRUN, errors, only_job
+from launches import PLAIN, SHORT_DIAGNOSIS, SUPPORT, SUPPORT_ENV, TORCHRUN, errors, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.analysis.whatif.measured import delivery_ratio, round_step_times_s
@@ -53,7 +53,7 @@ def by_label(job: Job) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_two_ranks_run_a_diagnosis(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=HERE)
+    done = launch([*TORCHRUN, *SHORT_DIAGNOSIS, "--rounds", "1", "--time-limit", "90", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("synthetic data need no loader; this is the loader torch") == 1
     job = only_job(results)
@@ -119,7 +119,7 @@ def test_image_folder_diagnosis_measures_storage(launch: Callable[..., Any], res
 
 @pytest.mark.slow
 def test_single_process_diagnosis_has_no_independent_control(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *BRIEF_DIAGNOSIS, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *SHORT_DIAGNOSIS, "--rounds", "1", "--loader", "tensor", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert [record.role for record in job.records] == [BASELINE, COMPUTE_ONLY]
@@ -177,7 +177,7 @@ def test_alternative_loader_must_be_available_on_every_rank(launch: Callable[...
 
 @pytest.mark.slow
 def test_measurements_without_time_left_are_listed_as_skipped(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, *BRIEF_DIAGNOSIS, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, *SHORT_DIAGNOSIS, "--rounds", "1000", "--time-limit", "0.5", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
@@ -189,7 +189,7 @@ def test_measurements_without_time_left_are_listed_as_skipped(launch: Callable[.
 
 @pytest.mark.slow
 def test_signal_keeps_completed_measurements(start: Callable[..., Any], results: Path) -> None:
-    running = start([*TORCHRUN, *BRIEF_DIAGNOSIS, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=HERE)
+    running = start([*TORCHRUN, *SHORT_DIAGNOSIS, "--rounds", "100000", "--time-limit", "600", "-o", str(results)], env=SUPPORT_ENV)
     running.until(lambda: any(len(load(path).records[1].rounds) >= 1 for path in results.glob("*.json") if path.stat().st_size))
     os.kill(running.pid, signal.SIGTERM)
     done = running.wait(20)

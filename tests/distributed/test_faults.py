@@ -14,7 +14,7 @@ import imagery
 import psutil
 import pytest
 from commands import refused
-from launches import HERE, PLAIN, PROMPTLY_S, SMALL, SUPPORT, TORCHRUN, TORCHRUN_S, errors, only_record
+from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record
 
 from ddpbench.record.io import load
 
@@ -30,13 +30,13 @@ def faulty(start: Callable[..., Any], results: Path, tmp_path: Path) -> Callable
 
     def run(workload: str, *flags: str, rank: int = 1, step: int = 0, unseen_s: float = 0.0) -> Any:
         fault = tmp_path / "fault"
-        environment = {**HERE, "FAULT_RANK": str(rank), "FAULT_STEP": str(step), "FAULT_STAMP": str(fault)}
+        environment = {**SUPPORT_ENV, "FAULT_RANK": str(rank), "FAULT_STEP": str(step), "FAULT_STAMP": str(fault)}
         running = start([*TORCHRUN, f"misbehaving:{workload}", *SMALL, *flags, "-o", str(results)], env=environment)
         running.until(fault.exists)
-        done = running.wait(unseen_s + PROMPTLY_S + TORCHRUN_S)
+        done = running.wait(unseen_s + FAULT_REPORT_S + TORCHRUN_S)
         assert running.left_behind() == []
         (record,) = results.glob("*.json")
-        assert unseen_s <= record.stat().st_mtime - fault.stat().st_mtime < unseen_s + PROMPTLY_S
+        assert unseen_s <= record.stat().st_mtime - fault.stat().st_mtime < unseen_s + FAULT_REPORT_S
         return done
 
     return run
@@ -117,7 +117,7 @@ def test_hung_dataloader_worker_is_reported(start: Callable[..., Any], results: 
     running.until(lambda: any(record.rounds for path in results.glob("*.json") if path.stat().st_size for record in load(path).records))
     worker = psutil.Process(running.pid).children()[1]
     worker.suspend()
-    done = running.wait(4 + PROMPTLY_S)
+    done = running.wait(4 + FAULT_REPORT_S)
     assert done.returncode == 124
     (error,) = errors(done.stderr)
     assert re.match(r"hung on rank 0 \(.*\) at step \d+ \(data\): no progress for \d+ s", error)
@@ -140,7 +140,7 @@ def test_rendezvous_timeout_reports_the_number_of_joined_ranks(launch: Callable[
     alone = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     done = launch(
         [*PLAIN, "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(results)],
-        env={**HERE, **alone},
+        env={**SUPPORT_ENV, **alone},
     )
     assert done.returncode == 2
     assert f"1 of 2 ranks came to 127.0.0.1:{free_port}" in errors(done.stderr)[0]
@@ -151,7 +151,7 @@ def test_unreachable_master_reports_its_address(launch: Callable[..., Any], resu
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
     done = launch(
         [*PLAIN, "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(results)],
-        env={**HERE, **alone},
+        env={**SUPPORT_ENV, **alone},
     )
     assert done.returncode == 2
     error, hint = done.stderr.splitlines()
@@ -163,7 +163,7 @@ def test_unreachable_master_reports_its_address(launch: Callable[..., Any], resu
 def test_ranks_with_different_versions_are_rejected(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
         [*TORCHRUN[:-2], str(SUPPORT / "another_version.py"), "misbehaving:fine", *SMALL, "-o", str(results)],
-        env=HERE,
+        env=SUPPORT_ENV,
     )
     assert done.returncode != 0
     assert len(errors(done.stderr)) == 1
@@ -173,7 +173,7 @@ def test_ranks_with_different_versions_are_rejected(launch: Callable[..., Any], 
 
 @pytest.mark.slow
 def test_srun_without_torchrun_is_rejected_once(start: Callable[..., Any], results: Path) -> None:
-    words, tasks = [*PLAIN, "misbehaving:fine", *SMALL, "-o", str(results)], {**HERE, "SLURM_STEP_NUM_TASKS": "2"}
+    words, tasks = [*PLAIN, "misbehaving:fine", *SMALL, "-o", str(results)], {**SUPPORT_ENV, "SLURM_STEP_NUM_TASKS": "2"}
     both = [start(words, env={**tasks, "SLURM_PROCID": task}) for task in "01"]
     first, second = (task.wait(60) for task in both)
     assert (first.returncode, second.returncode) == (2, 2)
@@ -186,7 +186,7 @@ def test_srun_without_torchrun_is_rejected_once(start: Callable[..., Any], resul
 def test_unwritable_output_folder_is_rejected_before_the_run(launch: Callable[..., Any], tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("mine")
-    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "-o", str(taken)], env=HERE)
+    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "-o", str(taken)], env=SUPPORT_ENV)
     assert done.returncode == 2
     assert "cannot write results" in errors(done.stderr)[0]
     assert "warming up" not in done.stderr, "nothing was trained"
@@ -206,13 +206,13 @@ def test_existing_json_file_is_overwritten_with_force(launch: Callable[..., Any]
     target = tmp_path / "run.json"
     target.write_text("mine")
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "-o", str(results), "--json", str(target), "--force"]
-    assert launch(words, env=HERE).returncode == 0
+    assert launch(words, env=SUPPORT_ENV).returncode == 0
     assert load(target).records[0].status == "ok"
 
 
 @pytest.fixture
-def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """``on_a_small_disk(size, before, flags, after)`` runs a workload on a small tmpfs, with shell commands around it."""
+def on_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """``on_small_disk(size, before, flags, after)`` runs a workload on a small tmpfs, with shell commands around it."""
     if os.geteuid() != 0:
         pytest.skip("a full disk is made by mounting a small one, which needs root")
     disk = tmp_path / "disk"
@@ -222,7 +222,7 @@ def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[...,
         program = f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --steps 400 {flags}"
         full = f"cd {disk} && {before}{program}; code=$?; {after}"
         script = f"mount -t tmpfs -o size={size} tmpfs {disk} && {full}; cd /; umount {disk}; exit $code"
-        done = launch(["unshare", "-m", "bash", "-c", script], env=HERE)
+        done = launch(["unshare", "-m", "bash", "-c", script], env=SUPPORT_ENV)
         if "Operation not permitted" in done.stderr:
             pytest.skip("this machine does not let root mount")
         return done
@@ -231,9 +231,9 @@ def on_a_small_disk(launch: Callable[..., Any], tmp_path: Path) -> Callable[...,
 
 
 @pytest.mark.slow
-def test_full_disk_loses_the_file_but_not_the_report(on_a_small_disk: Callable[..., Any], tmp_path: Path) -> None:
+def test_full_disk_loses_the_file_but_not_the_report(on_small_disk: Callable[..., Any], tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    done = on_a_small_disk("64k", "", f"-o {disk}", f"ls -A {disk}; cp {disk}/*.json {tmp_path}/kept.json")
+    done = on_small_disk("64k", "", f"-o {disk}", f"ls -A {disk}; cp {disk}/*.json {tmp_path}/kept.json")
     assert done.returncode == 1
     assert "images/s" in done.stdout
     assert "No space left on device" in errors(done.stderr)[0]
@@ -243,9 +243,9 @@ def test_full_disk_loses_the_file_but_not_the_report(on_a_small_disk: Callable[.
 
 @pytest.mark.slow
 @pytest.mark.parametrize("old", ["", "mine"], ids=["new", "--force"])
-def test_full_disk_keeps_the_existing_json_file(on_a_small_disk: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
+def test_full_disk_keeps_the_existing_json_file(on_small_disk: Callable[..., Any], results: Path, tmp_path: Path, old: str) -> None:
     flags = f"-o {results} --json {tmp_path}/disk/run.json {'--force' if old else ''}"
-    done = on_a_small_disk("16k", f"printf %s {old} >run.json; " if old else "", flags, "echo ---; ls -A; cat run.json")
+    done = on_small_disk("16k", f"printf %s {old} >run.json; " if old else "", flags, "echo ---; ls -A; cat run.json")
     assert done.returncode == 1
     assert "No space left on device" in errors(done.stderr)[0]
     report, _, kept = done.stdout.partition("---\n")
@@ -257,7 +257,7 @@ def test_full_disk_keeps_the_existing_json_file(on_a_small_disk: Callable[..., A
 @pytest.mark.slow
 def test_closed_stdout_still_saves_the_record(launch: Callable[..., Any], results: Path) -> None:
     words = f"{sys.executable} -m ddpbench misbehaving:fine {' '.join(SMALL)} --rounds 2 -o {results} | true"
-    done = launch(["bash", "-c", words], env=HERE)
+    done = launch(["bash", "-c", words], env=SUPPORT_ENV)
     assert "Traceback" not in done.stderr
     assert only_record(results).status == "ok"
 
@@ -265,7 +265,7 @@ def test_closed_stdout_still_saves_the_record(launch: Callable[..., Any], result
 @pytest.mark.slow
 def test_concurrent_runs_write_separate_records(start: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "2", "-o", str(results)]
-    both = [start(words, env=HERE) for _ in range(2)]
+    both = [start(words, env=SUPPORT_ENV) for _ in range(2)]
     assert [one.wait(60).returncode for one in both] == [0, 0]
     assert [record.status for path in results.glob("*.json") for record in load(path).records] == ["ok", "ok"]
 
@@ -291,7 +291,7 @@ def test_torchrun_output_is_hidden_after_a_rank_reports_its_error(launch: Callab
 @pytest.mark.slow
 def test_torchrun_output_is_shown_if_no_rank_reported_an_error(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:killed", "--gpus", "1", *SMALL, "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "1"})
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "1"})
     assert done.returncode == 1
     assert "(exitcode: -9)" in done.stderr
 
@@ -299,7 +299,7 @@ def test_torchrun_output_is_shown_if_no_rank_reported_an_error(launch: Callable[
 @pytest.mark.slow
 def test_unwritable_json_of_launches_keeps_report_and_record(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "2", "--launches", "2", "--json", "/dev/full", "--force", "-o", str(results)]
-    done = launch(words, env=HERE)
+    done = launch(words, env=SUPPORT_ENV)
     assert done.returncode == 1
     assert errors(done.stderr) == ["cannot save /dev/full: No space left on device"]
     assert "Traceback" not in done.stderr
@@ -312,7 +312,7 @@ def test_unwritable_json_of_launches_keeps_report_and_record(launch: Callable[..
 @pytest.mark.slow
 def test_gpus_flag_exits_with_the_status_of_the_record(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:hangs", "--gpus", "2", *SMALL, "--hang-timeout", "4", "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "8"})
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "8"})
     record = only_record(results)
     assert (done.returncode, record.status, record.fault and record.fault.rank) == (124, "hung", 0)
     assert done.stderr.startswith("torchrun --standalone --nproc_per_node=2 -m ddpbench misbehaving:hangs")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, PROMPTLY_S, SMALL, TORCHRUN, TORCHRUN_S, errors, only_record, rounds_on_disk
+from launches import FAULT_REPORT_S, PLAIN, SMALL, SUPPORT_ENV, TORCHRUN, TORCHRUN_S, errors, only_record, rounds_on_disk
 
 import ddpbench
 
@@ -26,7 +26,7 @@ def endless(start: Callable[..., Any], results: Path) -> Callable[..., Any]:
     """Start an endless run under ``launcher`` and return it once two rounds are on disk."""
 
     def go(*launcher: str) -> Any:
-        running = start([*launcher, *ENDLESS, "-o", str(results)], env=HERE)
+        running = start([*launcher, *ENDLESS, "-o", str(results)], env=SUPPORT_ENV)
         running.until(lambda: rounds_on_disk(results) >= 2)
         return running
 
@@ -57,7 +57,7 @@ def own_traceback(stderr: str) -> bool:
 def test_signal_without_launcher_keeps_finished_rounds(endless: Callable[..., Any], results: Path, sent: signal.Signals, code: int) -> None:
     running = endless(*PLAIN)
     os.kill(running.pid, sent)
-    done = running.wait(PROMPTLY_S)
+    done = running.wait(FAULT_REPORT_S)
     assert done.returncode == code
     assert interrupted_by(sent, done, results)
     assert "Traceback" not in done.stderr
@@ -72,10 +72,10 @@ def test_signal_during_imports_is_reported(
     start: Callable[..., Any], results: Path, imported: str, sent: signal.Signals, code: int
 ) -> None:
     """During our imports, when Python prints a traceback or nothing, and torch's, which may swallow exceptions."""
-    running = start([*PLAIN, *ENDLESS, "-o", str(results)], env=HERE)
+    running = start([*PLAIN, *ENDLESS, "-o", str(results)], env=SUPPORT_ENV)
     running.until(lambda: imported in Path(f"/proc/{running.pid}/maps").read_text())
     os.kill(running.pid, sent)
-    done = running.wait(PROMPTLY_S)
+    done = running.wait(FAULT_REPORT_S)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"ddpbench: error: interrupted by {sent.name}\n")
     assert not results.exists()
 
@@ -84,7 +84,7 @@ def test_signal_during_imports_is_reported(
 def test_signal_to_torchrun_keeps_finished_rounds_and_leaves_no_process(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*TORCHRUN)
     os.kill(running.pid, signal.SIGTERM)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert interrupted_by(signal.SIGTERM, done, results)
     assert not own_traceback(done.stderr)
@@ -96,7 +96,7 @@ def test_ctrl_c_to_the_process_group_is_reported_once(endless: Callable[..., Any
     """A terminal sends Ctrl-C to every process of the foreground process group."""
     running = endless(*launcher)
     os.killpg(running.pid, signal.SIGINT)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == (1 if launcher is TORCHRUN else 130)
     assert interrupted_by(signal.SIGINT, done, results)
@@ -109,7 +109,7 @@ def test_ctrl_c_to_the_process_group_is_reported_once(endless: Callable[..., Any
 def test_sigterm_to_gpus_launcher_is_forwarded(endless: Callable[..., Any], results: Path) -> None:
     running = endless(*GPUS)
     os.kill(running.pid, signal.SIGTERM)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == 143
     assert interrupted_by(signal.SIGTERM, done, results)
@@ -128,11 +128,11 @@ def test_signal_before_rendezvous_is_reported_once(
     start: Callable[..., Any], results: Path, sent: signal.Signals, processes: int, code: int
 ) -> None:
     """While torch is imported Python prints a traceback at Ctrl-C or ignores it, and SIGTERM ends it silently."""
-    running = start([*GPUS, *ENDLESS, "-o", str(results)], env=HERE)
+    running = start([*GPUS, *ENDLESS, "-o", str(results)], env=SUPPORT_ENV)
     running.until(lambda: len(running.survivors()) >= processes)
     time.sleep(0.3)
     os.kill(running.pid, sent)
-    done = running.wait(PROMPTLY_S + TORCHRUN_S)
+    done = running.wait(FAULT_REPORT_S + TORCHRUN_S)
     assert running.left_behind() == []
     assert done.returncode == code
     assert errors(done.stderr) == [f"interrupted by {sent.name} before the ranks were at work"]
@@ -146,7 +146,7 @@ def test_repeated_ctrl_c_has_no_further_effect(endless: Callable[..., Any], resu
     for _ in range(3):
         os.kill(running.pid, signal.SIGINT)
         time.sleep(0.1)  # signals sent at once count as one
-    done = running.wait(PROMPTLY_S)
+    done = running.wait(FAULT_REPORT_S)
     assert done.returncode == 130
     assert interrupted_by(signal.SIGINT, done, results)
 
@@ -157,7 +157,7 @@ def test_ranks_exit_if_their_launcher_is_killed(endless: Callable[..., Any], res
     running = endless(*launcher)
     assert len(running.survivors()) >= 3, "the launcher and two ranks"
     os.kill(running.pid, signal.SIGKILL)
-    assert running.left_behind(PROMPTLY_S) == []
+    assert running.left_behind(FAULT_REPORT_S) == []
     record = only_record(results)
     assert record.status in ("interrupted", "failed")
     assert len(record.rounds) >= 2
@@ -176,13 +176,13 @@ def test_ranks_exit_if_the_launcher_of_another_node_is_killed(start: Callable[..
     host, other = (
         start(
             [*TORCHRUN[:3], *meeting, f"--rdzv_conf=is_host={is_host}", *TORCHRUN[-2:], *ENDLESS, "-o", str(results)],
-            env=HERE,
+            env=SUPPORT_ENV,
         )
         for is_host in (1, 0)
     )
     other.until(lambda: rounds_on_disk(results) >= 2)
     os.kill(other.pid, signal.SIGKILL)
-    assert other.left_behind(PROMPTLY_S) == []
-    assert host.wait(PROMPTLY_S + TORCHRUN_S).returncode == 1
+    assert other.left_behind(FAULT_REPORT_S) == []
+    assert host.wait(FAULT_REPORT_S + TORCHRUN_S).returncode == 1
     assert host.left_behind() == []
     assert only_record(results).status == "interrupted"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, SMALL, SUPPORT, TORCHRUN, only_job
+from launches import SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, only_job
 
 pytestmark = pytest.mark.timeout(110)
 
@@ -45,7 +45,7 @@ def test_ranks_with_different_commands_are_rejected(launch: Callable[..., Any], 
 @pytest.mark.slow
 def test_rank_that_never_joins_is_reported(launch: Callable[..., Any], tmp_path: Path) -> None:
     argv = [*TORCHRUN[:-2], str(SUPPORT / "late_joiner.py"), "misbehaving:fine", *SMALL, "--hang-timeout", "1", "-o", str(tmp_path)]
-    done = launch(argv, env=HERE, timeout=60)
+    done = launch(argv, env=SUPPORT_ENV, timeout=60)
     assert "hung on rank 1 (" in done.stderr or "hung on every rank" in done.stderr, done.stderr
     assert "(joining the process group): no progress" in done.stderr
     assert only_job(tmp_path).records[0].status == "hung"
@@ -62,7 +62,7 @@ def test_unsupported_image_size_is_rejected_before_rendezvous(launch: Callable[.
 @pytest.mark.slow
 def test_arm_out_of_memory_on_one_rank_keeps_the_other_arms(launch: Callable[..., Any], tmp_path: Path) -> None:
     argv = [*TORCHRUN, "greedy:greedy", "-b", "2,8,4", "--steps", "2", "--rounds", "3", "--warmup", "1", "--device", "cpu"]
-    done = launch([*argv, "-o", str(tmp_path)], env=HERE)
+    done = launch([*argv, "-o", str(tmp_path)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     small, large, middle = only_job(tmp_path).records
     assert (small.status, middle.status) == ("ok", "ok")

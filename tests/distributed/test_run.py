@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, SMALL, SUPPORT, TORCHRUN, only_job, only_record
+from launches import PLAIN, SMALL, SUPPORT, SUPPORT_ENV, TORCHRUN, only_job, only_record
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.scheduler import abba_schedule
@@ -101,7 +101,7 @@ def test_engines_are_arms_and_profile_writes_one_trace_per_arm_and_rank(launch: 
 
 def test_arms_are_interleaved_abba_and_compared_in_one_table(launch: Callable[..., Any], results: Path) -> None:
     arms = ["--precision", "fp32,amp-bf16", "-b", "2,4", "--rounds", "2"]
-    done = launch([*PLAIN, "misbehaving:fine", *SMALL, *arms, "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, "misbehaving:fine", *SMALL, *arms, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     asked = [(record.config.precision, record.config.batch_size) for record in job.records]
@@ -135,7 +135,7 @@ def test_parked_arm_continues_its_training(launch: Callable[..., Any], results: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "broadcast"), [(0, "--broadcast-buffers"), (1, "--broadcast-buffers"), (1, "--no-broadcast-buffers")])
 def test_late_rank_is_identified_by_its_own_time(launch: Callable[..., Any], results: Path, rank: int, broadcast: str) -> None:
-    late = {**HERE, "FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08"}
+    late = {**SUPPORT_ENV, "FAULT_RANK": str(rank), "FAULT_DELAY_S": "0.08"}
     done = launch([*TORCHRUN, "misbehaving:late", *SMALL, "--steps", "8", "--rounds", "3", broadcast, "-o", str(results)], env=late)
     assert done.returncode == 0, done.stderr
     summary = summarize(only_record(results))
@@ -165,7 +165,7 @@ def test_launches_are_merged_into_one_figure(launch: Callable[..., Any], results
 
 @pytest.mark.slow
 def test_time_limit_ends_the_run_with_finished_rounds(launch: Callable[..., Any], results: Path) -> None:
-    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "100000", "--time-limit", "0.5", "-o", str(results)], env=HERE)
+    done = launch([*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "100000", "--time-limit", "0.5", "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert 1 <= len(only_record(results).rounds) < 100_000
 
@@ -174,7 +174,7 @@ def test_time_limit_ends_the_run_with_finished_rounds(launch: Callable[..., Any]
 def test_compiled_model_trains(launch: Callable[..., Any], results: Path) -> None:
     done = launch(
         [*TORCHRUN, "misbehaving:fine", *SMALL, "--rounds", "2", "--compile", "default", "-o", str(results)],
-        env=HERE,
+        env=SUPPORT_ENV,
     )
     assert done.returncode == 0, done.stderr
     first, last = only_record(results).rounds

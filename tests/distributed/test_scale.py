@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, errors, only_job
+from launches import PLAIN, SUPPORT_ENV, errors, only_job
 
 from ddpbench.bench.scaling.command import check_can_scale, rank_ladder, scaling_arms
 from ddpbench.machine.rank_env import RankEnv
@@ -91,7 +91,7 @@ def test_single_rank_and_engine_none_are_rejected() -> None:
 @pytest.mark.slow
 def test_three_ranks_run_all_scaling_arms(launch: Callable[..., Any], results: Path) -> None:
     words = [*SCALE, "misbehaving:fine", "--gpus", "3", "--rounds", "2", "--time-limit", "100", "-o", str(results)]
-    done = launch([*PLAIN, *words], env=HERE, timeout=140)
+    done = launch([*PLAIN, *words], env=SUPPORT_ENV, timeout=140)
     assert done.returncode == 0, done.stderr
     assert errors(done.stderr) == []
     job = only_job(results)
@@ -142,7 +142,7 @@ def test_with_data_arm_uses_the_loader_and_rounds_are_balanced(launch: Callable[
 @pytest.mark.slow
 def test_strong_scaling_run(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:fine", "--gpus", "2", "--strong", "-o", str(results)]
-    done = launch([*words, "-b", "8", "--rounds", "1"], env=HERE)
+    done = launch([*words, "-b", "8", "--rounds", "1"], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert {
@@ -158,7 +158,7 @@ def test_strong_scaling_run(launch: Callable[..., Any], results: Path) -> None:
 @pytest.mark.slow
 def test_hung_rank_is_reported_instead_of_an_idle_rank(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:hangs", "--gpus", "2", "--hang-timeout", "4", "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
     assert done.returncode == 124, done.stderr
     (error,) = errors(done.stderr)
     assert error.startswith("hung on rank 0"), "in the 1-rank arm, while rank 1 is idle"
@@ -167,7 +167,7 @@ def test_hung_rank_is_reported_instead_of_an_idle_rank(launch: Callable[..., Any
 @pytest.mark.slow
 def test_rank_killed_in_a_subset_arm_is_reported(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, *SCALE, "misbehaving:killed", "--gpus", "2", "-o", str(results)]
-    done = launch(words, env={**HERE, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
+    done = launch(words, env={**SUPPORT_ENV, "FAULT_RANK": "0", "FAULT_STEP": "4"}, timeout=100)
     assert done.returncode == 1, done.stderr
     (error,) = errors(done.stderr)
     assert "rank 0" in error

@@ -14,7 +14,7 @@ import imagery
 import msgspec
 import numpy as np
 import pytest
-from launches import HERE, TORCHRUN
+from launches import SUPPORT_ENV, TORCHRUN
 
 from ddpbench.record.io import load, save
 from ddpbench.record.record import Job
@@ -145,7 +145,7 @@ def test_signal_during_a_long_round_discards_that_round(start: Callable[..., Any
 def test_out_of_memory_point_is_reported_and_not_retried(launch: Callable[..., Any], results: Path) -> None:
     words = ["sweep", "greedy:greedy", "-b", "2,8", "--steps", "2", "--rounds", "2", "--warmup", "1", "--device", "cpu"]
     for _ in range(2):
-        done = launch([*TORCHRUN, *words, "-o", str(results)], env=HERE)
+        done = launch([*TORCHRUN, *words, "-o", str(results)], env=SUPPORT_ENV)
         assert done.returncode == 0, done.stderr
         (path,) = (results / "cpu").glob("*.json")
         fits, large = load(path).records
@@ -168,7 +168,7 @@ def test_out_of_memory_after_the_dry_run_fails_only_that_point(
     launch: Callable[..., Any], results: Path, program: list[str], where: str
 ) -> None:
     for _ in range(2):
-        done = launch([*program, *GREEDY, "-o", str(results)], env={**HERE, "GREEDY": where})
+        done = launch([*program, *GREEDY, "-o", str(results)], env={**SUPPORT_ENV, "GREEDY": where})
         assert done.returncode == 0, done.stderr
         (path,) = (results / "cpu").glob("*.json")
         large, fits = load(path).records
@@ -182,7 +182,7 @@ def test_out_of_memory_after_the_dry_run_fails_only_that_point(
 @pytest.mark.slow
 def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launch: Callable[..., Any], results: Path) -> None:
     words = [*TORCHRUN, *GREEDY, "-o", str(results)]
-    first = launch(words, env=HERE)
+    first = launch(words, env=SUPPORT_ENV)
     assert first.returncode != 0
     assert "hint: a smaller batch: -b N; the same command goes on with the other cells" in first.stderr
     (path,) = (results / "cpu").glob("*.json")
@@ -191,7 +191,7 @@ def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launc
     assert waiting.fault is not None
     assert large.fault.message.startswith("out of memory at batch 8 on rank 1")
     assert waiting.fault.message.startswith("ended with another arm: out of memory at batch 8")
-    again = launch(words, env=HERE)
+    again = launch(words, env=SUPPORT_ENV)
     assert again.returncode == 0, again.stderr
     large, fits = load(path).records
     assert (large.status, len(large.rounds)) == ("failed", 0)
@@ -204,7 +204,7 @@ def test_out_of_memory_on_one_rank_ends_the_run_and_rerun_skips_that_point(launc
 def test_sweep_where_no_point_fits_reports_the_smallest(launch: Callable[..., Any], results: Path, batches: str, named: str) -> None:
     words = ["sweep", "greedy:greedy", "-b", batches, "--steps", "2", *SHORT, "-o", str(results)]
     for _ in range(2 if named else 1):
-        done = launch([*PLAIN, *words], env=HERE)
+        done = launch([*PLAIN, *words], env=SUPPORT_ENV)
         assert done.returncode == 2, done.stderr
         (error,) = [line for line in done.stderr.splitlines() if line.startswith("ddpbench: error:")]
         assert error.startswith(f"ddpbench: error: {named}out of memory at batch 8")

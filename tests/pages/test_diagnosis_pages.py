@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, alone_of, diagnosis
+from diagnoses import DIAGNOSES, benchmark_of, diagnosis
 from msgspec.structs import replace
 from records import BUSY, RESNET50, next_command
-from scenes import several
+from scenes import job_of_arms
 
 from ddpbench.analysis.summary import summarize
 from ddpbench.bench.journal import close_records
@@ -258,9 +258,9 @@ def compared() -> Job:
         config = replace(RESNET50, loader=loader, data_dir=None if loader == "synthetic" else "/data/imagenet")
         phases = {phase: slower * span for phase, span in BUSY.items()}
         data = DatasetInfo(loader=loader, description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs")
-        alone = [alone_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
+        alone = [benchmark_of(rank, speed, 256, {"decode": 6.0, "collate": 0.4}) for rank in range(4)] if speed else []
         arms.append(records.record([phases] * 4, config=config, data=data, loader_benchmarks=alone))
-    return several(arms, "loader")
+    return job_of_arms(arms, "loader")
 
 
 def test_compared_loaders_have_one_row_each_with_rate_and_cost() -> None:
@@ -276,7 +276,7 @@ def test_run_page_states_cpu_cost_per_image() -> None:
     images = 256 * 20  # per round, of five
     told = LoaderStats(samples=images, cpu_s={"read": 0.5, "decode": 30.0}, wall_s={"read": 0.5, "decode": 31.0})
     stream = io.StringIO()
-    job = several([records.record(traces={0: {"loader_stats": told}})])
+    job = job_of_arms([records.record(traces={0: {"loader_stats": told}})])
     render_run(job, make_console(stream), RECORD)
     words = " ".join(stream.getvalue().split())
     assert "load 6.0 ms of a core an image: read 0.098, decode 5.9" in words

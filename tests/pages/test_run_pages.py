@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, lone
+from scenes import SCENES, single_run
 
 from ddpbench.analysis.fastest import find_best_arm, next_step_after_comparison
 from ddpbench.analysis.summary import summarize
@@ -102,7 +102,7 @@ def test_printed_phases_add_up_to_the_step(name: str) -> None:
 def test_single_process_without_ddp_has_no_sync_phase() -> None:
     spans = {"broadcast": 0.1, "forward": 61.0, "backward": 128.0, "sync": 0.2, "optimizer": 4.0}
     stream = io.StringIO()
-    render_run(lone(records.cpu_run(ranks=[spans], environment=records.environment(1, device="Intel"))), make_console(stream), RECORD)
+    render_run(single_run(records.cpu_run(ranks=[spans], environment=records.environment(1, device="Intel"))), make_console(stream), RECORD)
     printed = stream.getvalue()
     assert "sync not hidden" not in printed
     assert "in buffer broadcast" not in printed
@@ -113,7 +113,7 @@ def test_single_process_without_ddp_has_no_sync_phase() -> None:
 def test_many_ranks_are_folded_unless_verbose(verbose: bool, rows: int) -> None:
     big = records.record([records.BUSY] * 128, environment=records.environment(128, nodes=16))
     stream = io.StringIO()
-    render_run(lone(big), make_console(stream), RECORD, verbose=verbose)
+    render_run(single_run(big), make_console(stream), RECORD, verbose=verbose)
     assert ("128 ranks, by their own time; a row each with -v" in stream.getvalue()) == (not verbose)
     assert len(re.findall(r"^ *(?:slowest|median|fastest)? *\d+  node-\d\d ", stream.getvalue(), re.MULTILINE)) == rows
 
@@ -123,7 +123,9 @@ def test_units_of_wide_rank_table_are_aligned_with_their_columns() -> None:
     place = replace(place, placements=[replace(each, host=f"gpu-cluster-{each.host}") for each in place.placements])
     config = replace(records.RESNET50, loader="torch", data_dir="/data/imagenet")
     stream = io.StringIO()
-    render_run(lone(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)), make_console(stream), None)
+    render_run(
+        single_run(records.record([{**records.BUSY, "data": 100.0}] * 16, config=config, environment=place)), make_console(stream), None
+    )
     lines = stream.getvalue().splitlines()
     units = next(at for at, line in enumerate(lines) if line.startswith("rank  host"))
     assert lines[units - 1].split() == ["step", "data", "own", "sync", "peak", "SM", "deg"]
@@ -164,7 +166,7 @@ def printed(job: Job, quiet: bool = False) -> str:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_quiet_strict_run_prints_its_warnings(strict: bool) -> None:
-    few = lone(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
+    few = single_run(records.record(longer=(1.0, 1.4), config=replace(records.RESNET50, rounds=2, strict=strict), traces=hot()))
     told = printed(few, quiet=True).splitlines()
     reasons = [re.split(r"\s{2,}", line)[1] for line in told if line.startswith("warning")]
     assert reasons == (["noisy, too-short"] if strict else [])
@@ -179,13 +181,13 @@ def hot() -> dict[int, dict[str, object]]:
 def test_zero_loss_on_a_single_batch_is_reported_as_overfitting(last: float, loader: str, told: bool) -> None:
     config = replace(records.RESNET50, loader=loader)
     learnt = records.record(config=config, traces={rank: {"numerics": records.numerics(0.4, last)} for rank in range(4)})
-    assert (", one batch learnt by heart" in printed(lone(learnt))) == told
+    assert (", one batch learnt by heart" in printed(single_run(learnt))) == told
 
 
 @pytest.mark.parametrize(("rounds", "data_ms", "named"), [(5, 200.0, True), (2, 200.0, False), (5, 20.0, False)])
 def test_slow_rank_is_reported_once_and_not_from_two_rounds(rounds: int, data_ms: float, named: bool) -> None:
     starving = [{**records.BUSY, "data": data_ms}] * 3 + [{**records.BUSY, "data": data_ms + 60.0}]
     stream = io.StringIO()
-    render_run(lone(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
+    render_run(single_run(records.record(starving, longer=[1.0] * rounds)), make_console(stream), RECORD)
     assert ("slow rank 3 (node-01, GPU 3): +" in stream.getvalue()) == named
     assert ("STRAGGLER   rank 3" in stream.getvalue()) == (data_ms == 20.0)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_room(least: int = 1024) -> Iterator[None]:
+def limited_file_size(least: int = 1024) -> Iterator[None]:
     """Limit files of this process to ``least`` bytes; writes beyond fail as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (least, hard))

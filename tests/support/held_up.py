@@ -8,7 +8,7 @@ from ddpbench.data.loader import Batch, NoWorkersMixin
 from ddpbench.data.loaders.synthetic import SyntheticLoader
 
 
-class HeldUp(NoWorkersMixin):
+class DelayedLoader(NoWorkersMixin):
     """The ``resident`` batches; ``hold_up`` is called before each and blocks as long as it wants."""
 
     def __init__(self, resident: SyntheticLoader, hold_up: Callable[[], None]) -> None:

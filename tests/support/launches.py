@@ -11,15 +11,15 @@ from ddpbench.record.io import load
 from ddpbench.record.record import Job, Record
 
 SUPPORT = Path(__file__).parent
-HERE = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent)))}
+SUPPORT_ENV = {"PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent)))}
 """The environment in which a launched program finds workloads and loaders such as ``misbehaving:fine`` or ``situations.spoilt:fine``."""
 
 PLAIN = [sys.executable, "-m", "ddpbench"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "ddpbench"]
 SMALL = ["--device", "cpu", "--steps", "4", "--warmup", "1"]
-BRIEF_DIAGNOSIS = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
+SHORT_DIAGNOSIS = ["diagnose", "misbehaving:fine", "--device", "cpu", "-j", "1", "--steps", "3", "--warmup", "1", "--no-verify"]
 
-PROMPTLY_S = 2.0 + 3.0
+FAULT_REPORT_S = 2.0 + 3.0
 """Seconds from a fault to the last message of the ranks: the guarantee plus a margin for two busy cores."""
 
 TORCHRUN_S = 3.0

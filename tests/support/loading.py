@@ -18,18 +18,18 @@ from ddpbench.record.config import ResolvedConfig
 
 CPU = torch.device("cpu")
 NO_DALI = pytest.mark.skipif(find_spec("nvidia") is None or find_spec("nvidia.dali") is None, reason="DALI is not installed")
-OF_FILES = ["torch", "torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)]
-LIKE_TORCH = ["torch", "torch-uint8", *([] if NO_DALI.args[0] else ["dali-cpu"])]
+FILE_LOADERS = ["torch", "torch-uint8", pytest.param("dali-cpu", marks=NO_DALI)]
+RUNNABLE_FILE_LOADERS = ["torch", "torch-uint8", *([] if NO_DALI.args[0] else ["dali-cpu"])]
 """File loaders that can run here."""
 
-EVERY = ["synthetic", "replay", *OF_FILES]
-IN_MEMORY = ["torch", "tensor"]
+ALL_LOADERS = ["synthetic", "replay", *FILE_LOADERS]
+IN_MEMORY_LOADERS = ["torch", "tensor"]
 """Loaders of in-memory datasets."""
 
-OF_PIXELS = ["torch", "torch-uint8", "tensor"]
+IMAGE_LOADERS = ["torch", "torch-uint8", "tensor"]
 """Loaders of in-memory image datasets."""
 
-OWN_SIDE = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
+DEFAULT_IMAGE_SIZES = {"cifar10": 32, "mnist": 28, "disc": None, "gemm": None}
 
 
 def config(loader: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
@@ -39,9 +39,9 @@ def config(loader: str, data_dir: Path | None = None, **asked: object) -> Resolv
     return ResolvedConfig(**{**settled, "loader": loader, "data_dir": str(data_dir) if data_dir else None, **asked})  # type: ignore[arg-type]
 
 
-def of_memory(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
+def memory_config(loader: str, dataset: str, data_dir: Path | None = None, **asked: object) -> ResolvedConfig:
     """Resolved config on an in-memory dataset; DataLoader loads in the main process."""
-    return config(loader, data_dir, **{"image_size": OWN_SIDE[dataset], "workers": 0, "channels_last": False, **asked})
+    return config(loader, data_dir, **{"image_size": DEFAULT_IMAGE_SIZES[dataset], "workers": 0, "channels_last": False, **asked})
 
 
 def shard(dataset: str = "imagenet", classes: int = 1000, rank: int = 0, world_size: int = 1, device: torch.device = CPU) -> Shard:

@@ -86,7 +86,7 @@ def _build(kind: type[Misbehaving], fault: Fault, always: bool, image_size: int,
     return kind(fault, always, classes)
 
 
-class AllStandStill(Misbehaving):
+class AllRanksStall(Misbehaving):
     """Every rank stalls in the same step, long enough to send a heartbeat; one of them is at fault."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -103,7 +103,7 @@ def _freeze(images: torch.Tensor) -> torch.Tensor:
 
 fine = _spec("fine", lambda images: images)
 raises = _spec("raises", _raise)
-freezes = _spec("freezes", _freeze, kind=AllStandStill)
+freezes = _spec("freezes", _freeze, kind=AllRanksStall)
 killed = _spec("killed", _kill)
 hangs = _spec("hangs", _hang)
 exhausts = _spec("exhausts", _exhaust)

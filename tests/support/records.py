@@ -54,7 +54,7 @@ RESNET50 = ResolvedConfig(
     device="cuda",
 )
 
-ATTESTED = ObservedPrecision(
+OBSERVED_PRECISION = ObservedPrecision(
     parameter_dtypes=["float32"],
     gradient_dtypes=["float32"],
     batch_norm_dtypes=["float32"],
@@ -67,10 +67,10 @@ ATTESTED = ObservedPrecision(
 )
 
 
-def attested(precision: str) -> ObservedPrecision:
+def matching_precision(precision: str) -> ObservedPrecision:
     """ObservedPrecision that matches ``precision``; torch's default TF32 is on for cuDNN and off for matmul."""
     if precision not in PRECISIONS:
-        return ATTESTED
+        return OBSERVED_PRECISION
     spec = PRECISIONS[precision]
     matmul, cudnn = (False, True) if spec.tf32 is None else (spec.tf32, spec.tf32)
     held = sorted({spec.model_dtype, spec.batch_norm_dtype})
@@ -85,7 +85,7 @@ def attested(precision: str) -> ObservedPrecision:
         "loss_scale": 65536.0 if spec.loss_scaling else None,
         "master_weight_dtype": "float32" if spec.master_weights else "",
     }
-    return ObservedPrecision(**{**_fields(ATTESTED), **shown})
+    return ObservedPrecision(**{**_fields(OBSERVED_PRECISION), **shown})
 
 
 GPU_MEMORY = Memory(
@@ -207,7 +207,7 @@ def record(
         "num_parameters": 25_557_032,
         "flops_per_sample": 24.5e9,
         "data": DatasetInfo(loader=config.loader or "synthetic", description="synthetic batch on the device"),
-        "observed_precision": attested(config.precision),
+        "observed_precision": matching_precision(config.precision),
         "warmup": Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=20, warmup_converged=True),
         "peak_throughput": None
         if cpu
@@ -255,7 +255,7 @@ def cpu_run(**changes: Any) -> Record:
         "ranks": [phases, phases],
         "environment": environment(2, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0),
         "config": config,
-        "observed_precision": ObservedPrecision(**{**_fields(ATTESTED), **attested}),
+        "observed_precision": ObservedPrecision(**{**_fields(OBSERVED_PRECISION), **attested}),
         "num_parameters": 11_689_512,
         "flops_per_sample": 0.9e9,
     }
@@ -281,7 +281,7 @@ def typed(arms: Sequence[Record], swept: Sequence[str] = ()) -> list[str]:
     return [*start.split(), *words.replace("--precision amp-fp16 ", "--amp ").split()]
 
 
-def as_asked(config: ResolvedConfig) -> Config:
+def requested_config(config: ResolvedConfig) -> Config:
     """``config`` before its automatic fields were resolved."""
     automatic = (
         "batch_size",

@@ -17,22 +17,22 @@ UNEVEN = (0.9975, 1.0021, 0.9989, 1.0034, 0.9981)
 
 
 def data_bound() -> Job:
-    return lone(records.data_bound())
+    return single_run(records.data_bound())
 
 
 def compute_bound() -> Job:
-    return lone(records.record(kernel_activity=KernelActivity(step_ms=44.6, kernel_ms=43.8)))
+    return single_run(records.record(kernel_activity=KernelActivity(step_ms=44.6, kernel_ms=43.8)))
 
 
 def lone_cpu() -> Job:
     """One process on a CPU, on synthetic data: no other rank, no GPU, no file."""
     phases = {"data": 0.02, "forward": 61.0, "backward": 128.0, "optimizer": 4.0}
     place = records.environment(1, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0)
-    return lone(records.cpu_run(ranks=[phases], environment=place))
+    return single_run(records.cpu_run(ranks=[phases], environment=place))
 
 
 def cpu_pair() -> Job:
-    return lone(records.cpu_run())
+    return single_run(records.cpu_run())
 
 
 def many_ranks() -> Job:
@@ -40,22 +40,22 @@ def many_ranks() -> Job:
     ranks = [{**BUSY, "forward": BUSY["forward"] + 0.01 * (7 * rank % 24)} for rank in range(24)]
     ranks[17] = {**BUSY, "forward": 16.1, "backward": 31.9}
     slow = {17: {"health": replace(GPU_HEALTH, sm_mhz=1620.0, celsius=83.0, throttle_reasons=["hw-thermal"])}}
-    return lone(records.record(ranks, traces=slow, environment=records.environment(24, nodes=3, usable_cores=120.0)))
+    return single_run(records.record(ranks, traces=slow, environment=records.environment(24, nodes=3, usable_cores=120.0)))
 
 
 def no_health() -> Job:
     """A GPU without NVML."""
     place = records.environment(1, health_unavailable_reason="NVML: Driver/library version mismatch")
-    return lone(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
+    return single_run(records.record([{**BUSY, "broadcast": 0.0, "sync": 0.0}], environment=place, traces={0: {"health": None}}))
 
 
 def noisy() -> Job:
     """Noisy rounds."""
-    return lone(records.record(longer=(1.0, 1.09, 0.97, 1.12, 1.03)))
+    return single_run(records.record(longer=(1.0, 1.09, 0.97, 1.12, 1.03)))
 
 
 def one_round() -> Job:
-    return lone(records.record(longer=(1.0,), config=replace(RESNET50, rounds=1)))
+    return single_run(records.record(longer=(1.0,), config=replace(RESNET50, rounds=1)))
 
 
 def killed() -> Job:
@@ -66,7 +66,7 @@ def killed() -> Job:
         step=51,
         phase="backward",
     )
-    return lone(records.record(longer=STEADY[:2], status="failed", fault=fault))
+    return single_run(records.record(longer=STEADY[:2], status="failed", fault=fault))
 
 
 def hung_before_the_first_round() -> Job:
@@ -76,32 +76,32 @@ def hung_before_the_first_round() -> Job:
         rank=1,
     )
     nothing: dict[str, Any] = {"data": None, "observed_precision": None, "warmup": None, "peak_throughput": None}
-    return lone(records.record(longer=(), status="hung", fault=fault, **nothing))
+    return single_run(records.record(longer=(), status="hung", fault=fault, **nothing))
 
 
 def interrupted() -> Job:
-    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM")))
+    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="interrupted by SIGTERM")))
 
 
 def cut_off() -> Job:
     """The record of a run that was killed with all its processes."""
-    return lone(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
+    return single_run(records.record(longer=STEADY[:3], status="interrupted", fault=Fault(message="cut off, its process is gone")))
 
 
 def running() -> Job:
-    return lone(records.record(longer=STEADY[:3], status="running"))
+    return single_run(records.record(longer=STEADY[:3], status="running"))
 
 
 def invalid() -> Job:
     dead = {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}
     unready = Warmup(build_s=1.9, first_batch_s=0.4, first_step_s=6.1, warmup_steps=100, warmup_converged=False)
-    return lone(records.record(traces={rank: dead for rank in range(4)}, warmup=unready))
+    return single_run(records.record(traces={rank: dead for rank in range(4)}, warmup=unready))
 
 
 def precisions() -> Job:
     """Four precisions, one of them without a figure."""
     dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
-    return several(
+    return job_of_arms(
         [
             arm(2.15, precision="torch-default"),
             arm(5.56, UNEVEN, precision="fp32"),
@@ -120,7 +120,7 @@ def loaders_and_batches() -> Job:
         out_of_memory=True,
     )
     stopped = {"status": "interrupted", "fault": Fault(message="interrupted by SIGINT")}
-    return several(
+    return job_of_arms(
         [
             arm(1.0, STEADY[:3], loader="torch", batch_size=256, **stopped),
             arm(1.001, UNEVEN[:3], loader="dali-cpu", batch_size=256, **stopped),
@@ -133,7 +133,7 @@ def loaders_and_batches() -> Job:
 
 def two_rounds() -> Job:
     """Two rounds, too few for an interval, one of them slow."""
-    return lone(records.record(longer=(1.0, 1.4), config=replace(RESNET50, rounds=2)))
+    return single_run(records.record(longer=(1.0, 1.4), config=replace(RESNET50, rounds=2)))
 
 
 def few_steps() -> Job:
@@ -141,29 +141,29 @@ def few_steps() -> Job:
     config = replace(RESNET50, loader="torch", data_dir="/data/imagenet", rounds=2, steps=2)
     phases = {**BUSY, "data": 400.0, "broadcast": 0.0, "sync": 0.0}
     files = DatasetInfo(loader="torch", description="ImageNet folder, 1,281,167 JPEGs", file_kind="jpegs", num_samples=1_281_167)
-    return lone(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
+    return single_run(records.record([phases], longer=(1.0, 1.1), steps=2, config=config, data=files))
 
 
 def neighbour() -> Job:
     """Two CPU ranks that always compute but get half a core each."""
-    return lone(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
+    return single_run(records.cpu_run(traces={rank: {"cpu_s": 2.1} for rank in range(2)}))
 
 
 def crowded() -> Job:
     """Four ranks with two threads each on two cores."""
     phases = {"data": 0.1, "broadcast": 0.9, "forward": 61.0, "backward": 128.0, "sync": 90.0, "optimizer": 4.0}
     two = records.environment(4, device="Intel(R) Xeon(R) CPU @ 2.20GHz", usable_cores=2.0, variables={"OMP_NUM_THREADS": "2"})
-    return lone(records.cpu_run(ranks=[phases] * 4, environment=two))
+    return single_run(records.cpu_run(ranks=[phases] * 4, environment=two))
 
 
 def slow_steps() -> Job:
     """A CPU on which a default round has one step."""
-    return lone(records.cpu_run(steps=1))
+    return single_run(records.cpu_run(steps=1))
 
 
 def loader_and_ceiling() -> Job:
     """A data-bound run compared with synthetic data."""
-    return several([records.data_bound(), arm(1.0, loader="synthetic", data_dir="/data/imagenet", workers=16)], "loader")
+    return job_of_arms([records.data_bound(), arm(1.0, loader="synthetic", data_dir="/data/imagenet", workers=16)], "loader")
 
 
 def processor_arms() -> Job:
@@ -173,16 +173,16 @@ def processor_arms() -> Job:
     float32 = records.cpu_run(longer=STEADY[:3], **stopped)
     config = replace(float32.config, precision="amp-bf16")
     bfloat16 = records.cpu_run(
-        ranks=[fast] * 2, longer=UNEVEN[:2], config=config, observed_precision=records.attested("amp-bf16"), **stopped
+        ranks=[fast] * 2, longer=UNEVEN[:2], config=config, observed_precision=records.matching_precision("amp-bf16"), **stopped
     )
-    return several([float32, bfloat16], "precision")
+    return job_of_arms([float32, bfloat16], "precision")
 
 
 def accelerate_alone() -> Job:
     """Accelerate in a process group of one rank, without DDP."""
     place = records.environment(1, launcher="torchrun", backend="nccl")
     alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
-    return lone(records.record([alone], environment=place, config=replace(RESNET50, engine="accelerate")))
+    return single_run(records.record([alone], environment=place, config=replace(RESNET50, engine="accelerate")))
 
 
 def many_arms() -> Job:
@@ -204,14 +204,14 @@ def many_arms() -> Job:
         arm(1 + index / 10, pace if end == {} else (), **settings, **end)
         for index, (settings, pace, end) in enumerate(zip(each, paces, ends, strict=True))
     ]
-    return several(arms, *each[0])
+    return job_of_arms(arms, *each[0])
 
 
 def engines() -> Job:
     """Both engines in a single process, for two rounds."""
     alone = {**BUSY, "broadcast": 0.0, "sync": 0.0}
     each = [replace(RESNET50, engine=engine, rounds=2) for engine in ("ddp", "accelerate")]
-    return several([records.record([alone], longer=(1.0, 1.003), config=config) for config in each], "engine")
+    return job_of_arms([records.record([alone], longer=(1.0, 1.003), config=config) for config in each], "engine")
 
 
 def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Record:
@@ -221,14 +221,14 @@ def arm(slower: float, longer: tuple[float, ...] = STEADY, **changes: Any) -> Re
     return records.record(ranks, longer=longer, config=replace(RESNET50, **settings), **changes)
 
 
-def lone(record: Record) -> Job:
-    return several([record])
+def single_run(record: Record) -> Job:
+    return job_of_arms([record])
 
 
-def several(arms: list[Record], *swept: str) -> Job:
+def job_of_arms(arms: list[Record], *swept: str) -> Job:
     for record in arms:
         settled = {name: getattr(record.config, name) for name in swept}
-        record.requested = replace(records.as_asked(record.config), **settled)
+        record.requested = replace(records.requested_config(record.config), **settled)
     job = records.job(*arms, swept=swept)
     for record in arms:
         judge(record, swept=job.swept)

@@ -13,7 +13,7 @@ from resource import RUSAGE_SELF, getrusage
 from statistics import fmean
 
 import torch
-from held_up import HeldUp
+from held_up import DelayedLoader
 from torch import nn
 
 from ddpbench.analysis.ranks import own_ms
@@ -118,8 +118,8 @@ def build(image_size: int, classes: int) -> nn.Module:
     return Net(classes)
 
 
-def open_late(config: ResolvedConfig, shard: Shard) -> HeldUp:
-    return HeldUp(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
+def open_late(config: ResolvedConfig, shard: Shard) -> DelayedLoader:
+    return DelayedLoader(open_synthetic(config, shard), lambda: stand_still() if late("data") else None)
 
 
 net = WorkloadSpec(

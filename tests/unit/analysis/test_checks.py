@@ -295,7 +295,7 @@ def test_nonfinite_loss_blames_float16_only_if_used(precision: str, float16: boo
 
 def test_precision_mismatch_is_an_error() -> None:
     run = records.record()
-    run.observed_precision = records.attested("fp32")
+    run.observed_precision = records.matching_precision("fp32")
     assert find_check(PrecisionMismatch, run) == PrecisionMismatch(
         severity="error", layer_dtypes=["float32"], loss_scaler=False, tf32_matmul=False, tf32_cudnn=False
     )

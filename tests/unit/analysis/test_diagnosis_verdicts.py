@@ -9,7 +9,18 @@ from typing import Any, get_args
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, IMAGENET, PIL_MS, TORCH, data_wait, diagnosis, far_away, loader_contends_gpu, loading, on_processors
+from diagnoses import (
+    DIAGNOSES,
+    IMAGENET,
+    PIL_MS,
+    TORCH,
+    cpu_diagnosis,
+    data_wait,
+    diagnosis,
+    far_away,
+    loader_contends_gpu,
+    make_loader_stats,
+)
 from msgspec.structs import replace
 from records import next_command
 
@@ -196,7 +207,7 @@ def test_command_after_diagnosis_names_the_loader() -> None:
 def test_handoff_is_the_cause_only_if_most_of_the_wait(share: float, cause: Cause | None) -> None:
     given = 900.0
     told = {"handoff_ms": share * data_wait(256, given)}
-    found = verdict_of(diagnosis(given, told=told, busy=0.6))
+    found = verdict_of(diagnosis(given, stats=told, busy=0.6))
     assert found.cause == cause
     assert isinstance(found.cause_evidence, SlowHandoff if cause else HandoffOrWorkers)
     assert found.cause_evidence.handoff_fraction == pytest.approx(share, rel=0.05)
@@ -204,11 +215,11 @@ def test_handoff_is_the_cause_only_if_most_of_the_wait(share: float, cause: Caus
 
 def test_trainer_waiting_for_a_core_is_not_slow_handoff() -> None:
     told = {"handoff_ms": 0.7 * data_wait(256, 320.0)}
-    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), told=told, busy=0.96)).cause == "too-few-cores"
+    assert verdict_of(diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), stats=told, busy=0.96)).cause == "too-few-cores"
 
 
 def test_idle_workers_on_idle_cores_are_not_too_few() -> None:
-    found = verdict_of(diagnosis(900.0, told={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5))
+    found = verdict_of(diagnosis(900.0, stats={"handoff_ms": 1.0, "head_of_line_fraction": 0.0}, busy=0.5))
     assert (found.kind, found.cause) == ("data-bound", None)
     assert found.cause_evidence == IdleWorkers(busy_fraction=pytest.approx(0.55, abs=0.005))
 
@@ -239,7 +250,7 @@ def test_shared_storage_is_unknown_without_single_rank_benchmark() -> None:
 def test_interference_absent_from_the_run_is_not_a_bottleneck() -> None:
     """The background loader slows training on synthetic data by 51%; the run is not slowed."""
     slowed = {"forward": 31.0, "backward": 61.0}
-    job = on_processors(None, work={"forward": 20.0, "backward": 40.0, "optimizer": 2.0}, beside=slowed, cpu_ms={"decode": 3.0})
+    job = cpu_diagnosis(None, work={"forward": 20.0, "backward": 40.0, "optimizer": 2.0}, background=slowed, cpu_ms={"decode": 3.0})
     assert verdict_of(job).kind == "compute-bound"
 
 
@@ -335,7 +346,7 @@ def test_cpu_ranks_sharing_cores_with_workers_are_contended() -> None:
     step_s, steps = 0.1045, 20
     images, wall_s = 8 * steps, step_s * steps
     trace = {
-        "loader_stats": loading(images, {"decode": 4.0, "augment": 1.0}),
+        "loader_stats": make_loader_stats(images, {"decode": 4.0, "augment": 1.0}),
         "cpu_s": 0.98 * wall_s,
         "cpu_usage": CpuUsage(num_cores=2, busy_s=1.97 * wall_s, wall_s=wall_s),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, diagnosis, loading, on_processors
+from diagnoses import DIAGNOSES, SMALL, STEPS, TORCH, WORK, cpu_diagnosis, diagnosis, make_loader_stats
 from msgspec.structs import replace
 
 from ddpbench.analysis.controls import baseline_of, controls_of
@@ -123,7 +123,9 @@ def with_busy_neighbour(taken: float, **wait: float) -> Job:
     work = {phase: span / (1 - taken) for phase, span in SMALL.items()}
     step_ms = sum(work.values()) + sum(wait.values())
     own = (sum(SMALL.values()) + 2) / step_ms
-    return on_processors(None, settings={"loader": "tensor"}, work={**work, **wait}, beside=work, busy=own, others=2 - 2 * own, cpu_ms={})
+    return cpu_diagnosis(
+        None, settings={"loader": "tensor"}, work={**work, **wait}, background=work, busy=own, others=2 - 2 * own, cpu_ms={}
+    )
 
 
 def test_noisy_neighbour_is_reported_only_if_its_wait_is_the_largest() -> None:
@@ -144,7 +146,7 @@ def test_loader_contends_cpu_only_if_its_wait_is_the_largest(sync_ms: float, kin
     step_s, images = sum(phases.values()) / 1000, 8 * STEPS
     worked_s = STEPS * (0.97 * step_s - 0.6 * 0.104)
     trace = {
-        "loader_stats": loading(images, {"decode": 1000 * worked_s / images}),
+        "loader_stats": make_loader_stats(images, {"decode": 1000 * worked_s / images}),
         "cpu_s": 0.97 * STEPS * step_s,
         "cpu_usage": CpuUsage(num_cores=2, busy_s=1.97 * STEPS * step_s, wall_s=STEPS * step_s),
     }
@@ -197,7 +199,7 @@ def test_one_core_quota_on_two_cores_is_the_cause() -> None:
     """Both cores always run or throttle a process: one core's worth is throttled."""
     cpu_ms = {"read": 0.1, "decode": 3.0, "augment": 0.9, "collate": 0.1}
     place = records.environment(2, device="Xeon CPU", usable_cores=1.0, variables={"OMP_NUM_THREADS": "1"})
-    job = on_processors(30.0, cores=1.0, place=place, throttled=1.0, busy=0.98, cpu_ms=cpu_ms)
+    job = cpu_diagnosis(30.0, cores=1.0, place=place, throttled=1.0, busy=0.98, cpu_ms=cpu_ms)
     assert verdict_of(job).cause == "quota"
 
 
@@ -233,12 +235,12 @@ def test_rounds_that_disagree_on_the_cause_report_none() -> None:
 def test_loader_contends_gpu_regardless_of_data_wait() -> None:
     slowed = {"forward": 19.0, "backward": 36.0}
     config = replace(TORCH, loader="dali-gpu", workers=8)
-    job = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=17_974.0)
+    job = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, background=slowed, cpu_ms={}, benchmark_rate=17_974.0)
     assert inputs_of(job).data_wait_ms > 15
     assert verdict_of(job).kind == "loader-contends-gpu"
-    short = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=5200.0)
+    short = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, background=slowed, cpu_ms={}, benchmark_rate=5200.0)
     assert verdict_of(short).kind == "loader-contends-gpu", "sharing the device costs more than what the loader lacks by itself"
-    slow = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, beside=slowed, cpu_ms={}, alone=4000.0)
+    slow = diagnosis(3300.0, config=config, work={**WORK, **slowed}, device=WORK, background=slowed, cpu_ms={}, benchmark_rate=4000.0)
     found = verdict_of(slow)
     assert found.kind == "data-bound", "it could not keep up if it had the device for itself"
     assert "--hw-decoder-load 0.65,0.99" in records.next_command(found)
@@ -305,7 +307,7 @@ def on_two_nodes(loading_of: tuple[float, float]) -> Record:
 
     def trace(share: float) -> dict[str, Any]:
         return {
-            "loader_stats": loading(8 * STEPS, {"decode": 1000 * share * wall_s / (8 * STEPS)}),
+            "loader_stats": make_loader_stats(8 * STEPS, {"decode": 1000 * share * wall_s / (8 * STEPS)}),
             "cpu_s": (0.75 + share) * wall_s,
             "cpu_usage": CpuUsage(num_cores=1, busy_s=wall_s, wall_s=wall_s),
         }
@@ -324,7 +326,7 @@ def test_workers_on_another_node_do_not_contend() -> None:
 def test_handoff_fraction_counts_only_batches_that_were_waited_for() -> None:
     """Every second wait is 3 ms, all of it handoff; the others are 30 ms without handoff."""
     assert MIN_WAIT_MS == 1000 * MIN_WAIT_S
-    job = diagnosis(None, told={"handoff_ms": 1.5}, work={**WORK, "forward": 60.0, "backward": 120.0})
+    job = diagnosis(None, stats={"handoff_ms": 1.5}, work={**WORK, "forward": 60.0, "backward": 120.0})
     change_traces(job.records[0], lambda trace: {"host_data_ms": [3.0, 0.2, 30.0, 0.2] * 5})
     assert pipeline_of(job).handoff_fraction == pytest.approx(1.5 / 16.5)
 
@@ -334,7 +336,7 @@ def test_workers_sufficient_on_average_are_not_too_few(given: float, named: bool
     """15 workers deliver 5,900 images/s; the device trains 5,770 images/s when not waiting."""
     span = 15 / (5900.0 if not named else 3100.0)
     job = diagnosis(
-        given, cpu_ms={"decode": 0.3, "collate": 0.1}, wall_ms={"decode": 1000 * span - 0.1}, told={"runqueue_wait_s": None}, busy=0.3
+        given, cpu_ms={"decode": 0.3, "collate": 0.1}, wall_ms={"decode": 1000 * span - 0.1}, stats={"runqueue_wait_s": None}, busy=0.3
     )
     found = verdict_of(job)
     assert (found.kind, found.cause) == ("data-bound", "too-few-workers" if named else None)
@@ -343,14 +345,14 @@ def test_workers_sufficient_on_average_are_not_too_few(given: float, named: bool
 
 def test_batch_preparation_on_cpu_is_handoff_not_copy() -> None:
     """Nothing is copied on CPU; the rank converts bytes to floats itself."""
-    job = on_processors(None, work={**SMALL, "host_to_device": 25.0}, device=SMALL, beside=SMALL, cpu_ms=CHEAP, others=0.0)
+    job = cpu_diagnosis(None, work={**SMALL, "host_to_device": 25.0}, device=SMALL, background=SMALL, cpu_ms=CHEAP, others=0.0)
     found = verdict_of(job)
     assert (found.kind, found.cause) == ("data-bound", "handoff")
     assert found.evidence == BatchPreparation(prepare_ms=pytest.approx(25.0), step_ms=pytest.approx(87.5))
 
 
 def test_slow_replay_on_cpu_is_not_host_to_device_bound() -> None:
-    job = on_processors(None, work=SMALL, replay={"forward": 30.0}, cpu_ms=CHEAP, others=0.0)
+    job = cpu_diagnosis(None, work=SMALL, replay={"forward": 30.0}, cpu_ms=CHEAP, others=0.0)
     assert verdict_of(job).kind == "compute-bound"
 
 

@@ -110,7 +110,7 @@ def test_efficiency_above_one_lists_baseline_doubts() -> None:
 
 
 def test_slow_rank_zero_explains_implausible_efficiency() -> None:
-    made = job(longer_one=(1.10, 1.10, 1.10, 1.10, 1.10))
+    made = job(baseline_factors=(1.10, 1.10, 1.10, 1.10, 1.10))
     assert compute_scaling_points(runs_of(made), waterfall_of(made))[-1].baseline_doubts == [UnknownDoubt()]
     apart = runs_of(made).independent
     assert apart is not None
@@ -182,7 +182,7 @@ def test_next_command_of_strong_scaling_uses_the_batch_per_rank() -> None:
 
 
 def test_allreduce_stats_come_from_buckets_and_arms() -> None:
-    made = job(all_reduce=2.5, alone_ms=10.0, ceiling=20.4e9)
+    made = job(all_reduce=2.5, allreduce_only_ms=10.0, max_busbw=20.4e9)
     sent = allreduce_stats(runs_of(made))
     assert sent is not None
     assert sent.total_bytes == 102_000_000
@@ -207,7 +207,7 @@ def test_ranks_with_different_kernels_give_no_overlap() -> None:
 
 
 def test_single_rank_ddp_overhead_is_not_communication() -> None:
-    made = job(all_reduce=2.5, broadcast=1.5, alone_ms=10.0)
+    made = job(all_reduce=2.5, broadcast=1.5, allreduce_only_ms=10.0)
     sent = allreduce_stats(runs_of(made))
     assert sent is not None
     assert sent.hidden_fraction == pytest.approx(0.75, rel=0.01)
@@ -216,14 +216,14 @@ def test_single_rank_ddp_overhead_is_not_communication() -> None:
 
 
 def test_slower_compute_during_loading_is_a_data_loss() -> None:
-    made = job(data=3.0, beside=5.0)
+    made = job(data=3.0, background=5.0)
     lost = {term.name: term.ms_per_step for term in waterfall_of(made).terms}
     assert lost.pop("data") == pytest.approx(8.0, rel=0.02)
     assert all(abs(ms) < 0.3 for ms in lost.values())
 
 
 def test_implausible_efficiency_is_checked_without_the_last_scaling_point() -> None:
-    made = job(longer_one=(1.10, 1.02, 1.07, 1.13, 1.04))
+    made = job(baseline_factors=(1.10, 1.02, 1.07, 1.13, 1.04))
     made.records[2].rounds.clear()
     ladders.judge_all(made)
     assert [bool(step.baseline_doubts) for step in compute_scaling_points(runs_of(made), None)] == [False, True]

@@ -17,11 +17,11 @@ from diagnoses import (
     SMALL,
     TORCH,
     WORK,
-    alone_of,
+    benchmark_of,
+    cpu_diagnosis,
     diagnosis,
     far_away,
     loader_contends_gpu,
-    on_processors,
 )
 from msgspec.structs import replace
 
@@ -65,14 +65,14 @@ def missing(job: Job, **change: Any) -> MissingMeasurement:
     return lacking.value.missing
 
 
-def one_worker(**changes: Any) -> Job:
+def few_workers(**changes: Any) -> Job:
     """One worker per GPU and 4.6 ms per image: 217 images/s."""
     cost = {"read": 0.1, "decode": 2.4, "augment": 1.6, "collate": 0.5}
     return diagnosis(1000 / sum(cost.values()), **{"config": replace(TORCH, workers=1), "cpu_ms": cost, "busy": 0.1, **changes})
 
 
 def test_more_workers_gain_linearly_until_the_device_limits() -> None:
-    job = one_worker()
+    job = few_workers()
     assert gain(job, workers=4) == pytest.approx(4, rel=0.02)
     assert gain(job, workers=8) == pytest.approx(8, rel=0.02)
     many = whatif(job, workers=60, cores_per_gpu=80)
@@ -81,7 +81,7 @@ def test_more_workers_gain_linearly_until_the_device_limits() -> None:
 
 
 def test_cores_limit_the_gain_of_workers() -> None:
-    job = one_worker(cores=8.0)
+    job = few_workers(cores=8.0)
     crowded = whatif(job, workers=16)
     assert crowded.estimate.bottleneck == "cores"
     assert crowded.estimate.gain < 2.1
@@ -91,16 +91,16 @@ def test_cores_limit_the_gain_of_workers() -> None:
 
 def test_loading_and_training_share_cores_on_cpu() -> None:
     """62.4 ms of CPU to train 8 images and 39.2 ms to load them, one rank per core."""
-    job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, work=SMALL)
+    job = cpu_diagnosis(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, work=SMALL)
     assert gain(job, cores_per_gpu=4, workers=2) == pytest.approx(101.6 / 62.4, rel=0.06)
 
 
 def test_training_cost_remains_if_a_loader_without_workers_is_replaced() -> None:
     """Loading cost goes away and training cost stays: 62.4 ms of CPU for 8 images, and 8 ms to decode in threads."""
-    job = on_processors(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0})
+    job = cpu_diagnosis(8 / 0.1016, cpu_ms={"decode": 4.0, "augment": 0.9}, settings={"workers": 0})
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [replace(each, main_process_cpu_s=each.loader_cpu_s) for each in job.diagnosis.loader_benchmarks]
-    threads = [replace(alone_of(rank, 900.0, 8, {"decode": 1.0}), loader_stats=None) for rank in range(2)]
+    threads = [replace(benchmark_of(rank, 900.0, 8, {"decode": 1.0}), loader_stats=None) for rank in range(2)]
     job.diagnosis.alternative_loaders = [AlternativeLoader(loader="dali-cpu", workers=1, loader_benchmarks=threads)]
     found = whatif(job, loader="dali-cpu")
     assert found.before.trainer_cpu_curve
@@ -114,7 +114,7 @@ def test_prefetch_gains_only_with_uneven_batches() -> None:
     assert gain(even, prefetch=8) == pytest.approx(1, abs=0.01)
     uneven = [1000.0 + 2500.0 * (number % 16 == 0) for number in range(64)]
     cost = sum(uneven) / len(uneven) / 256
-    heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, told={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
+    heavy = diagnosis(2500.0, cpu_ms={"decode": cost}, stats={"batch_ms": uneven}, config=replace(TORCH, workers=30), cores=200.0)
     assert gain(heavy, prefetch=8) > 1.05
 
 
@@ -167,12 +167,12 @@ def test_data_in_memory_saves_the_read_wait() -> None:
     """Reading is 30 of the 39.1 ms per image in a worker."""
     job = DIAGNOSES["slow-storage"][0]()
     assert gain(job, data_in_memory=True) > 2
-    assert gain(one_worker(), data_in_memory=True) == pytest.approx(1, abs=0.01)
+    assert gain(few_workers(), data_in_memory=True) == pytest.approx(1, abs=0.01)
 
 
 def test_more_workers_assume_scaling_storage() -> None:
     job = DIAGNOSES["slow-storage"][0]()
-    told, fast = whatif(job, workers=60).estimate, whatif(one_worker(), workers=4).estimate
+    told, fast = whatif(job, workers=60).estimate, whatif(few_workers(), workers=4).estimate
     assert "storage-scales" in codes(told)
     assert told.gain / told.low > fast.gain / fast.low
     assert "storage-scales" not in codes(whatif(job, workers=60, data_in_memory=True).estimate)
@@ -211,8 +211,8 @@ def test_launch_bound_step_gains_from_larger_batch() -> None:
 
 def test_larger_batch_amortizes_gradient_sync_on_cpu() -> None:
     sync = {"sync": fsum(SMALL.values())}
-    half = on_processors(None, work={**SMALL, **sync}, device={**SMALL, **sync}, beside={**SMALL, **sync}, cpu_ms={"decode": 0.01})
-    none = on_processors(None, cpu_ms={"decode": 0.01})
+    half = cpu_diagnosis(None, work={**SMALL, **sync}, device={**SMALL, **sync}, background={**SMALL, **sync}, cpu_ms={"decode": 0.01})
+    none = cpu_diagnosis(None, cpu_ms={"decode": 0.01})
     batch = half.records[0].config.batch_size
     assert gain(half, batch_size=2 * batch) == pytest.approx(4 / 3, rel=0.1), "1.5 times the time for twice the images"
     assert gain(none, batch_size=2 * batch) == pytest.approx(1, rel=0.1)
@@ -237,7 +237,7 @@ def test_steps_are_borrowed_for_combined_changes() -> None:
 
 
 def candidate(name: str, cost: float, speed: float, step_ms: list[float] | None = None) -> AlternativeLoader:
-    alone = [alone_of(rank, speed, 256, {"decode": cost}) for rank in range(4)]
+    alone = [benchmark_of(rank, speed, 256, {"decode": cost}) for rank in range(4)]
     if name.startswith("dali"):
         alone = [replace(each, loader_stats=None) for each in alone]
     return AlternativeLoader(loader=name, workers=15, loader_benchmarks=alone, background_step_ms=step_ms or [])
@@ -273,7 +273,7 @@ def test_loader_without_stats_gives_its_benchmarked_rate() -> None:
 
 
 def test_gpu_loader_cost_includes_background_delivery() -> None:
-    keeps_up, behind = (loader_contends_gpu(given_beside=part) for part in (1.0, 0.5))
+    keeps_up, behind = (loader_contends_gpu(background_delivery=part) for part in (1.0, 0.5))
     alone_ms = 1000 * 256 / 17_974.0
     steps_ms = [1000 * whatif(job, prefetch=4).estimate.before.step_s for job in (keeps_up, behind)]
     assert steps_ms[1] - steps_ms[0] == pytest.approx(0.5 * alone_ms, rel=0.1)
@@ -295,7 +295,7 @@ def test_other_diagnosis_provides_loader_and_steps() -> None:
     cheaper = diagnosis(3200.0, config=replace(TORCH, loader="torch-uint8"), cpu_ms={"decode": 4.5}, busy=0.9)
     assert gain(job, cheaper, loader="torch-uint8") == pytest.approx(2, rel=0.1)
     half = diagnosis(None, config=replace(TORCH, precision="fp32"), work={phase: 3 * span for phase, span in WORK.items()})
-    fast, slow = whatif(job, half, precision="fp32").estimate, whatif(one_worker(), half, precision="fp32").estimate
+    fast, slow = whatif(job, half, precision="fp32").estimate, whatif(few_workers(), half, precision="fp32").estimate
     assert (fast.bottleneck, fast.has_uneven_batches) != (slow.bottleneck, slow.has_uneven_batches)
     with pytest.raises(UsageError, match="different devices"):
         whatif(job, diagnosis(1600.0, ranks=2), workers=3)
@@ -303,16 +303,16 @@ def test_other_diagnosis_provides_loader_and_steps() -> None:
 
 def test_present_setting_is_rejected() -> None:
     with pytest.raises(UsageError, match="--workers 1 is the present setting"):
-        whatif(one_worker(), workers=1)
-    found = whatif(one_worker(), workers=4, prefetch=2)
+        whatif(few_workers(), workers=1)
+    found = whatif(few_workers(), workers=4, prefetch=2)
     assert found.already_set == Scenario(prefetch=2)
     out = io.StringIO()
-    render_whatif(one_worker(), found, make_console(out, 80))
+    render_whatif(few_workers(), found, make_console(out, 80))
     assert "--prefetch 2 is the present setting, and gains nothing" in out.getvalue()
 
 
 def test_interval_contains_the_gain_and_grows_with_assumptions() -> None:
-    job = one_worker()
+    job = few_workers()
     near, far = whatif(job, workers=2).estimate, whatif(job, workers=2, gpus=8, cores_per_gpu=16).estimate
     for each in (near, far):
         assert each.low < each.gain < each.high
@@ -338,11 +338,11 @@ def test_single_rank_has_no_sync_and_cannot_predict_it() -> None:
     assert whatif(job, gpus=1).estimate.after.step_s == pytest.approx(alone.rounds[0].wall_s / alone.rounds[0].traces[0].steps, rel=0.05)
     alone.rounds.clear()
     assert missing(job, gpus=1).code == "step-without-sync"
-    assert {each.code: each.ranks for each in whatif(one_worker(ranks=1), gpus=4).estimate.assumptions}["sync-hidden"] == 4
+    assert {each.code: each.ranks for each in whatif(few_workers(ranks=1), gpus=4).estimate.assumptions}["sync-hidden"] == 4
 
 
 def test_same_query_gives_the_same_answer() -> None:
-    assert whatif(one_worker(), workers=3).estimate == whatif(one_worker(), workers=3).estimate
+    assert whatif(few_workers(), workers=3).estimate == whatif(few_workers(), workers=3).estimate
 
 
 def test_model_reproduces_the_diagnosed_run() -> None:
@@ -360,16 +360,16 @@ PICTURES = replace(IMAGENET, description="image folder, 1,281,167 images", file_
 @pytest.mark.parametrize(
     ("job", "change", "says"),
     [
-        (one_worker, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
-        (one_worker, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
-        (one_worker, {"loader": "tensor"}, "tensor keeps a whole set on the device, and this is ImageNet folder"),
+        (few_workers, {"workers": 0, "prefetch": 4}, "without workers nothing is fetched in advance"),
+        (few_workers, {"loader": "synthetic"}, "synthetic batches are no loader to change to"),
+        (few_workers, {"loader": "tensor"}, "tensor keeps a whole set on the device, and this is ImageNet folder"),
         (lambda: diagnosis(430.0, files=PICTURES), {"loader": "tensor"}, "and this is image folder, 1,281,167 images"),
-        (lambda: on_processors(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
-        (lambda: on_processors(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
-        (lambda: on_processors(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
-        (lambda: on_processors(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
-        (one_worker, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),
-        (one_worker, {"data_in_memory": False}, "--no-data-in-memory is the present setting"),
+        (lambda: cpu_diagnosis(60.0), {"loader": "dali-gpu"}, "dali-gpu decodes on a GPU"),
+        (lambda: cpu_diagnosis(60.0, files=CIFAR), {"loader": "dali-cpu"}, "dali-cpu reads folders of images, and this is CIFAR-10"),
+        (lambda: cpu_diagnosis(60.0), {"pin_memory": False}, "ranks on processors copy no batches"),
+        (lambda: cpu_diagnosis(60.0), {"pin_memory": True}, "ranks on processors copy no batches"),
+        (few_workers, {"hw_decoder_load": 0.5}, "torch decodes nothing on a GPU"),
+        (few_workers, {"data_in_memory": False}, "--no-data-in-memory is the present setting"),
     ],
 )
 def test_impossible_scenario_is_rejected(job: Any, change: dict[str, Any], says: str) -> None:
@@ -382,7 +382,7 @@ def test_impossible_scenario_is_rejected(job: Any, change: dict[str, Any], says:
     ("job", "change", "lacking"),
     [
         (lambda: diagnosis(430.0, files=PICTURES), {"loader": "dali-cpu"}, MissingMeasurement(code="loader-benchmark", loader="dali-cpu")),
-        (one_worker, {"precision": "fp32"}, MissingMeasurement(code="step-in-precision", precision="fp32")),
+        (few_workers, {"precision": "fp32"}, MissingMeasurement(code="step-in-precision", precision="fp32")),
         (far_away, {"data_in_memory": True}, MissingMeasurement(code="read-wait", loader="torch")),
     ],
 )
@@ -391,7 +391,7 @@ def test_scenario_without_its_measurement_is_rejected(job: Any, change: dict[str
 
 
 def test_run_with_large_residual_has_no_prediction() -> None:
-    job = one_worker()
+    job = few_workers()
     job.records[0].rounds = [replace(timed, wall_s=2 * timed.wall_s) for timed in job.records[0].rounds]
     found = missing(job, workers=4)
     assert found.code == "unexplained-step"
@@ -400,11 +400,11 @@ def test_run_with_large_residual_has_no_prediction() -> None:
 
 
 def test_record_without_diagnosis_is_rejected(tmp_path: Path) -> None:
-    job = one_worker()
+    job = few_workers()
     job.records, job.kind = job.records[1:], "run"
     with pytest.raises(UsageError, match="no diagnosis"):
         whatif(job, workers=2)
-    rounds = one_worker()
+    rounds = few_workers()
     real = baseline_of(rounds)
     assert real is not None
     real.rounds = []
@@ -422,7 +422,7 @@ def test_load_curve_interpolates_without_extrapolation() -> None:
 
 def test_whatif_page_fits_80_columns_and_lists_assumptions() -> None:
     out = io.StringIO()
-    render_whatif(one_worker(), whatif(one_worker(), workers=4, gpus=8), make_console(out))
+    render_whatif(few_workers(), whatif(few_workers(), workers=4, gpus=8), make_console(out))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
@@ -452,6 +452,6 @@ def test_invalid_whatif_command_is_rejected_in_one_line(words: list[str], says: 
 
 
 def test_whatif_command_prints_the_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(one_worker(), tmp_path / "record.json")
+    save(few_workers(), tmp_path / "record.json")
     assert main(["whatif", str(tmp_path / "record.json"), "--workers", "4"]) == 0
     assert "--workers 4:  4.0x (" in " ".join(capsys.readouterr().out.split("\n")).replace("4: 4", "4:  4")

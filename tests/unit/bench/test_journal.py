@@ -9,7 +9,7 @@ import bad_files
 import msgspec
 import pytest
 import records
-from full_disk import no_room
+from full_disk import limited_file_size
 
 from ddpbench.bench.journal import Journal, close_records, write_json
 from ddpbench.bench.resume import ResumeState, device_slug, open_resumable_journal
@@ -53,7 +53,7 @@ def test_full_disk_leaves_no_partial_file(tmp_path: Path, force: bool) -> None:
     target = tmp_path / "run.json"
     if force:
         target.write_text("mine")
-    with no_room(), pytest.raises(OSError, match="File too large"):
+    with limited_file_size(), pytest.raises(OSError, match="File too large"):
         write_json(records.job(records.record()), str(target), force)
     assert [path.read_text() for path in tmp_path.iterdir()] == (["mine"] if force else [])
 

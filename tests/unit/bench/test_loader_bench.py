@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from launches import HERE, SMALL, TORCHRUN, only_job
+from launches import SMALL, SUPPORT_ENV, TORCHRUN, only_job
 from training import InMemory, world_of_one
 
 from ddpbench.bench import loader_bench
@@ -100,7 +100,7 @@ def test_worker_cpu_time_and_memory_are_measured() -> None:
 @pytest.mark.slow
 def test_compared_loaders_are_benchmarked(launch: Callable[..., Any], results: Path) -> None:
     words = ["misbehaving:fine", *SMALL, "--rounds", "1", "-j", "1", "--loader", "synthetic,torch,tensor"]
-    done = launch([*TORCHRUN, *words, "-o", str(results)], env=HERE)
+    done = launch([*TORCHRUN, *words, "-o", str(results)], env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert "ddpbench: measuring the loader tensor alone" in done.stderr
     assert "measuring the loader synthetic alone" not in done.stderr

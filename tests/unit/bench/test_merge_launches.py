@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import records
-from full_disk import no_room
+from full_disk import limited_file_size
 
 from ddpbench.analysis.judge import judge
 from ddpbench.bench.merge_launches import merge_launches, save_and_print
@@ -80,7 +80,7 @@ def test_full_disk_loses_the_files_but_not_the_report(tmp_path: Path, capsys: py
     target = tmp_path / "run.json"
     target.write_text("mine")
     request = asked(2, output_dir=str(tmp_path / "runs"), json=str(target), force=True)
-    with no_room():
+    with limited_file_size():
         assert not save_and_print(request, merge_launches(request, [launch(), launch()]))
     printed = capsys.readouterr()
     assert "images/s" in printed.out

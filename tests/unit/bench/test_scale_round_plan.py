@@ -6,7 +6,7 @@ import time
 from itertools import chain, repeat
 
 import pytest
-from held_up import HeldUp
+from held_up import DelayedLoader
 from training import world_of_one
 
 from ddpbench.bench.arm import ArmOptions
@@ -43,7 +43,7 @@ def test_with_data_round_is_limited() -> None:
     assert with_data.steps_per_round(2.0, 8) == 1
 
 
-class SoonSlow(HeldUp):
+class SoonSlow(DelayedLoader):
     """Two immediate batches, as after prefetching, then slow ones."""
 
     max_prefetched = 2

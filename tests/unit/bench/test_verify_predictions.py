@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import records
-from diagnoses import DIAGNOSES, TORCH, alone_of, diagnosis
-from launches import HERE, TORCHRUN, only_job
+from diagnoses import DIAGNOSES, TORCH, benchmark_of, diagnosis
+from launches import SUPPORT_ENV, TORCHRUN, only_job
 from msgspec.structs import replace
 from records import BUSY
 from training import world_of_one
@@ -162,7 +162,7 @@ def test_no_workers_is_predicted_if_workers_contend_with_trainers() -> None:
     """An image takes 4 ms of CPU during training and 2 ms in the loader benchmark."""
     job = DIAGNOSES["loader-contends-cpu"][0]()
     assert job.diagnosis is not None
-    job.diagnosis.loader_benchmarks = [alone_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
+    job.diagnosis.loader_benchmarks = [benchmark_of(rank, 450.0, 8, {"decode": 2.0}) for rank in range(2)]
     job.diagnosis.single_rank_loader_benchmark = job.diagnosis.loader_benchmarks[0]
     [without] = [each for each in predict_remedies(job) if each.scenario == Scenario(workers=0)]
     assert without.gain == pytest.approx(1.2, abs=0.06)
@@ -240,7 +240,7 @@ def test_diagnosis_tries_its_predictions(launch: Callable[..., Any], results: Pa
     """One worker per rank; samples take 12 ms of latency with unlimited concurrency."""
     loader = ["--loader", "situations.spoilt:far_away", "-j", "1", "--device", "cpu"]
     words = ["diagnose", "situations.workloads:light_cifar", *loader, "--time-limit", "60", "-o", str(results)]
-    done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
+    done = launch([*TORCHRUN, *words], env=SUPPORT_ENV, timeout=200)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     assert job.diagnosis is not None
@@ -264,7 +264,7 @@ def test_diagnosis_tries_its_predictions(launch: Callable[..., Any], results: Pa
 def test_failed_trial_on_one_rank_does_not_end_diagnosis(spoilt: str, why: str, launch: Callable[..., Any], results: Path) -> None:
     loader = ["--loader", f"situations.spoilt:{spoilt}", "-j", "1", "--device", "cpu"]
     words = ["diagnose", "situations.workloads:dim_cifar", *loader, "--time-limit", "60", "-o", str(results)]
-    done = launch([*TORCHRUN, *words], env=HERE, timeout=200)
+    done = launch([*TORCHRUN, *words], env=SUPPORT_ENV, timeout=200)
     assert done.returncode == 0, done.stderr
     job = only_job(results)
     failed = [record for record in job.records if record.fault]

@@ -15,7 +15,7 @@ from typing import Any
 import imagery
 import numpy as np
 import pytest
-from loading import IN_MEMORY, OF_FILES, config, of_memory
+from loading import FILE_LOADERS, IN_MEMORY_LOADERS, config, memory_config
 
 from ddpbench.data.datasets import image_folder as folder
 from ddpbench.data.preflight import check_loader
@@ -37,14 +37,14 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return imagery.cifar10(tmp_path_factory.mktemp("cifar"))
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_valid_config_is_accepted(loader: str, tree: Path) -> None:
     check_loader(config(loader, tree), "imagenet", 4, 8)
     check_loader(config(loader), "imagenet", 1000, 512)
     check_loader(config("synthetic"), "cifar10", 10, 512)
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_too_few_images_are_rejected_with_counts(loader: str, tree: Path) -> None:
     with pytest.raises(UsageError, match=r"16 found, 18 needed for one step of 6 x 3"):
         check_loader(config(loader, tree, batch_size=6), "imagenet", 1000, 3)
@@ -60,12 +60,12 @@ def test_counting_stops_at_the_required_number(tree: Path) -> None:
     assert folder.count_images(str(tree), 1000, 3) == 3
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 @pytest.mark.parametrize(("dataset", "classes", "samples"), [("cifar10", 10, 50_000), ("mnist", 10, 60_000), ("disc", 2, 1000)])
 def test_generated_dataset_needs_no_folder_and_is_finite(loader: str, dataset: str, classes: int, samples: int) -> None:
-    check_loader(of_memory(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
+    check_loader(memory_config(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
     with pytest.raises(UsageError, match=rf"in the data set: {samples:,} found, {samples + 2:,} needed"):
-        check_loader(of_memory(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
+        check_loader(memory_config(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_gpu_loader_is_rejected_on_cpu(tree: Path) -> None:
 
 def test_suitable_loaders_are_suggested() -> None:
     with pytest.raises(UsageError) as refused:
-        check_loader(of_memory("dali-cpu", "mnist"), "mnist", 10, 1)
+        check_loader(memory_config("dali-cpu", "mnist"), "mnist", 10, 1)
     assert refused.value.hint == "use " + " or ".join(
         f"--loader {name}" for name in ("synthetic", "replay", "torch", "torch-uint8", "tensor")
     )
@@ -194,10 +194,10 @@ def test_suitable_loaders_are_suggested() -> None:
 )
 def test_damaged_mnist_file_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
-    check_loader(of_memory("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
+    check_loader(memory_config("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UsageError, match=rf"{name}' is no IDX file of MNIST: .*{re.escape(says)}"):
-        check_loader(of_memory("torch", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(memory_config("torch", "mnist", tmp_path), "mnist", 10, 1)
 
 
 @pytest.mark.parametrize("part", ["train-images-idx3", "t10k-labels-idx1"])
@@ -205,27 +205,27 @@ def test_truncated_mnist_archive_is_named(part: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
     imagery.truncate(file)
     with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is no IDX file of MNIST: cannot be unpacked"):
-        check_loader(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_mnist_images_of_wrong_size_are_rejected(tmp_path: Path) -> None:
     imagery.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
     imagery.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
     with pytest.raises(UsageError, match="its images are 32 x 32 and not 28 x 28"):
-        check_loader(of_memory("tensor", "mnist", tmp_path), "mnist", 10, 1)
+        check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_damaged_cifar10_test_batch_is_named(tmp_path: Path) -> None:
     imagery.truncate(imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
     with pytest.raises(UsageError, match="test_batch' is no CIFAR-10 batch"):
-        check_loader(of_memory("torch", "cifar10", tmp_path), "cifar10", 10, 1)
+        check_loader(memory_config("torch", "cifar10", tmp_path), "cifar10", 10, 1)
 
 
 def test_loaders_are_found_by_name_and_near_misses_are_suggested() -> None:
     assert all(name == spec.name for name, spec in LOADERS.items())
     assert find_loader("test_data_preflight:ABSENT") is ABSENT
     with pytest.raises(UsageError, match="is no loader"):
-        find_loader("test_data_preflight:OF_FILES")
+        find_loader("test_data_preflight:FILE_LOADERS")
     with pytest.raises(UsageError) as refused:
         find_loader("dali_cpu")
     assert "dali-cpu" in refused.value.hint

@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import CPU, EVERY, config, opened, take
+from loading import ALL_LOADERS, CPU, config, opened, take
 
 from ddpbench.data.device_copy import SideStreamCopy, make_device_copy
 from ddpbench.data.loader import Batch
@@ -93,7 +93,7 @@ def test_copy_overlaps_with_the_previous_step() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("loader", ALL_LOADERS)
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("pin_memory", [True, False])
 def test_gpu_batches_equal_cpu_batches(loader: str, channels_last: bool, pin_memory: bool, tree: Path) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import imagery
 import pytest
-from loading import of_memory
+from loading import memory_config
 from torchvision import datasets
 
 from ddpbench.data.datasets import files
@@ -56,7 +56,7 @@ def test_concurrent_ranks_download_once(mirror: list[str], tmp_path: Path, capsy
     download_dataset("mnist", str(tmp_path / "alone"))
     once = len(mirror)
     target = tmp_path / "new" / "folder"
-    settled = of_memory("tensor", "mnist", target, download=True, batch_size=25)
+    settled = memory_config("tensor", "mnist", target, download=True, batch_size=25)
     with ThreadPoolExecutor(4) as ranks:
         list(ranks.map(lambda _: check_loader(settled, "mnist", 10, 2), range(4)))
     assert len(mirror) == 2 * once >= 8, "four ranks request as much as one"

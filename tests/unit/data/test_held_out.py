@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import IN_MEMORY, config, of_memory, opened, shard, take
+from loading import IN_MEMORY_LOADERS, config, memory_config, opened, shard, take
 
 from ddpbench.data.datasets import image_folder
 from ddpbench.data.preflight import check_loader
@@ -24,10 +24,10 @@ def shares(settled: ResolvedConfig, dataset: str, classes: int, world_size: int)
     return [list(share) for share in found if share is not None]
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 @pytest.mark.parametrize("world_size", [1, 3, 20])
 def test_shards_of_all_ranks_cover_the_dataset_once(loader: str, world_size: int, tmp_path: Path) -> None:
-    settled = of_memory(loader, "mnist", imagery.mnist(tmp_path), batch_size=2)
+    settled = memory_config(loader, "mnist", imagery.mnist(tmp_path), batch_size=2)
     told = shares(settled, "mnist", 10, world_size)
     images = Counter(round(float(image.sum()), 2) for share in told for batch, _ in share for image in batch)
     assert len(images) == sum(images.values()) == imagery.MNIST_HELD_OUT, "each once"
@@ -39,13 +39,13 @@ def test_shards_of_all_ranks_cover_the_dataset_once(loader: str, world_size: int
     )
 
 
-@pytest.mark.parametrize("loader", IN_MEMORY)
+@pytest.mark.parametrize("loader", IN_MEMORY_LOADERS)
 def test_held_out_data_are_normalized_but_not_augmented(loader: str, tmp_path: Path) -> None:
     root = imagery.cifar10(tmp_path)
     held = (root / "cifar-10-batches-py" / "test_batch").read_bytes()
     for number in range(1, 6):
         (root / "cifar-10-batches-py" / f"data_batch_{number}").write_bytes(held)
-    settled = of_memory(loader, "cifar10", root, batch_size=imagery.CIFAR10_BATCH, shuffle=False, augment=False, channels_last=True)
+    settled = memory_config(loader, "cifar10", root, batch_size=imagery.CIFAR10_BATCH, shuffle=False, augment=False, channels_last=True)
     ((images, labels),) = shares(settled, "cifar10", 10, 1)[0]
     with opened(settled, "cifar10", classes=10) as live:
         trained, trained_labels = take(live, 1)
@@ -57,14 +57,15 @@ def test_held_out_data_are_normalized_but_not_augmented(loader: str, tmp_path: P
 def test_augmentation_does_not_change_held_out_data(tmp_path: Path) -> None:
     root = imagery.cifar10(tmp_path)
     (plain, _), (augmented, _) = (
-        shares(of_memory("tensor", "cifar10", root, batch_size=50, augment=augment), "cifar10", 10, 1)[0][0] for augment in (False, True)
+        shares(memory_config("tensor", "cifar10", root, batch_size=50, augment=augment), "cifar10", 10, 1)[0][0]
+        for augment in (False, True)
     )
     assert torch.equal(plain, augmented)
 
 
 def test_disc_is_validated_on_its_training_points() -> None:
-    ((points, labels),) = shares(of_memory("tensor", "disc", batch_size=1000), "disc", 2, 1)[0]
-    with opened(of_memory("tensor", "disc", batch_size=1000, shuffle=False), "disc", classes=2) as live:
+    ((points, labels),) = shares(memory_config("tensor", "disc", batch_size=1000), "disc", 2, 1)[0]
+    with opened(memory_config("tensor", "disc", batch_size=1000, shuffle=False), "disc", classes=2) as live:
         trained, trained_labels = take(live, 1)
     assert torch.equal(points, trained)
     assert torch.equal(labels, trained_labels)
@@ -103,7 +104,7 @@ def test_held_out_folder_without_images_is_rejected(tmp_path: Path) -> None:
 
 def test_user_loader_folder_has_no_held_out_data(tmp_path: Path) -> None:
     assert held_out_batches(config("own_loaders:generated", tmp_path), shard()) is None
-    assert held_out_batches(of_memory("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
+    assert held_out_batches(memory_config("own_loaders:generated", "gemm", tmp_path), shard("gemm", 8)) is None
 
 
 @pytest.mark.cuda
@@ -125,5 +126,5 @@ def test_synthetic_or_missing_held_out_data_give_none(tmp_path: Path) -> None:
     imagery.cifar10(tmp_path / "cifar")
     (tmp_path / "cifar" / "cifar-10-batches-py" / "test_batch").unlink()
     assert held_out_batches(config("torch", tmp_path / "tree"), shard()) is None
-    assert held_out_batches(of_memory("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
-    assert held_out_batches(of_memory("synthetic", "mnist"), shard("mnist", 10)) is None
+    assert held_out_batches(memory_config("torch", "cifar10", tmp_path / "cifar"), shard("cifar10", 10)) is None
+    assert held_out_batches(memory_config("synthetic", "mnist"), shard("mnist", 10)) is None

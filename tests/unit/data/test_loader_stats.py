@@ -8,7 +8,7 @@ import imagery
 import pytest
 import torch
 import training
-from loading import CPU, config, of_memory, opened, shard, take
+from loading import CPU, config, memory_config, opened, shard, take
 from torch import nn
 
 from ddpbench.data.device_copy import DeviceLoader
@@ -55,7 +55,7 @@ def test_worker_timing_uses_the_clock_of_the_trainer(tree: Path) -> None:
 
 
 def test_in_memory_datasets_report_augment_and_collate(tmp_path: Path) -> None:
-    with opened(of_memory("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
+    with opened(memory_config("torch", "cifar10", imagery.cifar10(tmp_path)), "cifar10", classes=10) as live:
         take(live, 2)
         loading = live.pop_stats()
     assert loading
@@ -64,7 +64,7 @@ def test_in_memory_datasets_report_augment_and_collate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loader", ["synthetic", "tensor"])
 def test_device_resident_batches_have_no_stats(loader: str) -> None:
-    with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
+    with opened(memory_config(loader, "mnist"), "mnist", classes=10) as live:
         take(live, 2)
         assert live.pop_stats() is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import imagery
 import pytest
 import torch
-from loading import EVERY, LIKE_TORCH, OF_FILES, config, opened, take
+from loading import ALL_LOADERS, FILE_LOADERS, RUNNABLE_FILE_LOADERS, config, opened, take
 from PIL import Image
 
 from ddpbench.data.datasets import image_folder
@@ -28,7 +28,7 @@ def one_a_class(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return imagery.image_tree(tmp_path_factory.mktemp("one_a_class"), classes=13, images=1, texture=0)
 
 
-@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("loader", ALL_LOADERS)
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_batches_have_the_requested_shape_dtype_and_layout(loader: str, channels_last: bool, tree: Path) -> None:
     with opened(config(loader, tree, channels_last=channels_last, batch_size=3)) as live:
@@ -39,7 +39,7 @@ def test_batches_have_the_requested_shape_dtype_and_layout(loader: str, channels
             assert (labels.shape, labels.dtype) == ((3,), torch.int64)
 
 
-@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("loader", ALL_LOADERS)
 def test_on_host_ready_is_called_once_per_batch(loader: str, tree: Path) -> None:
     calls: list[int] = []
     with opened(config(loader, tree)) as live:
@@ -48,7 +48,7 @@ def test_on_host_ready_is_called_once_per_batch(loader: str, tree: Path) -> None
     assert calls == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ranks_cover_every_epoch_and_reshuffle(loader: str, workers: int, one_a_class: Path) -> None:
     world_size, epochs, share = 3, 4, 5  # 13 images on 3 ranks: 5 each, two repeated; batches of 2 cross epoch ends
@@ -64,7 +64,7 @@ def test_ranks_cover_every_epoch_and_reshuffle(loader: str, workers: int, one_a_
     assert len(orders) == epochs
 
 
-@pytest.mark.parametrize("loader", EVERY)
+@pytest.mark.parametrize("loader", ALL_LOADERS)
 def test_seed_determines_pixels_labels_and_order(loader: str, tree: Path) -> None:
     drawn = []
     for seed in (7, 7, 8):
@@ -77,7 +77,7 @@ def test_seed_determines_pixels_labels_and_order(loader: str, tree: Path) -> Non
     assert not torch.equal(labels, other_labels)
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_pixels_are_rgb_and_normalized(loader: str, one_a_class: Path) -> None:
     with opened(config(loader, one_a_class, batch_size=13)) as live:
         images, labels = take(live, 1)
@@ -92,7 +92,7 @@ def test_all_loaders_give_the_same_images_in_the_same_order(workers: int, one_a_
     """On every rank, across several epochs."""
     for rank in range(3):
         told = {}
-        for loader in LIKE_TORCH:
+        for loader in RUNNABLE_FILE_LOADERS:
             with opened(config(loader, one_a_class, workers=workers, batch_size=4), rank=rank, world_size=3) as live:
                 images, labels = take(live, 5)
             told[loader] = labels.tolist()
@@ -108,7 +108,7 @@ def distance(image: torch.Tensor, label: int) -> float:
     return float((levels - torch.tensor(imagery.colour(label))).abs().sum())
 
 
-@pytest.mark.parametrize("loader", [each for each in OF_FILES if each != "torch"])
+@pytest.mark.parametrize("loader", [each for each in FILE_LOADERS if each != "torch"])
 @pytest.mark.parametrize("image_size", [32, 8])
 def test_augmentation_statistics_match_torch(loader: str, image_size: int, tmp_path: Path) -> None:
     """At size 8 some crops of these 80 x 60 images are decoded at half size."""
@@ -123,7 +123,7 @@ def test_augmentation_statistics_match_torch(loader: str, image_size: int, tmp_p
     torch.testing.assert_close(*statistics, atol=0.01, rtol=0.02)
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_half_of_the_images_are_flipped(loader: str, tmp_path: Path) -> None:
     for label in range(4):
         (tmp_path / f"class{label}").mkdir()
@@ -134,7 +134,7 @@ def test_half_of_the_images_are_flipped(loader: str, tmp_path: Path) -> None:
     assert 80 < flipped.sum() < 120, "of 200"
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_unaugmented_images_are_center_cropped_and_not_flipped(loader: str, tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     Image.linear_gradient("L").rotate(90).save(tmp_path / "class" / "dark_to_bright.jpg", quality=100)
@@ -146,7 +146,7 @@ def test_unaugmented_images_are_center_cropped_and_not_flipped(loader: str, tmp_
     assert torch.allclose(across, torch.arange(16.0, 240.0), atol=2), "the central 224 of 256 px"
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_unshuffled_epochs_are_in_order(loader: str, one_a_class: Path) -> None:
     with opened(config(loader, one_a_class, shuffle=False, batch_size=13)) as live:
         assert take(live, 2)[1].tolist() == [*range(13), *range(13)]
@@ -179,7 +179,7 @@ def test_fifty_matrix_batches_are_resident_and_cycled() -> None:
         assert live.next_batch(lambda: None)[0] is first
 
 
-@pytest.mark.parametrize("loader", OF_FILES)
+@pytest.mark.parametrize("loader", FILE_LOADERS)
 def test_record_describes_the_dataset(loader: str, tree: Path) -> None:
     with opened(config(loader, tree)) as live:
         assert (live.data.loader, live.data.description, live.data.num_samples) == (loader, "ImageNet folder, 16 JPEGs", 16)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from records import job as job_of
-from records import record as made_up
+from records import record as synthetic_record
 
 from ddpbench.record import upgrade
 from ddpbench.record.bottleneck import Bottleneck
@@ -29,7 +29,7 @@ SCHEMA_1, SCHEMA_2 = (Path(__file__).parent / f"schema-{schema}.json" for schema
 
 
 def test_job_round_trips_through_its_file(tmp_path: Path) -> None:
-    job = job_of(made_up())
+    job = job_of(synthetic_record())
     save(job, tmp_path / "run.json")
     assert load(tmp_path / "run.json") == job
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"], "no temporary file is left"
@@ -53,7 +53,7 @@ def test_older_schemas_are_upgraded_stepwise(tmp_path: Path, monkeypatch: pytest
     def without_kind(job: dict[str, Any]) -> None:
         job["kind"] = job.pop("command_name")
 
-    path, job = tmp_path / "run.json", job_of(made_up())
+    path, job = tmp_path / "run.json", job_of(synthetic_record())
     save(job, path)
     older = json.loads(path.read_bytes())
     older["command_name"] = older.pop("kind")
@@ -73,7 +73,7 @@ def test_file_kind_takes_precedence_over_loader_name(files: FileKind, jpegs: boo
 
 def test_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.json"
-    job = job_of(made_up())
+    job = job_of(synthetic_record())
     save(job, path)
     before = path.read_bytes()
 
@@ -157,4 +157,4 @@ def test_slugs_are_valid_file_names() -> None:
 
 
 def test_records_contain_no_nan() -> None:
-    assert b"NaN" not in msgspec.json.encode(job_of(made_up()))
+    assert b"NaN" not in msgspec.json.encode(job_of(synthetic_record()))

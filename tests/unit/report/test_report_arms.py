@@ -9,7 +9,7 @@ import re
 import pytest
 import records
 from msgspec.structs import replace
-from scenes import SCENES, UNEVEN, arm, several
+from scenes import SCENES, UNEVEN, arm, job_of_arms
 
 from ddpbench.analysis.stats import PairedRatio
 from ddpbench.report.console import make_console
@@ -68,13 +68,13 @@ def test_different_messages_are_not_merged(other: Sentence) -> None:
 def test_arms_with_different_rank_counts_are_listed_separately() -> None:
     capped = {"health": replace(records.GPU_HEALTH, throttle_reasons=["sw-power-cap"])}
     arms = {f"{ranks} ranks": arm(1.0, traces=dict.fromkeys(range(ranks), capped)) for ranks in (2, 4)}
-    lines = [line.plain for line in check_lines({name: several([record]).records[0] for name, record in arms.items()}, Page(200, True))]
+    lines = [line.plain for line in check_lines({name: job_of_arms([record]).records[0] for name, record in arms.items()}, Page(200, True))]
     told = "clocks held down by the power limit, as on many a busy GPU"
     assert [" ".join(line.split()) for line in lines] == [f"note power-cap 2 ranks: 2 ranks: {told}", f"4 ranks: 4 ranks: {told}"]
 
 
 def test_two_checks_share_a_line_if_each_differs_in_one_quantity() -> None:
-    uneven = {name: several([arm(1.0, (1.0, spread))]).records[0] for name, spread in (("a", 1.05), ("b", 1.1))}
+    uneven = {name: job_of_arms([arm(1.0, (1.0, spread))]).records[0] for name, spread in (("a", 1.05), ("b", 1.1))}
     (line,) = [line.plain for line in check_lines(uneven, Page(200, True), hints=False)]
     assert " ".join(line.split()) == (
         "warning noisy, too-short the rounds vary by 3.4% to 6.7% (more than 1%); "
@@ -85,7 +85,7 @@ def test_two_checks_share_a_line_if_each_differs_in_one_quantity() -> None:
 def test_arm_on_another_gpu_is_not_comparable() -> None:
     arms = [arm(1.0, precision="fp32"), arm(1.0, precision="o2", environment=records.environment(4, device="NVIDIA A100"))]
     stream = io.StringIO()
-    render_run(several(arms, "precision"), make_console(stream, 100), None)
+    render_run(job_of_arms(arms, "precision"), make_console(stream, 100), None)
     assert "not comparable: other GPU" in stream.getvalue()
 
 
@@ -98,9 +98,9 @@ def test_hints_and_failures_are_printed_once() -> None:
 def test_accuracy_is_printed_for_validated_runs_and_arms() -> None:
     validated = arm(1.0, precision="fp32", traces={0: {"numerics": records.numerics(accuracy=0.973)}})
     alone, compared = io.StringIO(), io.StringIO()
-    render_run(several([validated]), make_console(alone), None)
+    render_run(job_of_arms([validated]), make_console(alone), None)
     assert "accuracy 97.3% on held-out data" in " ".join(alone.getvalue().split())
-    job = several([validated, arm(1.0, precision="tf32")], "precision")
+    job = job_of_arms([validated, arm(1.0, precision="tf32")], "precision")
     render_run(job, make_console(compared), None)
     assert "accuracy  on held-out data: fp32 97.3%\n" in compared.getvalue()
     assert [row["accuracy"] for row in csv.DictReader(io.StringIO(jobs_to_csv(job)))] == ["0.973", ""]
@@ -127,7 +127,7 @@ def test_conclusion_comes_first(name: str, told: str) -> None:
 
 
 def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
-    tied = several([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
+    tied = job_of_arms([arm(2.0, precision="fp32"), arm(2.0, UNEVEN, precision="tf32"), arm(4.0, precision="o2")], "precision")
     stream = io.StringIO()
     render_run(tied, make_console(stream, 100), None)
     assert re.search(r"FASTEST   fp32, tf32, too close to tell apart; tf32: \d\.\d+ times o2 \(", stream.getvalue())
@@ -135,7 +135,7 @@ def test_tied_arms_are_both_named_and_the_first_is_suggested() -> None:
 
 
 def test_another_option_is_suggested_if_the_baseline_is_fastest() -> None:
-    slower = several([arm(1.0, UNEVEN, compile="off"), arm(2.0, UNEVEN, compile="default")], "compile")
+    slower = job_of_arms([arm(1.0, UNEVEN, compile="off"), arm(2.0, UNEVEN, compile="default")], "compile")
     stream = io.StringIO()
     render_run(slower, make_console(stream, 100), None)
     assert "FASTEST   compile off: " in stream.getvalue()
@@ -143,7 +143,7 @@ def test_another_option_is_suggested_if_the_baseline_is_fastest() -> None:
 
 
 def test_far_slower_arm_with_few_rounds_is_not_among_the_fastest() -> None:
-    few = several([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
+    few = job_of_arms([arm(4.0, precision="fp32"), arm(8.0, UNEVEN[:2], precision="tf32"), arm(1.0, UNEVEN, precision="o2")], "precision")
     stream = io.StringIO()
     render_run(few, make_console(stream, 100), None)
     assert re.search(r"FASTEST   o2: \d\.\d+ times fp32 \(", stream.getvalue())
@@ -152,7 +152,7 @@ def test_far_slower_arm_with_few_rounds_is_not_among_the_fastest() -> None:
 
 def test_single_arm_with_a_figure_has_no_comparison() -> None:
     dead = {0: {"numerics": records.numerics(nonfinite_step=11, last_loss=None)}}
-    alone = several([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")
+    alone = job_of_arms([arm(1.0, precision="amp-fp16"), arm(1.0, precision="o2", traces=dead)], "precision")
     stream = io.StringIO()
     render_run(alone, make_console(stream), None)
     assert "times" not in stream.getvalue()
@@ -200,7 +200,7 @@ def test_too_few_rounds_never_show_no_difference() -> None:
 def test_no_difference_requires_a_narrow_interval_around_one(longer: tuple[float, ...], told: str) -> None:
     stream = io.StringIO()
     render_run(
-        several([arm(1.0, precision="fp32", longer=(1.0,) * 3), arm(1.0, precision="tf32", longer=longer)], "precision"),
+        job_of_arms([arm(1.0, precision="fp32", longer=(1.0,) * 3), arm(1.0, precision="tf32", longer=longer)], "precision"),
         make_console(stream),
         None,
     )
@@ -210,7 +210,7 @@ def test_no_difference_requires_a_narrow_interval_around_one(longer: tuple[float
 def test_three_arms_without_variation_are_compared() -> None:
     stream = io.StringIO()
     render_run(
-        several([arm(slower, (1.0,) * 5, precision=name) for slower, name in ((1.0, "tf32"), (2.0, "fp32"), (4.0, "o2"))], "precision"),
+        job_of_arms([arm(slower, (1.0,) * 5, precision=name) for slower, name in ((1.0, "tf32"), (2.0, "fp32"), (4.0, "o2"))], "precision"),
         make_console(stream),
         None,
     )

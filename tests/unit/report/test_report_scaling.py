@@ -96,7 +96,7 @@ def test_markdown_table_names_its_arms() -> None:
 
 
 def test_busbw_above_the_measured_peak_is_not_a_share_of_it() -> None:
-    text = " ".join(printed(ladders.job(nodes=2, all_reduce=180.0, alone_ms=100.0, ceiling=0.78e9)).split())
+    text = " ".join(printed(ladders.job(nodes=2, all_reduce=180.0, allreduce_only_ms=100.0, max_busbw=0.78e9)).split())
     assert "MB/s, above the 780 MB/s measured on it before" in text
     assert "GB/s above the 780 MB/s measured before" in text
 

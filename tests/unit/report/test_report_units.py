@@ -37,7 +37,7 @@ def pages(job: Job) -> str:
 
 
 JOBS = {
-    "lone": lambda: scenes.lone(records.data_bound()),
+    "lone": lambda: scenes.single_run(records.data_bound()),
     "straggler": scenes.SCENES["many-ranks"],
     "arms": scenes.SCENES["precisions"],
     "many-arms": scenes.SCENES["many-arms"],

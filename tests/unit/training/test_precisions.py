@@ -342,27 +342,27 @@ MISMATCHES = [
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_matching_precision_has_no_check(name: str) -> None:
-    assert mismatch(a_record(name, records.attested(name))) is None
+    assert mismatch(a_record(name, records.matching_precision(name))) is None
 
 
 @pytest.mark.parametrize(("name", "changes", "found"), MISMATCHES)
 def test_precision_mismatch_is_an_error(name: str, changes: dict[str, Any], found: dict[str, Any]) -> None:
-    seen = msgspec.structs.replace(records.attested(name), **changes)
+    seen = msgspec.structs.replace(records.matching_precision(name), **changes)
     assert mismatch(a_record(name, seen)) == PrecisionMismatch(severity="error", **found)
 
 
 @pytest.mark.parametrize("name", ["amp-fp16", "o2", "fp16"])
 def test_changed_static_loss_scale_is_an_error(name: str) -> None:
-    seen = msgspec.structs.replace(records.attested(name), loss_scale=256.0)
+    seen = msgspec.structs.replace(records.matching_precision(name), loss_scale=256.0)
     assert mismatch(a_record(name, seen, static=256.0, scales=256.0)) is None
     moved = mismatch(a_record(name, seen, static=256.0, scales=512.0))
     assert moved == PrecisionMismatch(severity="error", loss_scales=[512.0], requested_loss_scale=256.0)
 
 
 def test_unused_static_loss_scale_is_info() -> None:
-    unused = a_record("fp32", records.attested("fp32"), static=256.0)
+    unused = a_record("fp32", records.matching_precision("fp32"), static=256.0)
     assert UnusedLossScale(severity="info", loss_scale=256.0) in run_checks(unused)
-    seen = msgspec.structs.replace(records.attested("o2"), loss_scale=256.0)
+    seen = msgspec.structs.replace(records.matching_precision("o2"), loss_scale=256.0)
     assert run_checks(a_record("o2", seen, static=256.0)) == []
 
 

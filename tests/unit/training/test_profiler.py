@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import HERE, PLAIN, SMALL
+from launches import PLAIN, SMALL, SUPPORT_ENV
 
 from ddpbench.training.profiler import ALL_REDUCE_KERNEL, NCCL_KERNEL, exposed_length
 
@@ -16,7 +16,7 @@ from ddpbench.training.profiler import ALL_REDUCE_KERNEL, NCCL_KERNEL, exposed_l
 @pytest.mark.slow
 def test_cpu_profile_prints_no_gpu_messages(launch: Callable[..., Any], results: Path) -> None:
     words = [*PLAIN, "misbehaving:fine", *SMALL, "--rounds", "1", "--profile", "-o", str(results)]
-    done = launch(words, env=HERE)
+    done = launch(words, env=SUPPORT_ENV)
     assert done.returncode == 0, done.stderr
     assert all(line.startswith("ddpbench: ") for line in done.stderr.splitlines()), done.stderr
     (trace,) = results.glob("*.trace.json")
