@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from full_disk import no_room
+from full_disk import limited_file_size
 
 from ddpbench.record.files import atomic_write
 
@@ -18,14 +18,14 @@ LARGE = b"x" * 4096
 def test_write_on_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     target.write_text("mine")
-    with no_room(), pytest.raises(OSError, match="File too large"):
+    with limited_file_size(), pytest.raises(OSError, match="File too large"):
         atomic_write(target, LARGE)
     assert target.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [target], "no temporary file is left"
 
 
 def test_new_file_on_a_full_disk_is_removed(tmp_path: Path) -> None:
-    with no_room(), pytest.raises(OSError, match="File too large"):
+    with limited_file_size(), pytest.raises(OSError, match="File too large"):
         atomic_write(tmp_path / "run.json", LARGE, overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
