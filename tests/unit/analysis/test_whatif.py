@@ -302,7 +302,7 @@ def test_another_diagnosis_lends_its_loader_and_its_steps() -> None:
 
 
 def test_what_is_so_already_is_told() -> None:
-    with pytest.raises(UsageError, match="--workers 1 is the present setting"):
+    with pytest.raises(UsageError, match="--workers 1 is already set"):
         asked(few_workers(), workers=1)
     found = asked(few_workers(), workers=4, prefetch=2)
     assert found.already_set == Scenario(prefetch=2)
