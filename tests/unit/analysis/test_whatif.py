@@ -302,7 +302,7 @@ def test_other_diagnosis_provides_loader_and_steps() -> None:
 
 
 def test_present_setting_is_rejected() -> None:
-    with pytest.raises(UsageError, match="--workers 1 is the present setting"):
+    with pytest.raises(UsageError, match="--workers 1 is already set"):
         whatif(few_workers(), workers=1)
     found = whatif(few_workers(), workers=4, prefetch=2)
     assert found.already_set == Scenario(prefetch=2)
