@@ -35,4 +35,4 @@ def test_what_won_is_run_after_its_own_diagnosis_whose_json_stays_as_it_is(
     diagnosed, full = (load(path) for path in sorted(results.glob("2*.json")))
     assert (diagnosed.kind, full.kind, full.records[0].status) == ("diagnose", "run", "ok")
     pages = done.stderr if target == "-" else done.stdout
-    assert "where a step goes" in pages.partition("the full run: " if target == "-" else "use    ")[2]
+    assert "step time by phase" in pages.partition("the full run: " if target == "-" else "use    ")[2]

@@ -198,7 +198,7 @@ def test_ranks_that_wait_for_one_out_of_memory_end_and_the_same_command_goes_on_
     large, fits = load(path).records
     assert (large.status, len(large.rounds)) == ("failed", 0)
     assert (fits.status, fits.fault, len(fits.rounds)) == ("ok", None, 2)
-    assert "no memory" in again.stdout
+    assert "OOM" in again.stdout
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_what_a_hypervisor_took_may_not_be_blamed_on_processes_alone() -> None:
     assert isinstance(found.evidence, CoresTakenByOthers)
     assert (found.evidence.cores, found.evidence.other_cores) == (64, pytest.approx(38.0))
     reason = explain_verdict(found, job.records[0]).reason
-    assert reason.endswith("; others are other processes or, where this machine is a virtual one, its host")
+    assert reason.endswith("; on a virtual machine its host counts as another process")
 
 
 def test_cores_are_watched_by_the_watchs_own_clock() -> None:

@@ -121,7 +121,7 @@ def test_the_report_of_a_folder_shows_all_parts_and_that_of_a_file_its_own(tmp_p
 
 def test_parts_that_are_not_there_are_named(tmp_path: Path, printed: Callable[..., str]) -> None:
     keep(tmp_path, part(1, of=4), part(3, of=4))
-    assert "part  1 of 4 on n1   3 of 4 on n3   not there: 2, 4\n" in printed("report", tmp_path)
+    assert "part  1 of 4 on n1   3 of 4 on n3   missing: 2, 4\n" in printed("report", tmp_path)
 
 
 def test_a_picture_of_parts_is_the_picture_of_the_sweep(tmp_path: Path) -> None:

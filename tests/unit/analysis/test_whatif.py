@@ -308,7 +308,7 @@ def test_what_is_so_already_is_told() -> None:
     assert found.already_set == Scenario(prefetch=2)
     out = io.StringIO()
     render_whatif(few_workers(), found, make_console(out, 80))
-    assert "--prefetch 2 is the present setting, and gains nothing" in out.getvalue()
+    assert "--prefetch 2 is already set and gains nothing" in out.getvalue()
 
 
 def test_an_interval_holds_its_gain_and_widens_with_what_is_not_known() -> None:
@@ -426,7 +426,7 @@ def test_the_page_fits_and_says_what_it_takes_for_granted() -> None:
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    for words in ("--workers 4 --gpus 8: ", "images/s, measured", ", 90%)", "limit", "taken for granted", "a step among 8 takes as long"):
+    for words in ("--workers 4 --gpus 8: ", "images/s, measured", ", 90%)", "limit", "assumptions", "a step on 8 ranks takes as long"):
         assert words in text
 
 

@@ -51,7 +51,7 @@ def test_a_run_that_was_cut_off_shows_what_its_rounds_gave(tmp_path: Path, capsy
     before = path.read_bytes()
     printed = reported(path, capsys)
     assert "\ninterrupted: cut off, its process is gone, 2 of 5 rounds\n" in printed
-    for told in ("INCONCLUSIVE   2 rounds and 40 steps", "throughput   5,7", "\nwhere a step goes ", "warning  too-short"):
+    for told in ("INCONCLUSIVE   2 rounds and 40 steps", "throughput   5,7", "\nstep time by phase ", "warning  too-short"):
         assert told in printed
     assert path.read_bytes() == before
 
