@@ -248,7 +248,7 @@ def test_shorter_step_with_background_loader_is_not_interference(shares: list[fl
     for record in job.records:
         of_whom = shares if record.role == LOADER_IN_BACKGROUND else [1.0] * len(shares)
         record.rounds = [replace(timed, wall_s=share * timed.wall_s) for timed, share in zip(record.rounds, of_whom, strict=False)]
-    assert f"interference: not significant, steps take {told}" in " ".join(printed(job).split())
+    assert f"interference: not significant, steps are {told}" in " ".join(printed(job).split())
 
 
 def compared() -> Job:

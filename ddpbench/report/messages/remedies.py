@@ -137,7 +137,7 @@ def outcome_text(outcome: PredictionOutcome) -> str:
     if outcome.is_wide:
         return f"{predicted}; measured {format_rounded(ratio.low, 2)}x to {format_rounded(ratio.high, 2)}x, too wide to compare{short}"
     error = _prediction_error_text((outcome.prediction.gain or 1.0) / ratio.center - 1)
-    agreement = f"{'within' if outcome.is_inside else 'outside'} prediction, {error}"
+    agreement = f"{'inside' if outcome.is_inside else 'outside'} the predicted interval (prediction {error})"
     effect = "" if outcome.is_gain else ", a loss" if outcome.is_significant else ", no gain measured"
     return f"{predicted}; measured {gain_text(ratio.center, ratio.low, ratio.high)}, {agreement}{effect}{short}"
 

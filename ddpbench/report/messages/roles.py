@@ -42,7 +42,7 @@ SKIP_REASONS: dict[SkipReason, str] = {
     "cpu_ranks": "CPU ranks copy no batches",
     "dataset_in_memory": "the dataset is in memory",
     "no_image_folder": "loader {loader} reads no image folder",
-    "no_other_loader": "no other loader to compare with {loader} here",
+    "no_other_loader": "no other loader is available to compare with {loader}",
     "synthetic_data": "synthetic data; add --data-dir DIR",
     "failed": "{error}",
 }

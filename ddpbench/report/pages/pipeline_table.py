@@ -76,14 +76,14 @@ def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagno
 
 
 def _interference_text(times: PairedRatio) -> str:
-    """``steps take 31% (22% to 42%, 95%) longer``; with too few rounds for an interval, their number in its place."""
+    """``steps are 31% (22% to 42%, 95%) longer``; with too few rounds for an interval, their number in its place."""
     changes, word = [edge - 1 for edge in (times.center, times.low, times.high)], "longer"
     if times.center < 1:
         changes, word = [1 - edge for edge in (times.center, times.high, times.low)], "shorter"
     center, low, high = (format_percent(edge, 2) for edge in changes)
     reach = f"{low} to {high}, 95%" if times.has_interval else pluralize(times.pairs, "pair")
     prefix = "" if times.is_above_one or (times.center > 1 and not times.has_interval) else "not significant, "
-    return f"{prefix}steps take {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
+    return f"{prefix}steps are {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
 
 
 def _pipeline_rows(record: Record, ceilings: PipelineCeilings, diagnosis: Diagnosis) -> list[PipelineRow]:

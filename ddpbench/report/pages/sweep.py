@@ -80,9 +80,9 @@ def _shard_lines(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
     items = [f"{number} of {shard.num_parts} on {hosts[number]}" for number in shard.parts]
     is_single = len(items) == 1 < shard.num_parts
     missing = [] if is_single or not shard.missing_parts else [f"missing: {', '.join(map(str, shard.missing_parts))}"]
-    yield from labelled_lines("shard", [*items, *missing], page)
+    yield from labelled_lines("part", [*items, *missing], page)
     if is_single and path:
-        yield from styled(wrap_command("all    ", shlex.join(["ddpbench", "report", str(path.parent)]), page), LABEL, len("all"))
+        yield from styled(wrap_command("all   ", shlex.join(["ddpbench", "report", str(path.parent)]), page), LABEL, len("all"))
 
 
 def _table(title: str, metric: Metric, cell: CellFormatter, job: Job) -> Grid:

@@ -121,7 +121,7 @@ def test_report_of_folder_merges_shards_and_report_of_file_does_not(tmp_path: Pa
 
 def test_missing_shards_are_listed(tmp_path: Path, printed: Callable[..., str]) -> None:
     save_shards(tmp_path, part(1, of=4), part(3, of=4))
-    assert "part  1 of 4 on n1   3 of 4 on n3   not there: 2, 4\n" in printed("report", tmp_path)
+    assert "part  1 of 4 on n1   3 of 4 on n3   missing: 2, 4\n" in printed("report", tmp_path)
 
 
 def test_plot_of_merged_shards_is_the_plot_of_the_sweep(tmp_path: Path) -> None:

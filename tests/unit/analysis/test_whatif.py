@@ -308,7 +308,7 @@ def test_present_setting_is_rejected() -> None:
     assert found.already_set == Scenario(prefetch=2)
     out = io.StringIO()
     render_whatif(few_workers(), found, make_console(out, 80))
-    assert "--prefetch 2 is the present setting, and gains nothing" in out.getvalue()
+    assert "--prefetch 2 is already set and gains nothing" in out.getvalue()
 
 
 def test_interval_contains_the_gain_and_grows_with_assumptions() -> None:
@@ -426,7 +426,7 @@ def test_whatif_page_fits_80_columns_and_lists_assumptions() -> None:
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    for words in ("--workers 4 --gpus 8: ", "images/s, measured", ", 90%)", "limit", "taken for granted", "a step among 8 takes as long"):
+    for words in ("--workers 4 --gpus 8: ", "images/s, measured", ", 90%)", "limit", "assumptions", "a step on 8 ranks takes as long"):
         assert words in text
 
 

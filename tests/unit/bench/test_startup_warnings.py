@@ -32,4 +32,4 @@ def test_unequal_nodes_are_noted() -> None:
     two = replace(unjoined_world("gloo"), rank_infos=unjoined_world("gloo").rank_infos * 4)
     (said,) = startup_warnings(two, record, {})
     assert said.startswith("8 usable cores on ")
-    assert said.endswith("all nodes go at the pace of the slowest")
+    assert said.endswith("the slowest node sets the pace")

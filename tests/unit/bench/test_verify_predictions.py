@@ -94,18 +94,18 @@ def test_page_ends_with_the_best_setting_and_its_savings() -> None:
     shown = page(tried(TWICE, {"4": (2.2, 2.0, 2.5), "3": (1.5, 1.3, 1.7)}))
     assert max(len(line) for line in shown.splitlines()) <= 80
     text = " ".join(shown.split())
-    assert "inside" in text
+    assert "inside the predicted interval" in text
     assert "no gain measured" in text
     assert "cannot be tried here" in text
     last = text.partition("use ")[2]
     assert "--workers 4" in last
     assert "images/s more" in last
-    assert "of 96 GPU-hours a day" in last
+    assert "of 96 GPU-hours per day" in last
 
 
 def test_page_keeps_the_setting_if_nothing_gained() -> None:
     shown = page(tried({BASELINE_REPEAT: 100.0, trial_role(Scenario(workers=3)): 101.0}, {"3": (1.5, 1.3, 1.7)}))
-    assert "use    the setting as it is: nothing that was tried is measurably faster" in shown
+    assert "use    the current settings: no trial is measurably faster" in shown
 
 
 def test_failed_trial_is_reported_and_the_others_count() -> None:
@@ -124,15 +124,15 @@ def test_failed_trial_is_reported_and_the_others_count() -> None:
 
 def test_prediction_without_trial_is_reported_once_as_not_tried() -> None:
     shown = " ".join(page(tried({BASELINE_REPEAT: 100.0}, {"4": (2.2, 2.0, 2.5)})).split())
-    assert "what may help, predicted (90%)" in shown
+    assert "remedies, predicted (90%)" in shown
     assert "and measured (95%)" not in shown
-    assert "what may help, predicted (90%) and measured (95%)" in page(tried(TWICE, {"4": (2.2, 2.0, 2.5)}))
+    assert "remedies, predicted (90%) and measured (95%)" in page(tried(TWICE, {"4": (2.2, 2.0, 2.5)}))
     assert shown.count("predicted 2.2x (2.0 to 2.5); not tried") == 1
     assert re.search(r"predicted 9\.0x \(7\.0 to 11\.0\); cannot be tried here", shown)
 
 
 def test_remedy_reason_is_printed_only_if_verbose() -> None:
-    job, reason = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96), "threads in place of worker processes"
+    job, reason = diagnosis(320.0, cores=16.0, config=replace(TORCH, workers=3), busy=0.96), "threads instead of worker processes"
     judge_all(job)
     assert reason not in " ".join(page(job).split())
     assert reason in " ".join(page(job, verbose=True).split())
@@ -140,7 +140,7 @@ def test_remedy_reason_is_printed_only_if_verbose() -> None:
 
 def test_page_keeps_the_setting_if_nothing_can_be_tried() -> None:
     job = tried({}, {})
-    assert "use the setting as it is: no gain is predicted of anything that can be tried here" in " ".join(page(job).split())
+    assert "use the current settings: no remedy that can be tried here has a predicted gain" in " ".join(page(job).split())
     assert "use " not in page(tried({}, {"4": (2.2, 2.0, 2.5)})).rpartition(".json")[2], "no time was left for trials"
 
 
@@ -172,10 +172,10 @@ def test_no_workers_is_predicted_if_workers_contend_with_trainers() -> None:
 def test_cuda_graphs_are_predicted_only_with_kernel_activity() -> None:
     job = DIAGNOSES["launch-bound"][0]()
     shown = " ".join(page(job).split())
-    assert "nothing to do for the data" in shown
+    assert "the loader keeps up: data wait is" in shown
     assert re.search(r"--compile reduce-overhead: predicted [\d.]+x \([\d.]+ to [\d.]+\)", shown)
     job.records[1].kernel_activity = None
-    assert "--compile reduce-overhead: needs a measurement" in " ".join(page(job).split())
+    assert "--compile reduce-overhead: not measured: " in " ".join(page(job).split())
 
 
 def wanted_s(batch_s: float, cures: int) -> float:
@@ -209,7 +209,7 @@ def test_trial_rounds_are_complete_or_reported_as_short() -> None:
     for record in few.records:
         if record.role == BASELINE_REPEAT:
             record.rounds = [replace(timed, traces=[replace(trace, steps=5) for trace in timed.traces]) for timed in record.rounds]
-    assert re.search(r"measured [\d.]+x .*?, in rounds that are 3 batches short", " ".join(page(few).split()))
+    assert re.search(r"measured [\d.]+x .*?, with rounds 3 batches short", " ".join(page(few).split()))
 
 
 def test_wide_measured_interval_is_inconclusive() -> None:

@@ -203,15 +203,17 @@ def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRa
         ),
         (
             PredictionOutcome(PREDICTED, measured(2.0, 1.9, 2.1), missing_batches=3),
-            "predicted 2.2x (2.0 to 2.5); measured 2.0x (1.9 to 2.1), within prediction, 10% too high, with rounds 3 batches short",
+            "predicted 2.2x (2.0 to 2.5); measured 2.0x (1.9 to 2.1), inside the "
+            "predicted interval (prediction 10% too high), with rounds 3 batches short",
         ),
         (
             PredictionOutcome(PREDICTED, measured(1.0, 0.9, 1.1)),
-            "predicted 2.2x (2.0 to 2.5); measured 1.0x (0.9 to 1.1), outside prediction, 120% too high, no gain measured",
+            "predicted 2.2x (2.0 to 2.5); measured 1.0x (0.9 to 1.1), outside the "
+            "predicted interval (prediction 120% too high), no gain measured",
         ),
         (
             PredictionOutcome(PREDICTED, measured(0.8, 0.7, 0.9)),
-            "predicted 2.2x (2.0 to 2.5); measured 0.80x (0.70 to 0.90), outside prediction, 175% too high, a loss",
+            "predicted 2.2x (2.0 to 2.5); measured 0.80x (0.70 to 0.90), outside the predicted interval (prediction 175% too high), a loss",
         ),
     ],
 )
