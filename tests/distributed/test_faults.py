@@ -121,7 +121,7 @@ def test_a_worker_that_hangs_is_named(start: Callable[..., Any], results: Path, 
     assert done.returncode == 124
     (error,) = errors(done.stderr)
     assert re.match(r"hung on rank 0 \(.*\) at step \d+ \(data\): no progress for \d+ s", error)
-    assert f"; loader worker {worker.pid} (stopped) owes it a batch; " in done.stderr
+    assert f"; loader worker {worker.pid} (stopped) has not delivered its batch; " in done.stderr
     assert running.left_behind() == []
 
 

@@ -55,7 +55,7 @@ def test_a_rank_that_never_joins_is_named(launch: Callable[..., Any], tmp_path: 
 def test_an_input_that_does_not_fit_the_model_is_refused_before_the_ranks_meet(launch: Callable[..., Any], tmp_path: Path) -> None:
     done = launch([*TORCHRUN, "vgg16-cifar10", "--device", "cpu", "--image-size", "40", "-o", str(tmp_path)])
     assert done.stderr.count("ddpbench: error:") == 1
-    assert "cannot take images of 40 px" in done.stderr
+    assert "does not support images of 40 px" in done.stderr
     assert not list(tmp_path.iterdir()), "no record of what never began"
 
 

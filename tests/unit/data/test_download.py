@@ -83,10 +83,10 @@ def test_what_is_half_there_is_made_whole(mirror: list[str], tmp_path: Path) -> 
 def test_no_network_is_one_line(dataset: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
-    with pytest.raises(UsageError, match=f"cannot fetch {title}: ") as refused:
+    with pytest.raises(UsageError, match=f"cannot download {title}: ") as refused:
         download_dataset(dataset, str(tmp_path / "sets"))
     assert "\n" not in refused.value.message
-    assert "made set" in refused.value.hint
+    assert "generated dataset" in refused.value.hint
     assert not any(path.name.startswith(".ddpbench") for path in (tmp_path / "sets").iterdir())
 
 
@@ -96,9 +96,9 @@ def test_what_is_there_is_not_fetched(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_cannot_be_fetched_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="fetches CIFAR-10 and MNIST, not imagenet"):
+    with pytest.raises(UsageError, match="supports CIFAR-10 and MNIST, not imagenet"):
         download_dataset("imagenet", str(tmp_path))
-    with pytest.raises(UsageError, match="needs a folder to fetch into"):
+    with pytest.raises(UsageError, match="needs a target folder"):
         download_dataset("mnist", None)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):

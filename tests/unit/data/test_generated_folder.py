@@ -97,12 +97,12 @@ def test_a_set_that_has_lost_files_is_made_anew(whole: Path, tmp_path: Path) -> 
 
 
 def test_another_folder_is_left_alone(whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds something else than 17 images of 4 classes in the shape of ImageNet"):
+    with pytest.raises(UsageError, match="contains something other than 17 ImageNet-like images of 4 classes"):
         generate(whole, generated_image_folder(IMAGES + 1, CLASSES), unheard)
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "mine.jpg").touch()
     for theirs in (tmp_path / "photographs", tmp_path / "photographs" / "mine.jpg"):
-        with pytest.raises(UsageError, match="holds something else"):
+        with pytest.raises(UsageError, match="contains something other"):
             generate(theirs, generated_image_folder(IMAGES, CLASSES), unheard)
     assert [path.name for path in (tmp_path / "photographs").iterdir()] == ["mine.jpg"]
 
@@ -117,7 +117,7 @@ def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot make 16 images .* in '.*/file/made': .*: '.*/file'"):
+    with pytest.raises(UsageError, match=r"cannot generate 16 ImageNet-like images .* in '.*/file/made': .*: '.*/file'"):
         generate(tmp_path / "file" / "made", generated_image_folder(IMAGES, CLASSES), unheard)
 
 
@@ -125,7 +125,7 @@ def test_a_set_that_is_too_large_is_refused_before_it_is_made(launch: Callable[.
     done = launch([*PLAIN, "make-data", "imagenet", str(tmp_path / "made"), "--images", "10000000000"])
     assert done.returncode == 2
     (said,) = errors(done.stderr)
-    assert said.startswith("10,000,000,000 images of 100 classes in the shape of ImageNet take 1,147,120.0 GB, and ")
+    assert said.startswith("10,000,000,000 ImageNet-like images of 100 classes need 1,147,120.0 GB, but ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +139,7 @@ def short_files() -> Iterator[None]:
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(short_files: None, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot make 16 images .*: File too large"):
+    with pytest.raises(UsageError, match=r"cannot generate 16 ImageNet-like images .*: File too large"):
         generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), unheard)
     assert list(tmp_path.iterdir()) == []
 

@@ -87,7 +87,7 @@ def test_images_of_a_tree_bear_the_labels_of_training(workers: int, tmp_path: Pa
 def test_a_class_that_training_has_not_is_named(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=2)
     (tmp_path / "val" / "n00000009").mkdir(parents=True)
-    with pytest.raises(UsageError, match="n00000009' is a class that training has not"):
+    with pytest.raises(UsageError, match="n00000009' is a class that the training set does not have"):
         check_loader(config("torch", tmp_path), "imagenet", 1000, 1)
 
 

@@ -62,7 +62,7 @@ def test_a_made_set_is_the_same_on_every_machine_and_as_large_as_the_real_one(
         assert part
         assert hashlib.sha1(part.samples.tobytes()).hexdigest()[:8] == digest
         assert part.generated
-        assert part.description.startswith("made set in the shape of")
+        assert part.description.startswith("generated ")
         assert (np.bincount(part.labels) / len(part.labels)).tolist() == pytest.approx([0.1] * 10, abs=0.01)
 
 

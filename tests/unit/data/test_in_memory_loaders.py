@@ -149,7 +149,7 @@ def test_a_made_set_stands_in_for_files_that_nobody_named(loader: str) -> None:
     with opened(of_memory(loader, "mnist"), "mnist", classes=10) as live:
         live.next_batch(lambda: None)
         assert live.data.generated
-        assert (live.data.num_samples, live.data.description) == (60_000, "made set in the shape of MNIST, 60,000 images")
+        assert (live.data.num_samples, live.data.description) == (60_000, "generated MNIST-like dataset, 60,000 images")
 
 
 def test_in_hand_is_called_once_a_batch(folders: dict[str, Path | None]) -> None:

@@ -30,7 +30,7 @@ def test_it_replays_what_torch_gives(tree: Path) -> None:
     with opened(config("replay", tree)) as live:
         assert live.worker_pids() == []
         assert (live.max_prefetched, live.pop_stats(), live.data.num_samples, live.data.loader) == (0, None, 48, "replay")
-        assert live.data.description == "16 batches of torch, in host memory: ImageNet folder, 48 JPEGs"
+        assert live.data.description == "16 batches of torch in host memory: ImageNet folder, 48 JPEGs"
         for _ in range(2):
             again, same = take(live, BATCHES)
             assert torch.equal(images, again)
@@ -55,7 +55,7 @@ def test_another_loader_is_replayed_as_its_bytes(loader: str, tree: Path) -> Non
 
 
 def test_batches_that_are_made_on_the_device_have_no_host_side() -> None:
-    with pytest.raises(UsageError, match="makes its batches on the device"):
+    with pytest.raises(UsageError, match="prepares its batches on the device"):
         open_host_loader(config("synthetic"), shard())
 
 

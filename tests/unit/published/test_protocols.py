@@ -152,6 +152,6 @@ def test_a_crossover_has_two_sides(devices: list[str], threads: list[int]) -> No
 
 
 def test_the_disc_needs_a_processor_beside_its_gpu() -> None:
-    with pytest.raises(UsageError, match="leaves the GPU alone") as refused:
+    with pytest.raises(UsageError, match="selects only the GPU") as refused:
         reproduction_request("disc-mlp-cpu-vs-gpu", False, {"device": "cuda"}, OutputOptions(), [])
-    assert refused.value.hint == "leave --device out"
+    assert refused.value.hint == "drop --device"
