@@ -64,12 +64,12 @@ class SafeStream:
         stream, self._stream = self._stream, None
         if isinstance(problem, OSError) and problem.errno in DISK_FULL_ERRNOS:
             self.is_truncated = True
-            print_error(BenchError(f"cannot write all of the output: {problem.strerror}", "free some space, and print it again"))
+            print_error(BenchError(f"cannot write all of the output: {problem.strerror}", "free disk space and run the command again"))
         try:
             descriptor = cast(TextIO, stream).fileno()
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, descriptor)
+            os.close(devnull)
         except (OSError, ValueError):
             pass  # already closed: nothing left to flush
 
@@ -80,10 +80,10 @@ def make_console(stream: TextIO | None, width: int | None = None) -> Console:
     COLUMNS or ``width`` set the width; else it is the terminal's, at most 100, and 80 without a terminal. Colours follow rich (a
     terminal, NO_COLOR, TERM=dumb). Text is neither highlighted nor parsed as markup.
     """
-    tolerant = SafeStream(stream)
+    safe_stream = SafeStream(stream)
     return Console(
-        file=cast(IO[str], tolerant),
-        width=width or _console_width(tolerant),
+        file=cast(IO[str], safe_stream),
+        width=width or _console_width(safe_stream),
         height=25,  # rich uses a given width on every terminal only if the height is given too
         markup=False,
         highlight=False,
@@ -119,9 +119,9 @@ def print_sections(console: Console, sections: Iterable[Sequence[Text]]) -> None
 
 
 def _console_width(stream: SafeStream) -> int:
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return min(int(asked), MAX_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return min(int(columns), MAX_WIDTH)
     if not stream.isatty():
         return PIPED_WIDTH
     try:

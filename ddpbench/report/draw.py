@@ -87,8 +87,8 @@ def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
     devices = list(dict.fromkeys(curve.device for curve in chart.curves))
     settings = list(dict.fromkeys(curve.setting for curve in chart.curves))
     for at, curve in enumerate(chart.curves):
-        beside = 2 ** (CURVE_OFFSET_OCTAVES * (at - (len(chart.curves) - 1) / 2))
-        moved = replace(curve, x=[beside * size for size in curve.x])
+        shift = 2 ** (CURVE_OFFSET_OCTAVES * (at - (len(chart.curves) - 1) / 2))
+        moved = replace(curve, x=[shift * size for size in curve.x])
         _draw_curve(axes, moved, settings.index(curve.setting), devices.index(curve.device), with_spread)
     _mark_out_of_memory(axes, chart.curves, settings, devices)
     sizes = sorted({size for curve in chart.curves for size in (*curve.x, *curve.out_of_memory_x)})
@@ -106,7 +106,7 @@ def draw_batch_size_plot(chart: BatchSizePlot, with_spread: bool) -> Figure:
     axes.set_xlabel(_batch_label(chart.item))
     axes.set_ylabel(_escape_mathtext(chart.y_label))
     figure.suptitle(
-        f"{_escape_mathtext(chart.title)}{', mean and standard deviation of the rounds' if with_spread else ', mean of the rounds'}",
+        f"{_escape_mathtext(chart.title)}{', mean and standard deviation over rounds' if with_spread else ', mean over rounds'}",
         fontsize=12,
     )
     signs, _ = axes.get_legend_handles_labels()
@@ -160,9 +160,9 @@ def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: 
             low, high = race.low or race.winner.x[0], race.high or race.winner.x[-1]
             if race.low is not None or race.high is not None:
                 axes.axvspan(low, high, color=COLORS[(2 * at + 1) % 7], alpha=0.15, linewidth=0)
-            where = f"{race.winner.setting} ({race.winner.device}) wins from {format_3sig(race.crossing)} parameters"
+            label = f"{race.winner.setting} ({race.winner.device}) is faster from {format_3sig(race.crossing)} parameters"
             axes.axvline(
-                race.crossing, color=COLORS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_escape_mathtext(where)
+                race.crossing, color=COLORS[(2 * at + 1) % 7], linestyle=DASHES[at % 4], linewidth=1.2, label=_escape_mathtext(label)
             )
     axes.set_xscale("log")
     if any(race.is_cpu_vs_gpu for race in plots):
@@ -171,9 +171,9 @@ def draw_crossover_plots(title: str, plots: Sequence[CrossoverPlot], published: 
     _set_log_ticks(axes.xaxis, [parameters for race in plots for parameters in (*race.loser.x, *race.winner.x)])
     _set_log_ticks(axes.yaxis, [height for race in plots for height in (*race.loser.y, *race.winner.y)])
     axes.set_xlabel("parameters")
-    axes.set_ylabel("time of a training (s)")
+    axes.set_ylabel("training time (s)")
     _add_layers_axis(axes, plots)
-    axes.set_title(f"{title}, mean and standard deviation of the rounds")
+    axes.set_title(f"{title}, mean and standard deviation over rounds")
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
@@ -200,7 +200,7 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def _batch_label(item: str) -> str:
-    return f"batch size ({_escape_mathtext(item)}s a device a step)"
+    return f"batch size ({_escape_mathtext(item)}s per device per step)"
 
 
 def _escape_mathtext(text: str) -> str:
@@ -228,14 +228,14 @@ def _mark_out_of_memory(axes: Axes, curves: Sequence[PlotCurve], settings: Seque
 
     The curve's own marker is drawn inside. Crosses of several curves are stacked.
     """
-    there: Counter[float] = Counter()
+    stacked: Counter[float] = Counter()
     for curve in curves:
-        own = _marker_style(settings.index(curve.setting), devices.index(curve.device))
+        curve_style = _marker_style(settings.index(curve.setting), devices.index(curve.device))
         for size in curve.out_of_memory_x:
-            height = OOM_MARKER_HEIGHT + OOM_MARKER_SPACING * there[size]
-            for sign in (OOM_MARKER, {**own, "markersize": 5, "zorder": 7}):
+            height = OOM_MARKER_HEIGHT + OOM_MARKER_SPACING * stacked[size]
+            for sign in (OOM_MARKER, {**curve_style, "markersize": 5, "zorder": 7}):
                 axes.plot(size, height, transform=axes.get_xaxis_transform(), **sign)
-            there[size] += 1
+            stacked[size] += 1
 
 
 def _marker_style(color: int, dash: int) -> dict[str, Any]:
@@ -245,24 +245,24 @@ def _marker_style(color: int, dash: int) -> dict[str, Any]:
 def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None:
     shown = [_visible_settings(panel, group) for group in range(len(panel.batches))]
     width = 0.8 / max(map(len, shown))
-    for group, there in enumerate(shown):
-        for place, setting in enumerate(there, 1):
+    for group, visible in enumerate(shown):
+        for place, setting in enumerate(visible, 1):
             at, found = settings.index(setting), panel.speedups[setting][group]
-            middle = group + (place - (len(there) + 1) / 2) * width
+            middle = group + (place - (len(visible) + 1) / 2) * width
             if found is None:
                 if panel.batches[group] in panel.out_of_memory_batches[setting]:
                     axes.plot(middle, 2 * OOM_MARKER_HEIGHT, transform=axes.get_xaxis_transform(), **OOM_MARKER)
                 continue
             axes.bar(middle, found.center, 0.92 * width, color=COLORS[at % 7], edgecolor="black", hatch=HATCHES[at % 7], alpha=0.85)
             if found.low < found.high:
-                reach = [[found.center - found.low], [found.high - found.center]]
-                axes.errorbar(middle, found.center, reach, color="black", capsize=2)
+                error_bar = [[found.center - found.low], [found.high - found.center]]
+                axes.errorbar(middle, found.center, error_bar, color="black", capsize=2)
             _label_bar(axes, middle, found)
     for size, why in panel.empty_reasons.items():
-        where = (panel.batches.index(size), 0.5)
+        position = (panel.batches.index(size), 0.5)
         axes.annotate(
             _escape_mathtext(why),
-            where,
+            position,
             xycoords=axes.get_xaxis_transform(),
             ha="center",
             va="center",
@@ -275,7 +275,7 @@ def _draw_panel(axes: Axes, panel: SpeedupPlot, settings: Sequence[str]) -> None
     axes.axhline(1.0, color="black", linewidth=1.0, linestyle="--")
     axes.set_xticks(range(len(panel.batches)), [str(size) for size in panel.batches])
     axes.set_xlim(-0.6, len(panel.batches) - 0.4)
-    axes.set_ylabel(f"times as fast as\n{_escape_mathtext(panel.base)}")
+    axes.set_ylabel(f"speed-up over\n{_escape_mathtext(panel.base)}")
     axes.set_title(_escape_mathtext(panel.device), fontsize=10)
     axes.grid(visible=False, axis="x")
 
@@ -293,7 +293,7 @@ def _visible_settings(panel: SpeedupPlot, group: int) -> list[str]:
 def _interval_kinds(panels: Sequence[SpeedupPlot]) -> str:
     """What the error bars are, for the title."""
     drawn = [found for panel in panels for each in panel.speedups.values() for found in each if found and found.low < found.high]
-    kinds = dict.fromkeys("95% interval" if found.has_interval else "range of the rounds" for found in drawn)
+    kinds = dict.fromkeys("95% interval" if found.has_interval else "range of rounds" for found in drawn)
     return f" with {' or '.join(kinds)}" if kinds else ""
 
 

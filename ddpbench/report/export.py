@@ -33,8 +33,8 @@ def jobs_to_json(*jobs: Job) -> str:
 
     Several jobs become an array.
     """
-    held = msgspec.to_builtins(jobs, str_keys=True)
-    return _json_indented(held[0] if len(jobs) == 1 else list(held), "")
+    values = msgspec.to_builtins(jobs, str_keys=True)
+    return _json_indented(values[0] if len(jobs) == 1 else list(values), "")
 
 
 def jobs_to_csv(*jobs: Job) -> str:
@@ -82,8 +82,8 @@ def _cell(value: object) -> object:
 
 
 def _rows(job: Job) -> list[Mapping[str, object]]:
-    rungs = scaling_points_by_role(job)
-    return [_csv_row(job, record, rungs.get(record.role)) for record in job.records]
+    points = scaling_points_by_role(job)
+    return [_csv_row(job, record, points.get(record.role)) for record in job.records]
 
 
 def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[str, object]:
@@ -97,8 +97,8 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
     verdict: Verdict | ScalingVerdict | None = record.verdict
     if job.scaling:
         verdict = job.scaling.verdict if point and point.ranks == job.scaling.world_sizes[-1] else None
-    within = figure_interval(record)
-    across = headline if within and within.confidence else None
+    interval = figure_interval(record)
+    launches = headline if interval and interval.confidence else None
     return {
         "started": job.started,
         **structs.asdict(record.config),
@@ -113,11 +113,11 @@ def _csv_row(job: Job, record: Record, point: ScalingPoint | None) -> Mapping[st
         "ddpbench": software.ddpbench,
         "rounds_done": summary.rounds,
         "samples_per_s": headline and headline.samples_per_s,
-        "low": within and within.low,
-        "high": within and within.high,
-        "confidence": within and within.confidence,
-        "launch_low": across and across.launch_low,
-        "launch_high": across and across.launch_high,
+        "low": interval and interval.low,
+        "high": interval and interval.high,
+        "confidence": interval and interval.confidence,
+        "launch_low": launches and launches.launch_low,
+        "launch_high": launches and launches.launch_high,
         "efficiency": point and point.efficiency and point.efficiency.center,
         "lost_to": point and " or ".join(point.largest_losses),
         "step_ms": summary.step_ms,

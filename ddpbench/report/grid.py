@@ -14,7 +14,7 @@ from ddpbench.record.record import Record
 from ddpbench.report.format import MISSING, format_decimals, format_with_interval
 from ddpbench.report.layout import COLUMN_GAP, LABEL, Page, align_columns, styled, wrap_text
 
-OUT_OF_MEMORY = "no memory"
+OUT_OF_MEMORY = "OOM"
 
 
 @dataclass(frozen=True)

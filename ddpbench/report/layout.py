@@ -97,9 +97,9 @@ def align_columns(rows: Sequence[Sequence[str]], align: str, page: Page) -> list
     widths = [max((len(row[at]) for row in [*full, *shorter] if at < len(row)), default=0) for at in range(len(align))]
     lines: list[str] = []
     for row in rows:
-        whole = len(row) if len(row) == len(align) else len(row) - 1
-        padded = COLUMN_GAP.join(f"{cell:{align[at]}{widths[at]}}" for at, cell in enumerate(row[:whole]))
-        lines += [padded.rstrip()] if whole == len(row) else wrap_items(padded + COLUMN_GAP, [row[-1]] if row[-1] else [], page)
+        num_padded = len(row) if len(row) == len(align) else len(row) - 1
+        padded = COLUMN_GAP.join(f"{cell:{align[at]}{widths[at]}}" for at, cell in enumerate(row[:num_padded]))
+        lines += [padded.rstrip()] if num_padded == len(row) else wrap_items(padded + COLUMN_GAP, [row[-1]] if row[-1] else [], page)
     return lines
 
 

@@ -40,17 +40,17 @@ BLOCK_MARKUP = re.compile(r"^(\d*)([.)](?= |$)|(?<!\d)[#>+=-])")
 
 def to_markdown(job: Job) -> str:
     """The tables of the job's page and one row per arm, then findings and the command."""
-    top = max(job.records, key=lambda record: record.world_size)
+    largest = max(job.records, key=lambda record: record.world_size)
     view = view_of(job)
-    said = [*view.findings(job), *_arm_findings(job)]
+    findings = [*view.findings(job), *_arm_findings(job)]
     lines = [
-        f"**ddpbench** {_escape(f'{_workloads_text(job)}, {machine_text(top.environment)}, {job.started}')}",
+        f"**ddpbench** {_escape(f'{_workloads_text(job)}, {machine_text(largest.environment)}, {job.started}')}",
         "",
         *(line for each in view.tables(job) for line in _grid_table(each)),
         *_arm_table(job),
         "",
-        *map(_bullet, said),
-        *([""] if said else []),
+        *map(_bullet, findings),
+        *([""] if findings else []),
         _code(shlex.join(job.command)),
     ]
     return "\n".join(lines)
@@ -70,14 +70,14 @@ def _grid_table(grid: Grid) -> list[str]:
 
 def _arm_table(job: Job) -> list[str]:
     """The table of arms; a scale job has efficiencies in place of speed-ups."""
-    rungs, names = scaling_points_by_role(job), job.swept or SINGLE_RUN_FIELDS
+    points, names = scaling_points_by_role(job), job.swept or SINGLE_RUN_FIELDS
     labels = [role_name(record.role, job) or MISSING for record in job.records] if any(record.role != RUN for record in job.records) else []
     naming = [*(name.replace("_", "-") for name in names), *(["training"] if labels else [])]
-    compared = [EFFICIENCY, LOST_TO] if rungs else ["speed-up"]
+    compared = [EFFICIENCY, LOST_TO] if points else ["speed-up"]
     heading = [*naming, throughput_unit(*job.records), "95% interval", *compared, memory_heading(job.records)]
-    kept = [_efficiency_cells(rungs.get(record.role)) if rungs else [] for record in job.records]
+    efficiencies = [_efficiency_cells(points.get(record.role)) if points else [] for record in job.records]
     arms = enumerate(compare(job.records))
-    rows = [[*arm_values(row.record.config, names), *labels[at : at + 1], *_cells(row, kept[at])] for at, row in arms]
+    rows = [[*arm_values(row.record.config, names), *labels[at : at + 1], *_cells(row, efficiencies[at])] for at, row in arms]
     return _table([heading, *rows], len(naming))
 
 
@@ -96,14 +96,14 @@ def _arm_prefix(record: Record, job: Job) -> str:
 
 def _cells(row: ArmRow, efficiency: Sequence[str]) -> Sequence[str]:
     """The cells after an arm's name; ``efficiency`` replaces the speed-up if it is not empty."""
-    within = row.interval
-    if row.samples_per_s is None or within is None:
+    interval = row.interval
+    if row.samples_per_s is None or interval is None:
         return [row.state, MISSING, *(efficiency or [MISSING]), format_gib(row.memory_bytes)]
-    center, low, high = format_interval(row.samples_per_s, within.low, within.high)
-    spread = f"{low} to {high}" + (f" (range of {within.num_values})" if within.confidence is None else "")
+    center, low, high = format_interval(row.samples_per_s, interval.low, interval.high)
+    spread = f"{low} to {high}" + (f" (range of {interval.num_values})" if interval.confidence is None else "")
     return [
         center,
-        spread if within.low < within.high else MISSING,
+        spread if interval.low < interval.high else MISSING,
         *(efficiency or [row.state or speedup_text(row)]),
         format_gib(row.memory_bytes),
     ]

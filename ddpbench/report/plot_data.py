@@ -95,11 +95,11 @@ class SpeedupPlot:
     def subset(self, settings: Collection[str]) -> SpeedupPlot:
         """The same plot with only these settings."""
         kept = {setting: each for setting, each in self.speedups.items() if setting in settings}
-        lacking = {setting: each for setting, each in self.out_of_memory_batches.items() if setting in (self.base, *kept)}
-        there = {size for each in kept.values() for size, found in zip(self.batches, each, strict=True) if found is not None}
-        there |= {size for each in lacking.values() for size in each}
-        empty = {size: self.empty_reasons.get(size, "no figure") for size in self.batches if size not in there}
-        return replace(self, speedups=kept, out_of_memory_batches=lacking, empty_reasons=empty)
+        out_of_memory = {setting: each for setting, each in self.out_of_memory_batches.items() if setting in (self.base, *kept)}
+        shown = {size for each in kept.values() for size, found in zip(self.batches, each, strict=True) if found is not None}
+        shown |= {size for each in out_of_memory.values() for size in each}
+        empty = {size: self.empty_reasons.get(size, "no result") for size in self.batches if size not in shown}
+        return replace(self, speedups=kept, out_of_memory_batches=out_of_memory, empty_reasons=empty)
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def points_by_workload(jobs: Iterable[Job]) -> dict[str, list[SweepPoint]]:
 
 def outdated_points(cells: Sequence[SweepPoint]) -> list[SweepPoint]:
     """The points that a later measurement of the same arm replaces."""
-    told = [cell for cell in cells if cell.record.rounds or _ran_out_of_memory(cell.record)]
-    return superseded(told, key=lambda cell: (cell.device, cell.setting, cell.batch, cell.comparable_key))
+    measured = [cell for cell in cells if cell.record.rounds or _ran_out_of_memory(cell.record)]
+    return superseded(measured, key=lambda cell: (cell.device, cell.setting, cell.batch, cell.comparable_key))
 
 
 def batch_size_plots(workload: str, cells: Sequence[SweepPoint]) -> list[BatchSizePlot]:
@@ -153,17 +153,17 @@ def batch_size_plots(workload: str, cells: Sequence[SweepPoint]) -> list[BatchSi
     old = outdated_points(cells)
     cells = [cell for cell in cells if not any(cell is each for each in old)]
     records = [cell.record for cell in cells]
-    lasting = time_or_speed_metric(records)
-    measures = (("time" if lasting is SECONDS else "speed", lasting), ("memory", memory_metric(records)))
+    speed = time_or_speed_metric(records)
+    metrics = (("time" if speed is SECONDS else "speed", speed), ("memory", memory_metric(records)))
     item = cells[0].record.sample_unit
-    drawn = [BatchSizePlot(f"{workload}-{word}", workload, measure.heading, item, _curves(measure, cells)) for word, measure in measures]
+    drawn = [BatchSizePlot(f"{workload}-{name}", workload, metric.heading, item, _curves(metric, cells)) for name, metric in metrics]
     return [chart for chart in drawn if any(len(curve.x) > 1 for curve in chart.curves)]
 
 
 def speedup_plots(cells: Sequence[SweepPoint]) -> list[SpeedupPlot]:
     """One plot per job and device: speed-ups over fp32, or over the first setting.
 
-    None without a second setting.
+    Empty without a second setting.
     """
     found: list[tuple[str, SpeedupPlot]] = []
     for job, device in dict.fromkeys((cell.job_number, cell.device) for cell in cells):
@@ -191,21 +191,21 @@ def _speedup_plot(cells: Sequence[SweepPoint]) -> SpeedupPlot | None:
         for setting in settings
         if setting != base
     }
-    lacking = {setting: [size for size in sizes if _ran_out_of_memory(placed.get((setting, size)))] for setting in settings}
-    known = {setting: each for setting, each in speedups.items() if any(each) or lacking[setting]}
+    out_of_memory = {setting: [size for size in sizes if _ran_out_of_memory(placed.get((setting, size)))] for setting in settings}
+    known = {setting: each for setting, each in speedups.items() if any(each) or out_of_memory[setting]}
     empty = {
         size: _why_empty(base, placed.get((base, size)))
         for at, size in enumerate(sizes)
-        if not any(each[at] for each in known.values()) and not any(size in each for each in lacking.values())
+        if not any(each[at] for each in known.values()) and not any(size in each for each in out_of_memory.values())
     }
     if not any(any(each) for each in known.values()):
         return None
     best = max((last_accuracy(cell.record) or 0.0 for cell in cells), default=0.0)
-    lost = {setting for setting in known if all(_did_not_converge(cell.record, best) for cell in cells if cell.setting == setting)}
-    named = {setting: f"{setting}, not converging" if setting in lost else setting for setting in settings}
+    diverged = {setting for setting in known if all(_did_not_converge(cell.record, best) for cell in cells if cell.setting == setting)}
+    named = {setting: f"{setting}, not converging" if setting in diverged else setting for setting in settings}
     drawn = {named[setting]: each for setting, each in known.items()}
-    no_memory = {named[setting]: each for setting, each in lacking.items()}
-    return SpeedupPlot(cells[0].device, base, cells[0].record.sample_unit, sizes, drawn, no_memory, empty)
+    renamed_out_of_memory = {named[setting]: each for setting, each in out_of_memory.items()}
+    return SpeedupPlot(cells[0].device, base, cells[0].record.sample_unit, sizes, drawn, renamed_out_of_memory, empty)
 
 
 def _did_not_converge(record: Record, best: float) -> bool:
@@ -217,7 +217,7 @@ def _did_not_converge(record: Record, best: float) -> bool:
 def _why_empty(base: str, record: Record | None) -> str:
     if record is None:
         return f"no {base}"
-    return f"{base} alone" if SAMPLES_PER_S.values(record) else f"{base} {record.status}"
+    return f"{base} only" if SAMPLES_PER_S.values(record) else f"{base} {record.status}"
 
 
 def device_name(record: Record) -> str:
@@ -246,21 +246,21 @@ def _curves(metric: Metric, cells: Sequence[SweepPoint]) -> list[PlotCurve]:
         alike = [cell for cell in namesakes if cell.comparable_key == like]
         alike.sort(key=lambda cell: cell.batch)
         ours = [cell for cell in alike if metric.values(cell.record)]
-        lacking = [cell.batch for cell in alike if _ran_out_of_memory(cell.record)]
-        if ours or lacking:
+        out_of_memory = [cell.batch for cell in alike if _ran_out_of_memory(cell.record)]
+        if ours or out_of_memory:
             name = f"{setting}{_distinguishing_suffix(alike[0], namesakes)}"
             curve = make_curve(device, name, [cell.batch for cell in ours], [metric.values(cell.record) for cell in ours], metric)
-            found.append(replace(curve, out_of_memory_x=lacking))
+            found.append(replace(curve, out_of_memory_x=out_of_memory))
     return found
 
 
 def _distinguishing_suffix(cell: SweepPoint, namesakes: Sequence[SweepPoint]) -> str:
     """What distinguishes ``cell`` from others of its name, with as few fields as possible."""
-    told: list[str] = []
+    fields: list[str] = []
     for field in COMPARABLE_FIELDS:
-        if _num_distinct(namesakes, [*told, field]) > _num_distinct(namesakes, told):
-            told.append(field)
-    return f", {arm_name(cell.record.config, told)}" if told else ""
+        if _num_distinct(namesakes, [*fields, field]) > _num_distinct(namesakes, fields):
+            fields.append(field)
+    return f", {arm_name(cell.record.config, fields)}" if fields else ""
 
 
 def _num_distinct(cells: Sequence[SweepPoint], fields: Sequence[str]) -> int:
@@ -272,6 +272,6 @@ def _ran_out_of_memory(record: Record | None) -> bool:
 
 
 def make_curve(device: str, setting: str, x: Sequence[float], values: Sequence[Sequence[float]], metric: Metric) -> PlotCurve:
-    spreads = [held for each in values if (held := mean_std(each))]
-    heights = [held.mean / metric.scale for held in spreads]
-    return PlotCurve(device, setting, x, heights, [(held.std or 0.0) / metric.scale for held in spreads])
+    stats = [found for each in values if (found := mean_std(each))]
+    heights = [each.mean / metric.scale for each in stats]
+    return PlotCurve(device, setting, x, heights, [(each.std or 0.0) / metric.scale for each in stats])

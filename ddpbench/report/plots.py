@@ -69,14 +69,14 @@ def draw_plots(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
 
 def left_out_reasons(jobs: Sequence[Job]) -> list[str]:
-    """What the plots of ``jobs`` leave out, and why."""
-    apart = [
-        f"the {job.kind} of {job.records[0].config.workload}, of {job.started}: its arms are no settings"
+    """What the plots of ``jobs`` skip, and why."""
+    control_runs = [
+        f"{job.kind} of {job.records[0].config.workload}, started {job.started}: control runs of a single setting"
         for job in jobs
         if _has_only_control_runs(job)
     ]
-    return apart + [
-        f"{workload}, {cell.device}, {cell.setting}, batch {cell.batch}, of {cell.started}: it was measured again later"
+    return control_runs + [
+        f"{workload}, {cell.device}, {cell.setting}, batch {cell.batch}, started {cell.started}: replaced by a later measurement"
         for workload, cells in _plotted_points(jobs).items()
         if batch_size_plots(workload, cells)
         for cell in outdated_points(cells)
@@ -101,8 +101,8 @@ def split_batch_size_plot(chart: BatchSizePlot) -> Iterator[BatchSizePlot]:
     """Split a plot into ones with at most MAX_DEVICES devices and MAX_SETTINGS settings."""
     devices, settings = (list(dict.fromkeys(getattr(curve, name) for curve in chart.curves)) for name in ("device", "setting"))
     for some in batched(devices, MAX_DEVICES):
-        for few in batched(settings, MAX_SETTINGS):
-            curves = [curve for curve in chart.curves if curve.device in some and curve.setting in few]
+        for subset in batched(settings, MAX_SETTINGS):
+            curves = [curve for curve in chart.curves if curve.device in some and curve.setting in subset]
             if any(curve.x for curve in curves):
                 yield replace(chart, curves=curves)
 
@@ -110,8 +110,8 @@ def split_batch_size_plot(chart: BatchSizePlot) -> Iterator[BatchSizePlot]:
 def split_speedup_plots(panels: Sequence[SpeedupPlot]) -> Iterator[list[SpeedupPlot]]:
     """Split panels into figures with at most MAX_PANELS panels and MAX_SETTINGS settings."""
     for some in batched(panels, MAX_PANELS):
-        for few in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), MAX_SETTINGS):
-            shown = [panel.subset(few) for panel in some]
+        for subset in batched(list(dict.fromkeys(setting for panel in some for setting in panel.speedups)), MAX_SETTINGS):
+            shown = [panel.subset(subset) for panel in some]
             shown = [panel for panel in shown if any(any(each) for each in panel.speedups.values())]
             if shown:
                 yield shown

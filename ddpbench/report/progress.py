@@ -35,21 +35,21 @@ def count_progress(
     """
     console = make_console(stream)
     shown: BarProgress | LogProgress | None = None
-    began = said = 0.0
+    started_s = logged_s = 0.0
 
     def show(done: int) -> None:
-        nonlocal shown, began, said
+        nonlocal shown, started_s, logged_s
         now = monotonic()
         if shown is None:
             LogProgress(console).stage(what)
-            shown, began, said = _bar_or_log(console), now, now
-        left_s = (now - began) / done * (total - done) if done else None
-        words = _listed(f"{done:,} of {total:,} {items}", format_time_left(left_s))
+            shown, started_s, logged_s = _bar_or_log(console), now, now
+        left_s = (now - started_s) / done * (total - done) if done else None
+        text = _listed(f"{done:,} of {total:,} {items}", format_time_left(left_s))
         if isinstance(shown, BarProgress):
-            shown.move(done, total, words)
-        elif now - said >= every_s:
-            said = now
-            shown.stage(words)
+            shown.move(done, total, text)
+        elif now - logged_s >= every_s:
+            logged_s = now
+            shown.stage(text)
 
     try:
         yield show

@@ -1,4 +1,4 @@
-"""No quantity has two values on the page of a kept diagnosis."""
+"""No quantity has two values on the page of a stored diagnosis."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ddpbench.report.console import make_console
 from ddpbench.report.pages.diagnosis import render_diagnosis
 
 ROOT = Path(__file__).parents[2]
-KEPT = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":"diagnose"' in path.read_bytes()[:4096]]
+STORED = [path for path in sorted((ROOT / "results").rglob("*.json")) if b'"kind":"diagnose"' in path.read_bytes()[:4096]]
 
 QUANTITIES = {
     "cores that keep up": (
-        r"cores +needed ([\d.,]+) a ",
-        r"keeping up takes ([\d.,]+) cores? a ",
-        r"with ([\d.,]+) cores? one trainer process",
-        r"([\d.,]+) cores?(?: and [\d,]+ workers?)? a (?:GPU|rank): ",
+        r"cores +([\d.,]+) needed per ",
+        r"keeping up needs ([\d.,]+) cores? per ",
+        r"; ([\d.,]+) cores? would deliver",
+        r"([\d.,]+) cores?(?: and [\d,]+ workers?)? per (?:GPU|rank): ",
         r"--cores-per-gpu ([\d.,]+)",
     ),
-    "workers that keep up": (r"workers +needed ([\d,]+) a ", r"and ([\d,]+) workers? a (?:GPU|rank): "),
+    "workers that keep up": (r"workers +([\d,]+) needed per ", r"and ([\d,]+) workers? per (?:GPU|rank): "),
     "workers for these cores": (
         r"these cores can keep ([\d,]+) busy",
-        r"; ([\d,]+) would (?:give|keep)",
+        r"; ([\d,]+) would (?:deliver|keep)",
         r" {2}([\d,]+) workers: predicted",
     ),
-    "cores there are": (r"cores .*?there are ([\d.,]+)", r"can be had from ([\d.,]+) cores?"),
-    "what this run reaches": (r"the loader gives ([\d.,]+) images/s", r"this run +([\d.,]+) "),
-    "what the device trains": (r"could train ([\d.,]+)", r"batches on it +([\d.,]+) "),
-    "what one trainer process hands over": (r"for ([\d.,]+) images/s: one trainer", r"one trainer process hands over ([\d.,]+) images"),
+    "cores there are": (r"\ncores +.*?([\d.,]+) usable", r"the limit of ([\d.,]+) cores?"),
+    "what this run reaches": (r"the loader delivers ([\d.,]+) images/s", r"this run +([\d.,]+) "),
+    "what the device trains": (r"could train ([\d.,]+)", r"compute only +([\d.,]+) "),
+    "what one trainer process receives": (r"for ([\d.,]+) images/s, the most a", r"would deliver ([\d.,]+) images/s, the most a"),
 }
-"""What a page may show in several places."""
+"""Patterns of quantities that a page may show in several places."""
 
 
 @cache
@@ -45,11 +45,11 @@ def page(path: Path) -> str:
     return out.getvalue()
 
 
-def test_there_are_kept_diagnoses() -> None:
-    assert len(KEPT) >= 8
+def test_stored_diagnoses_exist() -> None:
+    assert len(STORED) >= 8
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_no_quantity_has_two_values(path: Path) -> None:
     shown = page(path)
     ranks = load(path).records[0].world_size
@@ -60,7 +60,7 @@ def test_no_quantity_has_two_values(path: Path) -> None:
         assert len(values) < 2, f"{quantity}: {sorted(values)}"
 
 
-def test_a_page_names_every_quantity_somewhere() -> None:
-    shown = "\n".join(map(page, KEPT))
+def test_stored_pages_contain_every_quantity() -> None:
+    shown = "\n".join(map(page, STORED))
     unseen = [pattern for patterns in QUANTITIES.values() for pattern in patterns if not re.search(pattern, shown)]
     assert len(unseen) <= 3, f"patterns that match no page guard nothing: {unseen}"

@@ -35,23 +35,23 @@ from ddpbench.record.text import format_3sig, pluralize
 from ddpbench.report.messages.phrases import device_clause, device_noun, format_starved_ranks
 
 STRAGGLER_PHRASES: dict[StragglerKind, str] = {
-    "data": "in getting its data",
-    "host-to-device": "in copying to the device",
-    "compute": "in computing",
-    "clock": "with a lower clock",
-    "host": "held up by its host",
+    "data": "data wait",
+    "host-to-device": "host-to-device copies",
+    "compute": "slow compute",
+    "clock": "lower GPU clock",
+    "host": "slow host",
 }
-STRAGGLER_PHRASES_CPU: dict[StragglerKind, str] = {"host-to-device": "in making its batches ready"}
+STRAGGLER_PHRASES_CPU: dict[StragglerKind, str] = {"host-to-device": "batch preparation"}
 """On CPU, where nothing is copied."""
 
 DECIDING_MEASUREMENTS: dict[Bottleneck, str] = {
     "straggler": "the control runs of a diagnosis",
-    "loader-contends-cpu": "training while the loader runs and its batches are dropped",
-    "loader-contends-gpu": "training while the loader runs and its batches are dropped",
-    "noisy-neighbour": "the same run with no other process on these cores",
-    "data-bound": "training on batches that are already on the device",
+    "loader-contends-cpu": "training with the loader in background",
+    "loader-contends-gpu": "training with the loader in background",
+    "noisy-neighbour": "the same run on otherwise idle cores",
+    "data-bound": "compute-only training",
     "host-to-device-bound": "training on batches in pinned host memory",
-    "launch-bound": "a profiler window",
+    "launch-bound": "a profiler trace",
     "sync-bound": "training without gradient sync",
 }
 """The measurement that decides on a bottleneck; compute-bound is what remains if none of them applies."""
@@ -73,88 +73,82 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
     match evidence:
         case SlowRank():
             return Explanation(
-                f"rank {evidence.rank} ({_location(evidence.rank, record)}) is {evidence.excess_fraction:.0%} slower than the others, "
+                f"rank {evidence.rank} ({_location(evidence.rank, record)}) is {evidence.excess_fraction:.0%} slower than the others: "
                 f"{_straggler_phrase(evidence.slow_in, record)}",
-                f"its own time is {format_3sig(evidence.own_ms)} ms a step, the others' {format_3sig(evidence.others_own_ms)}, in every "
-                f"round; it costs {format_3sig(evidence.cost_samples_per_s)} {record.sample_unit}s/s",
+                f"own time {format_3sig(evidence.own_ms)} ms per step, other ranks {format_3sig(evidence.others_own_ms)}, in every round; "
+                f"costs {format_3sig(evidence.cost_samples_per_s)} {record.sample_unit}s/s",
             )
         case LoaderInBackground():
             return Explanation(
                 _contention_claim(evidence.slowdown_fraction, record),
-                f"a step on batches that are there already takes {format_3sig(evidence.compute_only_ms)} ms alone, "
-                f"{format_3sig(evidence.with_loader_ms)} while the loader runs; the run waits {format_3sig(evidence.data_wait_ms)} "
-                f"of {format_3sig(evidence.step_ms)} ms for data",
+                f"a compute-only step takes {format_3sig(evidence.compute_only_ms)} ms, {format_3sig(evidence.with_loader_ms)} with the "
+                f"loader in background; data wait is {format_3sig(evidence.data_wait_ms)} of {format_3sig(evidence.step_ms)} ms",
             )
         case CoresTakenByWorkers():
             return Explanation(
                 _contention_claim(evidence.slowdown_fraction, record),
-                f"while it computes a rank gets {format_3sig(evidence.rank_cores)} of {format_3sig(evidence.needed_cores)} cores, and the "
-                f"loader's workers keep {format_3sig(evidence.worker_cores)} of {format_3sig(evidence.usable_cores)} busy",
+                f"a computing rank gets {format_3sig(evidence.rank_cores)} of {pluralize(evidence.needed_cores, 'core')}; loader "
+                f"workers keep {format_3sig(evidence.worker_cores)} of {format_3sig(evidence.usable_cores)} busy",
             )
         case StarvedRanks():
             return Explanation(
-                f"other processes seem to take cores: {format_starved_ranks(record, evidence.cores_by_rank)}",
-                f"the job itself asks for {evidence.job_cores} of {pluralize(evidence.usable_cores, 'usable core')}, "
-                "and hardly waited for data or for other ranks",
+                f"other processes appear to take cores: {format_starved_ranks(record, evidence.cores_by_rank)}",
+                f"the job needs {evidence.job_cores} of {pluralize(evidence.usable_cores, 'usable core')} "
+                "and hardly waits for data or other ranks",
             )
         case CoresTakenByOthers():
             before = evidence.other_cores_before
-            already = f"; before anything of it ran they kept {format_3sig(before)} busy" if before is not None else ""
+            at_start = f"; {format_3sig(before)} were busy before the job started" if before is not None else ""
             return Explanation(
-                f"others keep {format_3sig(evidence.other_cores)} of the {evidence.cores} cores busy that the job may use, "
-                "and it waits for them",
-                f"it got {format_3sig(evidence.job_cores)} of them itself, and none was left{already}; others are other processes or, "
-                "where this machine is a virtual one, its host",
+                f"other processes keep {format_3sig(evidence.other_cores)} of the job's {evidence.cores} usable cores busy",
+                f"the job got {format_3sig(evidence.job_cores)} cores and none was idle{at_start}; "
+                "on a virtual machine its host counts as another process",
             )
         case DataWait():
             return Explanation(
                 f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for data",
-                f"the loader gives {format_3sig(evidence.loader_samples_per_s)} {record.sample_unit}s/s a {on}, the {on} "
+                f"the loader delivers {format_3sig(evidence.loader_samples_per_s)} {record.sample_unit}s/s per {on}, the {on} "
                 f"could train {format_3sig(evidence.device_samples_per_s)}",
             )
         case BatchPreparation():
             return Explanation(
-                f"{device_clause(record, 'spend')} {evidence.prepare_ms / evidence.step_ms:.0%} of every step on batches that are not "
-                "ready to train on",
-                f"the trainer process itself finishes each batch for {format_3sig(evidence.prepare_ms)} of "
-                f"{format_3sig(evidence.step_ms)} ms, and trains none meanwhile",
+                f"{device_clause(record, 'spend')} {evidence.prepare_ms / evidence.step_ms:.0%} of every step on batch preparation",
+                f"the trainer process prepares each batch for {format_3sig(evidence.prepare_ms)} of {format_3sig(evidence.step_ms)} ms "
+                "and does not train meanwhile",
             )
         case CopyWait():
             return Explanation(
-                f"{device_clause(record, 'wait')} {evidence.copy_ms / evidence.step_ms:.0%} of every step for batches to be copied",
-                f"the copy holds the {on} up for {format_3sig(evidence.copy_ms)} of {format_3sig(evidence.step_ms)} ms"
-                f"{_bandwidths(evidence)}",
+                f"{device_clause(record, 'wait')} {evidence.copy_ms / evidence.step_ms:.0%} of every step for host-to-device copies",
+                f"copies stall the {on} for {format_3sig(evidence.copy_ms)} of {format_3sig(evidence.step_ms)} ms{_bandwidths(evidence)}",
             )
         case HostBatches():
             return Explanation(
-                f"with batches that are ready in the host's memory a step takes {evidence.slowdown_fraction:.0%} longer than with those "
-                f"on the {on}",
-                f"it takes {format_3sig(evidence.step_ms)} ms, {format_3sig(evidence.extra_ms)} of them for copies and the host, "
-                "whatever the loader",
+                f"steps on batches in host memory take {evidence.slowdown_fraction:.0%} longer than on batches on the {on}",
+                f"{format_3sig(evidence.extra_ms)} of {format_3sig(evidence.step_ms)} ms are copies and host work, with any loader",
             )
         case IdleGpu():
             return Explanation(
                 _LAUNCH_CLAIM,
-                f"kernels run for {format_3sig(evidence.kernel_ms)} of the {format_3sig(evidence.available_ms)} ms in which the GPU waits "
-                "for nothing else",
+                f"kernels run for {format_3sig(evidence.kernel_ms)} of the {format_3sig(evidence.available_ms)} ms without "
+                "data or sync waits",
             )
         case ShortHostLead():
             return Explanation(
                 _LAUNCH_CLAIM,
-                f"when it has issued a step of {format_3sig(evidence.step_ms)} ms the host is {format_3sig(evidence.host_lead_ms)} ms "
-                "ahead of the GPU",
+                f"the host runs only {format_3sig(evidence.host_lead_ms)} ms ahead of the GPU in a step of "
+                f"{format_3sig(evidence.step_ms)} ms",
             )
         case ExposedAllReduce():
             return Explanation(
-                f"{evidence.sync_ms / evidence.step_ms:.0%} of every step is gradient sync that backward does not hide",
+                f"{evidence.sync_ms / evidence.step_ms:.0%} of every step is exposed gradient sync",
                 f"{format_3sig(evidence.sync_ms)} of {format_3sig(evidence.step_ms)} ms, {_gradients(record)}",
             )
         case SyncSlowdown():
             return Explanation(
                 f"gradient sync makes every step {evidence.slowdown_fraction:.0%} longer "
                 f"({evidence.slowdown_low:.0%} to {evidence.slowdown_high:.0%})",
-                f"{format_3sig(evidence.synced_ms)} ms together, {format_3sig(evidence.independent_ms)} with every rank for itself; "
-                f"by the clock it is {evidence.exposed_fraction:.0%} of every step as asked, {_gradients(record)}",
+                f"{format_3sig(evidence.synced_ms)} ms with sync, {format_3sig(evidence.independent_ms)} with independent ranks; "
+                f"timers show {evidence.exposed_fraction:.0%} exposed sync in the baseline, {_gradients(record)}",
             )
         case PhaseShares():
             return Explanation(
@@ -165,18 +159,17 @@ def explain_bottleneck(evidence: BottleneckEvidence, record: Record) -> Explanat
         case OversubscribedRanks():
             return Explanation(
                 f"too few cores: {_demand(evidence)} > {pluralize(evidence.usable_cores, 'usable core')}",
-                f"they take turns on the cores and wait for each other; {_likely(evidence, record)}",
+                f"threads share cores and wait for each other; {_likely(evidence, record)}",
             )
         case DecodesOnDevice():
-            itself = "it decodes" if record.world_size == 1 else "they decode"
             return Explanation(
-                f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for batches that {itself}",
-                "a loader that is too slow and one that takes the GPU from the training look alike from within a run",
+                f"{device_clause(record, 'wait')} {evidence.wait_fraction:.0%} of every step for batches decoded on the GPU",
+                "a run cannot distinguish a slow loader from one that takes GPU time from training",
             )
         case UnexplainedTime():
             return Explanation(
                 f"{evidence.unexplained_ms / evidence.step_ms:.0%} of every step is not explained by its phases",
-                f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms pass on the wall clock and in no phase",
+                f"{format_3sig(evidence.unexplained_ms)} of {format_3sig(evidence.step_ms)} ms of wall time belong to no phase",
             )
         case TooShort():
             return Explanation(
@@ -210,8 +203,8 @@ def competing_text(first: str, first_fraction: float, second: str, second_fracti
 
 
 def likely_text(kind: str, explanation: Explanation) -> str:
-    """The most likely bottleneck, for an inconclusive verdict."""
-    return explanation.claim if kind == "inconclusive" else f"most like {kind}: {explanation.claim}"
+    """``most likely sync-bound: ...``, for an inconclusive verdict."""
+    return explanation.claim if kind == "inconclusive" else f"most likely {kind}: {explanation.claim}"
 
 
 def _likely(evidence: OversubscribedRanks | TooShort, record: Record) -> str:
@@ -225,11 +218,11 @@ def _deciding(evidence: Undecided) -> str:
 
 
 def _contention_claim(slowdown_fraction: float, record: Record) -> str:
-    taken = "decodes on the GPU that trains" if decodes_on_device(record) else "takes the cores that the training needs"
-    return f"the data loader {taken}: a step takes {slowdown_fraction:.0%} longer beside it"
+    contention = "decodes on the training GPU" if decodes_on_device(record) else "competes with training for cores"
+    return f"the data loader {contention}: steps take {slowdown_fraction:.0%} longer while it runs"
 
 
-_LAUNCH_CLAIM = "the host cannot issue kernels as fast as the GPU runs them"
+_LAUNCH_CLAIM = "the host launches kernels more slowly than the GPU runs them"
 
 
 def _location(rank: int, record: Record) -> str:
@@ -247,11 +240,11 @@ def _bandwidths(evidence: CopyWait) -> str:
     if evidence.pageable_bytes_per_s is None or evidence.pinned_bytes_per_s is None:
         return ""
     pageable, pinned = (format_3sig(rate / 1e9) for rate in (evidence.pageable_bytes_per_s, evidence.pinned_bytes_per_s))
-    return f"; from pageable memory {pageable} GB/s are copied, from pinned {pinned}"
+    return f"; bandwidth {pageable} GB/s from pageable memory, {pinned} from pinned"
 
 
 def _gradients(record: Record) -> str:
-    return f"for the gradients of {format_3sig(record.num_parameters / 1e6)} million parameters on {record.world_size} ranks"
+    return f"gradients of {format_3sig(record.num_parameters / 1e6)} million parameters on {record.world_size} ranks"
 
 
 def _demand(evidence: OversubscribedRanks) -> str:

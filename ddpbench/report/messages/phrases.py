@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ddpbench.analysis.cpu_demand import trainer_threads
 from ddpbench.record.environment import Environment
 from ddpbench.record.record import Record
+from ddpbench.record.text import pluralize
 
 
 def device_noun(environment: Environment) -> str:
@@ -33,8 +34,8 @@ def format_ranks(record: Record, ranks: Sequence[int]) -> str:
 
 
 def format_starved_ranks(record: Record, cores_by_rank: Mapping[int, float]) -> str:
-    """``rank 0 (node-01) got 0.62 of a core``, ``2 ranks got 1.20 to 1.31 of 4 cores each``."""
+    """``rank 0 (node-01) got 0.62 of 1 core``, ``2 ranks got 1.20 to 1.31 of 4 cores each``."""
     threads = trainer_threads(record)
     least, most = f"{min(cores_by_rank.values()):.2f}", f"{max(cores_by_rank.values()):.2f}"
-    cores = (least if least == most else f"{least} to {most}") + (f" of {threads} cores" if threads > 1 else " of a core")
+    cores = (least if least == most else f"{least} to {most}") + (f" of {pluralize(threads, 'core')}")
     return f"{format_ranks(record, sorted(cores_by_rank))} got {cores}" + (" each" if len(cores_by_rank) > 1 else "")

@@ -9,40 +9,40 @@ from ddpbench.record.text import pluralize
 
 ROLE_NAMES: dict[RoleKind, str] = {
     "earlier_model_alive": "earlier model alive",
-    "baseline": "as asked",
-    "compute_only": "device alone",
+    "baseline": "baseline",
+    "compute_only": "compute only",
     "independent": "no gradient sync",
     "replay": "replay",
-    "loader_in_background": "beside the loader",
-    "baseline_repeat": "as asked, again",
-    "single_no_ddp": "one rank without DDP",
-    "single_shard_batch": "one rank, its share of the batch",
-    "no_sync": "no all-reduce",
-    "allreduce_only": "all-reduce alone",
+    "loader_in_background": "loader in background",
+    "baseline_repeat": "baseline repeated",
+    "single_no_ddp": "1 rank without DDP",
+    "single_shard_batch": "1 rank, per-rank batch",
+    "no_sync": "DDP.no_sync()",
+    "allreduce_only": "all-reduce only",
     "with_data": "with data",
 }
 
-INDEPENDENT_IN_SCALING = "every rank for itself"
+INDEPENDENT_IN_SCALING = "independent ranks"
 
 MEASUREMENT_NAMES: dict[Measurement, str] = {
-    "node_states": "surroundings",
-    "loader_benchmarks": "loader alone",
-    "single_rank_loader_benchmark": "loader on one rank",
-    "stage_cpu_s": "stages",
+    "node_states": "node state",
+    "loader_benchmarks": "loader benchmark",
+    "single_rank_loader_benchmark": "loader benchmark on one rank",
+    "stage_cpu_s": "CPU time by stage",
     "alternative_loaders": "other loaders",
     "storage": "storage",
-    "h2d_bandwidth": "copies",
-    "trials": "cures",
+    "h2d_bandwidth": "host-to-device bandwidth",
+    "trials": "remedies",
 }
 
 SKIP_REASONS: dict[SkipReason, str] = {
-    "no_time_left": "no time was left for it",
-    "trainer_loads": "nothing of the loader works beside the training",
-    "batches_made_on_device": "the batches of {loader} are made on the device",
-    "cpu_ranks": "ranks on processors copy no batches",
-    "dataset_in_memory": "the data set lies in memory",
-    "no_image_folder": "the loader {loader} reads no folder of images",
-    "no_other_loader": "there is no other loader here to set beside {loader}",
+    "no_time_left": "no time left",
+    "trainer_loads": "the loader runs in the trainer process, not in background",
+    "batches_made_on_device": "{loader} generates its batches on the device",
+    "cpu_ranks": "CPU ranks copy no batches",
+    "dataset_in_memory": "the dataset is in memory",
+    "no_image_folder": "loader {loader} reads no image folder",
+    "no_other_loader": "no other loader is available to compare with {loader}",
     "synthetic_data": "synthetic data; add --data-dir DIR",
     "failed": "{error}",
 }
@@ -58,7 +58,7 @@ def role_name(role: Role, job: Job | None = None) -> str:
         case "ddp":
             return pluralize(role.ranks or 1, "rank")
         case "trial":
-            return f"tried: {role.scenario.flag_text if role.scenario else ''}"
+            return f"trial: {role.scenario.flag_text if role.scenario else ''}"
         case "independent" if job is not None and job.scaling is not None:
             return INDEPENDENT_IN_SCALING
         case kind:
@@ -66,7 +66,7 @@ def role_name(role: Role, job: Job | None = None) -> str:
 
 
 def skipped_name(skipped: SkippedMeasurement, job: Job) -> str:
-    """The name of the skipped measurement; of a scaling job's arm with data what it would have shown."""
+    """The name of the skipped measurement; for a scaling job's arm with data, the loss that it measures."""
     if not isinstance(skipped.what, Role):
         return MEASUREMENT_NAMES[skipped.what]
     return "loss to data" if skipped.what.kind == "with_data" else role_name(skipped.what, job)

@@ -36,7 +36,7 @@ LOSS_NAMES: dict[LossName, str] = {
     "smaller-batch": "smaller batch",
     "contention": "contention",
     "data": "data",
-    "exposed-allreduce": "all-reduce not hidden",
+    "exposed-allreduce": "exposed all-reduce",
     "straggler": "straggler",
     "ddp": "DDP",
     "residual": "residual",
@@ -58,67 +58,60 @@ def explain_loss(evidence: ScalingEvidence, job: Job) -> Explanation:
     match evidence:
         case NearIdeal():
             ranks = _runs(job).world_size
-            return Explanation(f"{ranks} ranks keep {1 - evidence.loss_fraction:.1%} of {ranks} times one", _losses(evidence.losses))
+            return Explanation(f"{ranks} ranks reach {1 - evidence.loss_fraction:.1%} of ideal throughput", _losses(evidence.losses))
         case UnreliableBaseline():
             return Explanation(
-                f"{evidence.efficiency:.1%} of {evidence.ranks} times one rank cannot be (above {MAX_EFFICIENCY:.0%}): "
-                "the one rank was slow",
+                f"efficiency {evidence.efficiency:.1%} exceeds {MAX_EFFICIENCY:.0%}: unreliable 1-rank baseline",
                 baseline_doubts_text(evidence.doubts, _final(job)),
             )
         case SlowAllReduce():
-            return Explanation(
-                f"{_links(_final(job))} is the limit: {_ideal(evidence)} is lost to gradients on their way", _link_usage(evidence)
-            )
+            return Explanation(f"{_links(_final(job))} limits scaling: exposed all-reduce costs {_ideal(evidence)}", _link_usage(evidence))
         case Contention():
-            what = "host, power and bus" if _final(job).environment.device_type == "cuda" else "cores, caches and memory"
-            others = "; but other people's processes took cores meanwhile" if evidence.has_noisy_neighbour else ""
+            shared = "host, power and bus" if _final(job).environment.device_type == "cuda" else "cores, caches and memory"
+            others = "; other processes took cores too" if evidence.has_noisy_neighbour else ""
             return Explanation(
-                f"ranks take {what} from each other: {_ideal(evidence)} is lost with every rank for itself",
-                f"a step without any communication takes {format_3sig(evidence.lost_ms)} ms more on all ranks at "
-                f"once than on one alone{others}",
+                f"ranks compete for {shared}: independent ranks lose {_ideal(evidence)}",
+                f"a step without communication takes {format_3sig(evidence.lost_ms)} ms longer on all ranks at once than on one{others}",
             )
         case InputLoss():
             return Explanation(
-                f"the ranks wait for data: {_ideal(evidence)} is lost to it",
-                f"{format_3sig(evidence.lost_ms)} ms of every step, which batches on the device do not cost",
+                f"data loading costs {_ideal(evidence)}",
+                f"{format_3sig(evidence.lost_ms)} ms of every step, compared to batches on the device",
             )
         case StragglerLoss():
             lost = f"{format_3sig(evidence.lost_ms)} ms of every step"
             if evidence.rank is None or evidence.slow_in is None or evidence.excess_fraction is None:
                 return Explanation(
-                    f"{_ideal(evidence)} is lost to waiting for now one rank, now another",
+                    f"waiting for varying ranks costs {_ideal(evidence)}",
                     f"no rank is the slowest in every round; {lost}",
                 )
             host = next(place.host for place in _final(job).environment.placements if place.rank == evidence.rank)
-            more = f"{evidence.excess_fraction:.0%} more own time than the others"
+            excess = f"{evidence.excess_fraction:.0%} more own time than the others"
             return Explanation(
-                f"{_ideal(evidence)} is lost to waiting for rank {evidence.rank} ({host})",
-                f"{more}, {evidence.slow_in.replace('-', ' ')}, in every round; {lost}",
+                f"waiting for rank {evidence.rank} ({host}) costs {_ideal(evidence)}",
+                f"{excess}, {evidence.slow_in.replace('-', ' ')}, in every round; {lost}",
             )
         case DdpLoss():
             cost = evidence.comm_cost_ms
             return Explanation(
-                f"ranks compute more slowly in DDP than for themselves: {_ideal(evidence)}",
-                f"{format_3sig(evidence.lost_ms)} ms a step of their own time, in which the all-reduce works beside the backward"
-                + (f"; all that other ranks cost a step is {format_3sig(cost)} ms" if cost is not None else ""),
+                f"ranks compute more slowly in DDP than independently, which costs {_ideal(evidence)}",
+                f"{format_3sig(evidence.lost_ms)} ms of own time per step, while all-reduce overlaps backward"
+                + (f"; other ranks cost {format_3sig(cost)} ms per step in total" if cost is not None else ""),
             )
         case SmallBatch():
             return Explanation(
-                f"{_final(job).config.batch_size} a rank is too little work: {_ideal(evidence)} is lost to the smaller batch",
-                f"a step of one rank with that share takes {format_3sig(evidence.lost_ms)} ms more than its part of the whole batch",
+                f"batch {_final(job).config.batch_size} per rank is too little work: the smaller batch costs {_ideal(evidence)}",
+                f"a 1-rank step with that batch takes {format_3sig(evidence.lost_ms)} ms more than its share of a step with the full batch",
             )
         case UnexplainedLoss():
-            return Explanation(f"{_ideal(evidence)} is lost without a name", _losses(evidence.losses))
+            return Explanation(f"unknown causes cost {_ideal(evidence)}", _losses(evidence.losses))
         case TooFewRounds():
-            are = "is" if evidence.rounds == 1 else "are"
-            return Explanation(
-                f"{pluralize(evidence.rounds, 'round')} {are} too few to tell what is lost",
-                _losses(evidence.losses),
-            )
+            verb = "is" if evidence.rounds == 1 else "are"
+            return Explanation(f"{pluralize(evidence.rounds, 'round')} {verb} too few to attribute losses", _losses(evidence.losses))
         case NotMeasured():
-            missing = [role_name(ddp_role(ranks)) for ranks in evidence.world_sizes]
+            unmeasured = [role_name(ddp_role(ranks)) for ranks in evidence.world_sizes]
             return Explanation(
-                f"{' and '.join(missing)} had no round: what is lost on the way was not measured",
+                f"no rounds with {' and '.join(unmeasured)}: losses not measured",
                 next(skip_reason(each) for each in _skipped(job) if each.what == ddp_role(evidence.world_sizes[-1])),
             )
         case UndecidedLoss():
@@ -143,11 +136,11 @@ def _final(job: Job) -> Record:
 
 
 def _ideal(evidence: SlowAllReduce | Contention | InputLoss | StragglerLoss | DdpLoss | SmallBatch | UnexplainedLoss) -> str:
-    return f"{evidence.loss_fraction:.0%} of the ideal"
+    return f"{evidence.loss_fraction:.0%} of ideal throughput"
 
 
 def _losses(losses: Losses) -> str:
-    return ", ".join(f"{LOSS_NAMES[name]} {fraction:.1%}" for name, fraction in losses.items()) or "nothing is lost"
+    return ", ".join(f"{LOSS_NAMES[name]} {fraction:.1%}" for name, fraction in losses.items()) or "no losses"
 
 
 def _links(record: Record) -> str:
@@ -155,27 +148,27 @@ def _links(record: Record) -> str:
     hosts = list(dict.fromkeys(place.host for place in record.environment.placements))
     if len(hosts) > 1:
         return f"the network between {f'{hosts[0]} and {hosts[1]}' if len(hosts) == 2 else f'{len(hosts)} nodes'}"
-    return f"what connects the {'GPUs' if record.environment.device_type == 'cuda' else 'ranks'} of this node"
+    return f"the interconnect of the {'GPUs' if record.environment.device_type == 'cuda' else 'ranks'} on this node"
 
 
 def _link_usage(evidence: SlowAllReduce) -> str:
     if evidence.allreduce_only_ms is None or evidence.total_bytes is None or evidence.num_buckets is None:
         return _losses(evidence.losses)
-    sends = f"a step sends {format_3sig(evidence.total_bytes / 1e6)} MB in {pluralize(evidence.num_buckets, 'bucket')}"
-    text = f"{sends}, which takes {format_3sig(evidence.allreduce_only_ms)} ms alone"
+    sent = f"{format_3sig(evidence.total_bytes / 1e6)} MB per step in {pluralize(evidence.num_buckets, 'bucket')}"
+    text = f"{sent}, {format_3sig(evidence.allreduce_only_ms)} ms for the all-reduce only"
     if evidence.busbw and evidence.max_busbw:
-        text += f"; that is {_bandwidth_share(evidence.busbw, evidence.max_busbw)}"
+        text += f"; {_bandwidth_share(evidence.busbw, evidence.max_busbw)}"
     if evidence.hidden_fraction is not None:
         text += f"; backward hides {evidence.hidden_fraction:.0%}"
     return text
 
 
 def _bandwidth_share(busbw: float, max_busbw: float) -> str:
-    share, reached, most = busbw / max_busbw, format_3sig(busbw / 1e6), f"{format_3sig(max_busbw / 1e6)} MB/s"
+    share, reached, peak = busbw / max_busbw, format_3sig(busbw / 1e6), f"{format_3sig(max_busbw / 1e6)} MB/s"
     if share > 1:
-        return f"{reached} MB/s, above the {most} measured on it before"
-    ends = "all that it gives" if share >= SATURATED_BUSBW_FRACTION else "larger buckets may get more of it"
-    return f"{reached} of {most} measured on it: {ends}"
+        return f"busbw {reached} MB/s, above the {peak} measured before"
+    conclusion = "saturated" if share >= SATURATED_BUSBW_FRACTION else "larger buckets may raise it"
+    return f"busbw {reached} of {peak} measured: {conclusion}"
 
 
 def _skipped(job: Job) -> list[SkippedMeasurement]:

@@ -18,12 +18,12 @@ def status_text(record: Record, job_records: Sequence[Record] = ()) -> str:
     if word == "invalid":
         return f"{word}: {'; '.join(check_text(check, record) for check in record.checks if check.severity == 'error')}"
     message = record.fault.message if record.fault else ""
-    happened = message if message.startswith(word) else f"{word}: {message}" if message else word
-    return f"{happened}, {format_rounds(job_records or [record])}"
+    outcome = message if message.startswith(word) else f"{word}: {message}" if message else word
+    return f"{outcome}, {format_rounds(job_records or [record])}"
 
 
 def failure_reason(record: Record) -> str:
     """Why an arm has no figure, as a sentence."""
     if record.fault is not None:
         return record.fault.message
-    return next((check_text(check, record) for check in record.checks if check.severity == "error"), "no round was finished")
+    return next((check_text(check, record) for check in record.checks if check.severity == "error"), "no round finished")

@@ -1,16 +1,16 @@
-"""Why there is no rate of cold reads."""
+"""Reasons for a missing cold-read rate."""
 
 from __future__ import annotations
 
 from ddpbench.record.diagnosis import NoColdRateReason, Storage
 
 NO_COLD_RATE_REASONS: dict[NoColdRateReason, str] = {
-    "in_memory": "{file_system} keeps its files in memory",
-    "own_cache": "{file_system} keeps files in a cache of its own, which cannot be told to drop them",
-    "no_time": "no file of the sample could be read in time",
-    "unreadable": "no file of the sample can be read",
-    "not_evicted": "{fraction:.0%} of the sample stayed in memory when it was to be dropped: another process holds it",
-    "unknown_residency": "the files stayed in memory when they were to be dropped: another process holds them, or the kernel does not tell",
+    "in_memory": "{file_system} keeps files in memory",
+    "own_cache": "{file_system} has a separate cache that cannot be dropped",
+    "no_time": "no sampled file was read in time",
+    "unreadable": "no sampled file is readable",
+    "not_evicted": "{fraction:.0%} of the sample stayed in the page cache: another process keeps it there",
+    "unknown_residency": "page cache not dropped: another process keeps the files, or the kernel hides residency",
 }
 
 

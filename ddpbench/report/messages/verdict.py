@@ -1,4 +1,4 @@
-"""The sentences of a verdict: the bottleneck or loss, how sure it is, why, and what to do next."""
+"""The sentences of a verdict: the bottleneck or loss, how sure it is, why, and the next step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ddpbench.report.messages.causes import cause_name, cause_text
 
 def explain_verdict(verdict: Verdict, record: Record) -> Explanation:
     """The bottleneck of ``record`` and the numbers that show it and its cause."""
-    found = explain_bottleneck(verdict.evidence, record)
+    explanation = explain_bottleneck(verdict.evidence, record)
     if verdict.cause_evidence is None:
-        return found
-    return found._replace(reason=f"{found.reason}; {cause_text(verdict.cause_evidence, record)}")
+        return explanation
+    return explanation._replace(reason=f"{explanation.reason}; {cause_text(verdict.cause_evidence, record)}")
 
 
 def verdict_label(verdict: Verdict | ScalingVerdict) -> str:
@@ -32,14 +32,14 @@ def verdict_heading(verdict: Verdict | ScalingVerdict) -> str:
 
 
 def confidence_text(verdict: Verdict | ScalingVerdict) -> str:
-    """``81% of resamples name this limit, else straggler``.
+    """``81% of resamples name this bottleneck, else straggler``.
 
     Empty if the verdict is certain or states its own shares.
     """
     shares = []
     if verdict.is_probable:
         other = bottleneck_name(verdict.runner_up).replace("-", " ") if verdict.runner_up else ""
-        shares.append(f"{verdict.repeatability:.0%} of resamples name this limit{_else(other)}")
+        shares.append(f"{verdict.repeatability:.0%} of resamples name this bottleneck{_else(other)}")
     if isinstance(verdict, Verdict) and verdict.is_cause_probable:
         other, of = cause_name(verdict.cause_runner_up) if verdict.cause_runner_up else "", "of these" if shares else "of resamples"
         shares.append(f"{verdict.cause_repeatability:.0%} {of} name this cause{_else(other)}")
@@ -48,8 +48,8 @@ def confidence_text(verdict: Verdict | ScalingVerdict) -> str:
 
 def verdict_sentence(verdict: Verdict | ScalingVerdict, explanation: Explanation) -> str:
     """The verdict in one sentence: bottleneck, cost, reason, and repeatability if not certain."""
-    sure = confidence_text(verdict)
-    return f"{verdict_label(verdict)}: {explanation.claim}; {explanation.reason}" + (f" ({sure})" if sure else "")
+    confidence = confidence_text(verdict)
+    return f"{verdict_label(verdict)}: {explanation.claim}; {explanation.reason}" + (f" ({confidence})" if confidence else "")
 
 
 def next_step_text(step: NextStep) -> str:
@@ -60,7 +60,7 @@ def next_step_text(step: NextStep) -> str:
         case RaiseTimeLimit():
             return "a longer --time-limit"
         case ReduceRanks():
-            return f"at most {step.max_ranks_per_node} ranks a node"
+            return f"at most {step.max_ranks_per_node} ranks per node"
         case _:
             assert_never(step)
 

@@ -15,49 +15,49 @@ PARTS: Mapping[PipelinePart, str] = {
     "workers": "the workers",
     "cores": "the cores",
     "storage": "the storage",
-    "handoff": "handing batches over",
+    "handoff": "the handoff",
 }
 
 ASSUMPTIONS: Mapping[AssumptionCode, str] = {
-    "above-measured-load": "more threads a core than were measured: an image costs as much of a core as under the heaviest load measured",
-    "below-measured-load": "fewer threads a core than were measured: an image costs as much of a core as under the lightest load measured",
-    "other-processes": "others keep {cores:.2g} cores busy, as they did",
-    "cores-lost": "cores that everybody wants lose {lost_fraction:.0%} of their time to turns, as in the run",
-    "same-cores": "cores of the same kind, and nobody else on them",
-    "enough-cores": "what the run takes of the cores is not known: there are enough",
-    "compute-time-of-run": "a step on batches that are there already was not measured: it takes what computing takes in the run",
-    "equal-batches": "nobody told how long single batches take: all as long as their mean",
-    "background-loader": "{loader} gives beside the training what it gave alone, less what the cores take from it",
-    "trainer-loads-as-fast": "the trainer takes as long for a batch as a worker",
+    "above-measured-load": "more threads per core than measured: CPU time per image as under the heaviest measured load",
+    "below-measured-load": "fewer threads per core than measured: CPU time per image as under the lightest measured load",
+    "other-processes": "other processes keep {cores:.2g} cores busy, as in the run",
+    "cores-lost": "oversubscribed cores lose {lost_fraction:.0%} of their time to context switches, as in the run",
+    "same-cores": "cores of the same kind, with no other processes on them",
+    "enough-cores": "enough cores: the CPU usage of the run is unknown",
+    "compute-time-of-run": "a compute-only step, which was not measured, takes the compute time of the run",
+    "equal-batches": "all batches take the mean time: single batches were not timed",
+    "background-loader": "{loader} delivers during training what it delivered alone, less what the cores limit",
+    "trainer-loads-as-fast": "the trainer process takes as long for a batch as a worker",
     "threads-scale": "threads share the work on a batch evenly",
-    "storage-scales": "the storage answers each of more workers as fast",
-    "storage-limit": "the storage gives what was measured of it, and no more",
-    "no-read-wait": "a file in memory is not waited for",
-    "no-overlapped-copy": "from pageable memory nothing is copied beside the training",
-    "same-copies": "copies and interference take as long beside another precision",
-    "cuda-graphs": "CUDA graphs leave no pause between kernels, and the kernels as they are",
-    "same-image-load": "a worker, and its copy, take as long for an image",
-    "same-image-time": "an image takes the device and the workers as long, and gradient sync a step",
-    "sync-hidden": "gradient sync among {ranks}, of which one has none, is hidden by the backward",
-    "same-step": "a step among {ranks} takes as long as among {measured_ranks}",
+    "storage-scales": "storage serves each of more workers as fast",
+    "storage-limit": "storage delivers at most the measured rate",
+    "no-read-wait": "files in memory have no read wait",
+    "no-overlapped-copy": "copies from pageable memory do not overlap training",
+    "same-copies": "copies and interference take as long in another precision",
+    "cuda-graphs": "CUDA graphs remove the gaps between kernels and do not change the kernels",
+    "same-image-load": "a worker and a copy take as long per image",
+    "same-image-time": "device and workers take as long per image, gradient sync as long per step",
+    "sync-hidden": "backward hides gradient sync on {ranks} ranks; 1 rank has none to measure",
+    "same-step": "a step on {ranks} ranks takes as long as on {measured_ranks}",
 }
 
-ALWAYS_ASSUMED = "rounds and batches as uneven as measured, and nobody else on the machine who was not there"
+ALWAYS_ASSUMED = "rounds and batches vary as measured; no additional processes on the machine"
 """The assumption of every prediction."""
 
 MEASUREMENTS: Mapping[MeasurementCode, str] = {
-    "loader-benchmark": "what {loader} gives and costs",
-    "loader-in-background": "what {loader} takes from the training beside it",
-    "batch-time": "how long {loader} takes for a batch",
-    "worker-batch-time": "how long the workers of {loader} take for a batch",
-    "read-wait": "how long {loader} waits for files",
-    "h2d-bandwidth": "how fast batches are copied",
-    "cpu-usage": "what the run takes of the cores",
-    "compute-only-step": "a step on batches that are there already",
+    "loader-benchmark": "throughput and CPU cost of {loader}",
+    "loader-in-background": "slowdown of training with {loader} in background",
+    "batch-time": "time per batch of {loader}",
+    "worker-batch-time": "worker time per batch of {loader}",
+    "read-wait": "read wait of {loader}",
+    "h2d-bandwidth": "host-to-device bandwidth",
+    "cpu-usage": "CPU usage of the run",
+    "compute-only-step": "a compute-only step",
     "step-without-sync": "a step without gradient sync",
     "step-in-precision": "a step in {precision}",
-    "step-compiled": "a step compiled by {compile_mode}",
-    "unexplained-step": "what makes a step {times:.1f} times {more} than its measured parts would",
+    "step-compiled": "a step compiled with {compile_mode}",
+    "unexplained-step": "why a step is {times:.1f} times {more} than its measured parts",
 }
 
 
@@ -67,7 +67,7 @@ def assumption_text(assumption: Assumption) -> str:
 
 def missing_measurement_text(missing: MissingMeasurement) -> str:
     if missing.code == "step-compiled" and missing.compile_mode == "off":
-        return "a step that is not compiled"
+        return "a step without torch.compile"
     ratio = missing.simulated_ratio or 1.0
     values = {
         **asdict(missing),
@@ -78,19 +78,19 @@ def missing_measurement_text(missing: MissingMeasurement) -> str:
     return MEASUREMENTS[missing.code].format(**values)
 
 
-def _loader_text(found: Assumption | MissingMeasurement) -> str:
+def _loader_text(item: Assumption | MissingMeasurement) -> str:
     """``dali-gpu``, ``dali-gpu --hw-decoder-load 0.99``."""
-    return f"{found.loader}" if found.hw_decoder_load is None else f"{found.loader} --hw-decoder-load {found.hw_decoder_load:g}"
+    return f"{item.loader}" if item.hw_decoder_load is None else f"{item.loader} --hw-decoder-load {item.hw_decoder_load:g}"
 
 
 def measurement_hint(command: str) -> str:
     """How to measure what is missing; ``command`` is empty if no command does."""
-    return f"'{command}' measures it; name its record behind this one" if command else "no command here measures it"
+    return f"'{command}' measures it; add its record after this one" if command else "no command measures it here"
 
 
 def bottleneck_text(estimate: GainEstimate) -> str:
-    """``the workers``, ``the workers, and batches that come unevenly``."""
-    return PARTS[estimate.bottleneck] + (", and batches that come unevenly" if estimate.has_uneven_batches else "")
+    """``the workers``, ``the workers and uneven batches``."""
+    return PARTS[estimate.bottleneck] + (" and uneven batches" if estimate.has_uneven_batches else "")
 
 
 def gain_text(center: float, low: float, high: float) -> str:
@@ -99,16 +99,16 @@ def gain_text(center: float, low: float, high: float) -> str:
 
 
 def certain_gain_text(estimate: GainEstimate) -> str:
-    """The gain; that it is uncertain if its interval includes 1."""
+    """The gain, marked as not significant if its interval includes 1."""
     gain = gain_text(estimate.gain, estimate.low, estimate.high)
-    return f"no gain that is certain: {gain}" if estimate.low <= 1 <= estimate.high else gain
+    return f"no significant gain: {gain}" if estimate.low <= 1 <= estimate.high else gain
 
 
 def already_set_text(scenario: Scenario) -> str:
-    return f"{scenario.flag_text} is the present setting, and gains nothing"
+    return f"{scenario.flag_text} is already set and gains nothing"
 
 
 def residual_text(residual: float) -> str:
     """How far the simulated step is from the measured one."""
-    off = f"{format_percent(abs(residual - 1), 2)} {'longer' if residual > 1 else 'shorter'}"
-    return f"it makes a step of the run as it was {off} than measured"
+    error = f"{format_percent(abs(residual - 1), 2)} {'longer' if residual > 1 else 'shorter'}"
+    return f"the simulated step of this run is {error} than measured"

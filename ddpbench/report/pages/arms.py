@@ -34,37 +34,39 @@ def arm_table(job: Job, page: Page) -> Iterator[Text]:
     rows = compare(job.records)
     lines = _fit_table(rows, job.swept, {FIGURE: throughput_unit(*job.records), MEMORY: memory_heading(job.records)}, page)
     yield from styled(lines, LABEL, len(lines[0]))
-    few = {row.interval.num_values for row in rows if row.interval and row.interval.confidence is None and row.interval.num_values > 1}
-    yield from labelled_lines("few", [f"{rounds} rounds: their range, no interval" for rounds in few], page)
+    range_rounds = {
+        row.interval.num_values for row in rows if row.interval and row.interval.confidence is None and row.interval.num_values > 1
+    }
+    yield from labelled_lines("note", [f"{rounds} rounds: range, no confidence interval" for rounds in range_rounds], page)
     uneven = [
         f"{arm_name(row.record.config, job.swept)} {pluralize(row.speedup.pairs, 'round')}"
         for row in rows
         if row.rounds_differ and row.speedup
     ]
-    yield from labelled_lines("pairs", [f"speed-up of the rounds shared with the first: {', '.join(uneven)}"] if uneven else [], page)
+    yield from labelled_lines("pairs", [f"speed-up over the rounds shared with the first arm: {', '.join(uneven)}"] if uneven else [], page)
     alike = {arm_name(row.record.config, job.swept): row.speedup for row in rows[1:] if row.speedup and _includes_one(row.speedup)}
     equal = [name for name, speedup in alike.items() if speedup.low > 1 / MAX_EQUIVALENT_RATIO and speedup.high < MAX_EQUIVALENT_RATIO]
-    unknown = [name for name in alike if name not in equal]
-    yield from labelled_lines("equal", [f"no difference from the first: {', '.join(equal)}"] if equal else [], page)
-    yield from labelled_lines("open", [f"too close to tell from the first: {', '.join(unknown)}"] if unknown else [], page)
+    inconclusive = [name for name in alike if name not in equal]
+    yield from labelled_lines("equal", [f"no difference from the first arm: {', '.join(equal)}"] if equal else [], page)
+    yield from labelled_lines("open", [f"inconclusive against the first arm: {', '.join(inconclusive)}"] if inconclusive else [], page)
     accuracies = {arm_name(record.config, job.swept): last_accuracy(record) for record in job.records}
     reached = [f"{name} {format_percent(share)}" for name, share in accuracies.items() if share is not None]
     yield from labelled_lines("accuracy", [f"on {accuracy_split(job.records[0])}: {', '.join(reached)}"] if reached else [], page)
-    limits: dict[str, list[str]] = {}
+    bottlenecks: dict[str, list[str]] = {}
     for record in job.records:
         if record.verdict:
-            limits.setdefault(verdict_label(record.verdict), []).append(arm_name(record.config, job.swept))
-    judged = sum(map(len, limits.values()))
-    yield from labelled_lines("limit", (f"{kind}: {_arms_or_all(names, judged)}" for kind, names in limits.items()), page)
+            bottlenecks.setdefault(verdict_label(record.verdict), []).append(arm_name(record.config, job.swept))
+    judged = sum(map(len, bottlenecks.values()))
+    yield from labelled_lines("bottleneck", (f"{kind}: {_arms_or_all(names, judged)}" for kind, names in bottlenecks.items()), page)
 
 
 def _fit_table(rows: Sequence[ArmRow], swept: Sequence[str], units: Mapping[str, str], page: Page) -> list[str]:
     """The table without intervals, then memory, then speed-up intervals, until it fits."""
-    for left_out, brief in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
-        kept = [heading for heading in ALIGN if heading not in left_out]
+    for dropped, without_interval in (((), False), ((INTERVAL,), False), ((INTERVAL, MEMORY), False), ((INTERVAL, MEMORY), True)):
+        kept = [heading for heading in ALIGN if heading not in dropped]
         align = "<" * len(swept) + "".join(ALIGN[heading] for heading in kept) + "<"  # the last is for text that spans the row
         heading = [*(field.replace("_", "-") for field in swept), *(units.get(name, name) for name in kept), ""]
-        cells = [[*arm_values(row.record.config, swept), *_cells(row, kept, brief)] for row in rows]
+        cells = [[*arm_values(row.record.config, swept), *_cells(row, kept, without_interval)] for row in rows]
         lines = align_columns([heading, *cells], align, page)
         if max(map(len, lines)) <= page.table_width:
             break
@@ -77,7 +79,7 @@ def memory_heading(records: Sequence[Record]) -> str:
 
 
 def _arms_or_all(names: Sequence[str], total: int) -> str:
-    return "every arm with a figure" if len(names) == total > 1 else ", ".join(names)
+    return "all measured arms" if len(names) == total > 1 else ", ".join(names)
 
 
 def arm_values(config: Config, swept: Sequence[str]) -> list[str]:
@@ -89,8 +91,8 @@ def arm_values(config: Config, swept: Sequence[str]) -> list[str]:
 def arm_name(config: Config, swept: Sequence[str]) -> str:
     """The values that distinguish an arm, ``amp-fp16 batch-size 128``; the workload if there are none."""
     values = zip(swept, arm_values(config, swept), strict=True)
-    words = (value if field in SELF_EXPLANATORY_FIELDS else f"{field.replace('_', '-')} {value}" for field, value in values)
-    return " ".join(words) or config.workload
+    parts = (value if field in SELF_EXPLANATORY_FIELDS else f"{field.replace('_', '-')} {value}" for field, value in values)
+    return " ".join(parts) or config.workload
 
 
 def speedup_text(row: ArmRow, without_interval: bool = False) -> str:
@@ -110,8 +112,8 @@ def ratio_text(ratio: PairedRatio, without_interval: bool = False) -> str:
     if not ratio.low <= 1 <= ratio.high and float(low) <= 1 <= float(high):
         center, low, high = format_interval(ratio.center, ratio.low, ratio.high)
     reach = [] if without_interval or low == high else [f"{low} to {high}"]
-    said = ", ".join([*reach, *([] if ratio.has_interval else [pluralize(ratio.pairs, "pair")])])
-    return f"{center} ({said})" if said else center
+    notes = ", ".join([*reach, *([] if ratio.has_interval else [pluralize(ratio.pairs, "pair")])])
+    return f"{center} ({notes})" if notes else center
 
 
 def _cells(row: ArmRow, kept: Sequence[str], without_interval: bool = False) -> list[str]:
@@ -142,8 +144,8 @@ def best_arm_lines(job: Job, page: Page) -> Iterator[Text]:
     found = find_best_arm(job.records)
     if found is None:
         return
-    kind, says = _best_arm_text(found, job.swept)
-    yield from styled(wrap_text(f"{kind}   ", says, page), GOOD if found.is_clear else CAUTION, len(kind))
+    kind, sentence = _best_arm_text(found, job.swept)
+    yield from styled(wrap_text(f"{kind}   ", sentence, page), GOOD if found.is_clear else CAUTION, len(kind))
     if step := next_step_after_comparison(found, job):
         yield from styled(wrap_command("  next  ", next_step_text(step), page), LABEL, len("  next"))
 
@@ -152,15 +154,15 @@ def _best_arm_text(result: BestArm, swept: Sequence[str]) -> tuple[str, str]:
     """The result in a word, and in a sentence."""
     best, than = (arm_name(record.config, swept) for record in (result.best, result.compared_to))
     names = [arm_name(record.config, swept) for record in result.tied]
-    close = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} arms"
+    tied = ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} arms"
     center, *reach = ratio_text(result.ratio).split(" ", 1)
     if reach and len(result.candidates) > 2 and result.ratio.has_interval:
-        reach = [f"({reach[0].strip('()')}, 95% for all pairs)"]
-    behind = " ".join([f"{center} times {than}", *reach])
+        reach = [f"({reach[0].strip('()')}, 95% over all pairs)"]
+    comparison = " ".join([f"{center} times {than}", *reach])
     if result.is_clear and result.is_ceiling:
-        return "CEILING", f"{best}, without a loader: {behind}"
+        return "CEILING", f"{best} (no loader): {comparison}"
     if result.is_clear:
-        return "FASTEST", f"{best}: {behind}" if len(names) == 1 else f"{close}, too close to tell apart; {best}: {behind}"
+        return "FASTEST", f"{best}: {comparison}" if len(names) == 1 else f"{tied} are tied; {best}: {comparison}"
     if result.are_equivalent:
-        return "NO DIFFERENCE", f"{best}: {behind}" if len(names) == 2 else f"between {close}"
-    return "INCONCLUSIVE", f"too {'close' if result.ratio.has_interval else 'few rounds'} to tell; {best}: {behind}"
+        return "NO DIFFERENCE", f"{best}: {comparison}" if len(names) == 2 else f"between {tied}"
+    return "INCONCLUSIVE", f"{'too close' if result.ratio.has_interval else 'too few rounds'}; {best}: {comparison}"

@@ -14,17 +14,17 @@ from ddpbench.report.messages.checks import check_hint, check_sentence
 from ddpbench.report.messages.sentence import Sentence, join_sentences, sentence_text, with_range
 from ddpbench.report.pages.header import some_arms_text
 
-SEVERITY_LABELS: dict[Severity, tuple[str, str]] = {"error": ("blocked", BAD), "warning": ("warning", CAUTION), "info": ("note", LABEL)}
+SEVERITY_LABELS: dict[Severity, tuple[str, str]] = {"error": ("error", BAD), "warning": ("warning", CAUTION), "info": ("note", LABEL)}
 
 
-def not_measured_lines(left_out: Mapping[str, str], page: Page) -> Iterator[Text]:
+def not_measured_lines(reasons: Mapping[str, str], page: Page) -> Iterator[Text]:
     """One line per reason why something was not measured."""
-    word = "not measured"
-    whats: dict[str, list[str]] = {}
-    for what, why in left_out.items():
-        whats.setdefault(why, []).append(what)
-    for why, alike in whats.items():
-        yield from styled(wrap_text(f"{word}  ", f"{', '.join(alike)}: {why}", page), LABEL, len(word))
+    label = "not measured"
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        yield from styled(wrap_text(f"{label}  ", f"{', '.join(names)}: {reason}", page), LABEL, len(label))
 
 
 def check_lines(arms: Mapping[str, Record], page: Page, verbose: bool = False, hints: bool = True) -> Iterator[Text]:
@@ -34,14 +34,14 @@ def check_lines(arms: Mapping[str, Record], page: Page, verbose: bool = False, h
     lacks the flags that hints name, or to keep the page short.
     """
     yield from _severity_lines(arms, page, [*SEVERITY_LABELS], hints)
-    for health in dict.fromkeys(
+    for reason in dict.fromkeys(
         record.environment.health_unavailable_reason for record in arms.values() if record.environment.health_unavailable_reason
     ):
-        yield from styled(wrap_text("note     health  ", f"unavailable: {health}", page), LABEL, len("note"))
+        yield from styled(wrap_text("note     telemetry  ", f"unavailable: {reason}", page), LABEL, len("note"))
     if verbose and all(record.status in ("ok", "invalid") for record in arms.values()):
-        spoke = {check.code for record in arms.values() for check in record.checks}
-        silent = [code for code in map(code_of, CHECK_RULES) if code not in spoke]
-        yield from styled(wrap_items("passed   ", silent, page), LABEL, len("passed"))
+        fired = {check.code for record in arms.values() for check in record.checks}
+        passed = [code for code in map(code_of, CHECK_RULES) if code not in fired]
+        yield from styled(wrap_items("passed   ", passed, page), LABEL, len("passed"))
 
 
 def strict_failure_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:

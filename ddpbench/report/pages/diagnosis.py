@@ -43,18 +43,25 @@ def render_diagnosis(job: Job, console: Console, path: Path | None, *, verbose: 
     About fifty lines. ``verbose`` adds the purpose of each remedy, notes, tables, hints, the checks that passed and the machine;
     ``quiet`` prints the verdict only. ``path`` is the record's file, None if it could not be saved.
     """
-    page, real = page_for(console), baseline_of(job) or job.records[0]
+    page, baseline = page_for(console), baseline_of(job) or job.records[0]
     if quiet:
-        print_lines(console, record_verdict_lines(real, page))
+        print_lines(console, record_verdict_lines(baseline, page))
         return
-    sections: list[Sequence[Text]] = [[*_head(real, page)], [*diagnosis_status_lines(real, job, page)], [*record_verdict_lines(real, page)]]
-    summary = summarize(real)
+    sections: list[Sequence[Text]] = [
+        [*_head(baseline, page)],
+        [*diagnosis_status_lines(baseline, job, page)],
+        [*record_verdict_lines(baseline, page)],
+    ]
+    summary = summarize(baseline)
     if summary.step_ms is not None:
-        case = AnalysisInput(real, summary, controls_of(job))
-        sections += [*_evidence(case, job, page, verbose), [*_loader_keeps_up_line(case, page), *remedy_lines(case, job, page, verbose)]]
-    left_out = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
-    hints = verbose or any(check.severity == "error" for check in real.checks)
-    last = [*not_measured_lines(left_out, page), *check_lines({"": real}, page, verbose, hints), *([Text(str(path))] if path else [])]
+        inputs = AnalysisInput(baseline, summary, controls_of(job))
+        sections += [
+            *_evidence(inputs, job, page, verbose),
+            [*_loader_keeps_up_line(inputs, page), *remedy_lines(inputs, job, page, verbose)],
+        ]
+    skipped = {skipped_name(each, job): skip_reason(each) for each in job.diagnosis.skipped} if job.diagnosis else {}
+    hints = verbose or any(check.severity == "error" for check in baseline.checks)
+    last = [*not_measured_lines(skipped, page), *check_lines({"": baseline}, page, verbose, hints), *([Text(str(path))] if path else [])]
     print_sections(console, [*sections, last, [*recommendation_lines(job, page)]])
 
 
@@ -66,24 +73,24 @@ def _head(record: Record, page: Page) -> Iterator[Text]:
 
 
 def _evidence(inputs: AnalysisInput, job: Job, page: Page, verbose: bool) -> Iterator[Sequence[Text]]:
-    record, given = inputs.record, pipeline_model(inputs)
+    record, pipeline = inputs.record, pipeline_model(inputs)
     yield [*phase_table(record, inputs.summary, page)]
     if job.diagnosis is not None:
-        found = pipeline_ceilings(inputs, given)
-        yield [*pipeline_table(record, found, job.diagnosis, page, verbose)]
-        image = cpu_cost_table if verbose else cpu_cost_line
-        start = worker_startup_lines(record, given, job.diagnosis, page) if verbose else []
-        around = node_state_lines(record, job.diagnosis.node_states, page, verbose)
+        ceilings = pipeline_ceilings(inputs, pipeline)
+        yield [*pipeline_table(record, ceilings, job.diagnosis, page, verbose)]
+        cpu_cost = cpu_cost_table if verbose else cpu_cost_line
+        startup = worker_startup_lines(record, pipeline, job.diagnosis, page) if verbose else []
+        nodes = node_state_lines(record, job.diagnosis.node_states, page, verbose)
         yield [
-            *image(inputs, given, page),
-            *cpu_demand_lines(record, given, page),
-            *utilization_lines(record, found, page),
-            *start,
-            *around,
+            *cpu_cost(inputs, pipeline, page),
+            *cpu_demand_lines(record, pipeline, page),
+            *utilization_lines(record, ceilings, page),
+            *startup,
+            *nodes,
         ]
 
 
 def _loader_keeps_up_line(inputs: AnalysisInput, page: Page) -> Iterator[Text]:
     if inputs.record.verdict and inputs.record.verdict.kind in NOT_LIMITED_BY_DATA:
-        lost = f"{format_percent(inputs.data_wait_ms / inputs.step_ms, 2)} of a step"
-        yield from styled(wrap_text("", f"nothing to do for the data: the loader keeps up, and costs {lost}", page), GOOD)
+        data_wait = f"{format_percent(inputs.data_wait_ms / inputs.step_ms, 2)} of a step"
+        yield from styled(wrap_text("", f"the loader keeps up: data wait is {data_wait}", page), GOOD)

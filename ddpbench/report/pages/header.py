@@ -20,6 +20,7 @@ from ddpbench.record.text import pluralize
 from ddpbench.report.format import MISSING
 from ddpbench.report.layout import LABEL, Page, styled, wrap_items, wrap_text
 from ddpbench.report.messages.phrases import device_noun
+from ddpbench.report.messages.roles import INDEPENDENT_IN_SCALING
 
 BACKEND_NAMES = {"nccl": "NCCL"}
 TRANSPORT_NAMES = {"SHM": "shared memory", "TCP": "sockets", "NET/Socket": "sockets"}
@@ -28,19 +29,20 @@ TRANSPORT_NAMES = {"SHM": "shared memory", "TCP": "sockets", "NET/Socket": "sock
 def transport_text(environment: Environment) -> str:
     """``NCCL over NVLink``, ``NCCL over NVLink, InfiniBand between nodes``; empty if unknown."""
     inside, between = (
-        list(dict.fromkeys(_name(way) for way in environment.transport if way.inter_node == across)) for across in (False, True)
+        list(dict.fromkeys(_transport_name(each) for each in environment.transport if each.inter_node == across))
+        for across in (False, True)
     )
     if not (inside or between):
         return ""
-    apart = f", {' and '.join(between)} between nodes" if inside and between and inside != between else ""
-    return f"{BACKEND_NAMES.get(environment.backend, environment.backend)} over {' and '.join(inside or between)}{apart}"
+    network = f", {' and '.join(between)} between nodes" if inside and between and inside != between else ""
+    return f"{BACKEND_NAMES.get(environment.backend, environment.backend)} over {' and '.join(inside or between)}{network}"
 
 
-def _name(way: Transport) -> str:
+def _transport_name(transport: Transport) -> str:
     """The link type or, if it is unknown, the transport."""
-    kind, *rest = way.via.split("/")
+    kind, *rest = transport.via.split("/")
     by_network = f"NET/{rest[0]}" if kind == "NET" else kind
-    return way.link_type or TRANSPORT_NAMES.get(by_network) or (rest[0] if kind == "NET" else kind)
+    return transport.link_type or TRANSPORT_NAMES.get(by_network) or (rest[0] if kind == "NET" else kind)
 
 
 DESCRIBED_FIELDS = frozenset(
@@ -65,7 +67,7 @@ def header_lines(record: Record, page: Page) -> Iterator[Text]:
     yield from styled(wrap_items("ddpbench  ", _texts_in_common(title), page, gap="  "), LABEL, len("ddpbench"))
     yield from styled(wrap_items("", _texts_in_common(machine), page, gap="     "))
     yield from labelled_lines("data", _texts_in_common([("", _description(record)), *loader_items(record)]), page)
-    yield from labelled_lines("set", _texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
+    yield from labelled_lines("conf", _texts_in_common([*_settings(record), *_warmup_and_round_items(record)]), page)
 
 
 def shared_header_lines(records: Sequence[Record], page: Page) -> Iterator[Text]:
@@ -81,7 +83,7 @@ def shared_header_lines(records: Sequence[Record], page: Page) -> Iterator[Text]
     )
     descriptions = dict.fromkeys(_description(each) for each in records if each.data)
     yield from labelled_lines("data", [*descriptions, *_texts_in_common(loader_items(record), differing)], page)
-    yield from labelled_lines("set", _texts_in_common(_settings(record), differing), page)
+    yield from labelled_lines("conf", _texts_in_common(_settings(record), differing), page)
 
 
 def title_lines(command: str, record: Record, page: Page) -> Iterator[Text]:
@@ -95,15 +97,15 @@ def detail_lines(record: Record, page: Page) -> Iterator[Text]:
     """Details that the header omits: observed precision, all versions, all flags."""
     software = structs.asdict(record.environment.software)
     yield from labelled_lines("seen", _observed_precision_items(record.observed_precision), page)
-    yield from labelled_lines("with", (f"{name} {version}" for name, version in software.items() if version), page)
+    yield from labelled_lines("libs", (f"{name} {version}" for name, version in software.items() if version), page)
     yield from labelled_lines("", (f"{name}={value}" for name, value in record.environment.variables.items()), page)
-    yield from labelled_lines("flag", (_flag(field, getattr(record.config, field.name)) for field in flag_fields(Config)), page)
+    yield from labelled_lines("args", (_flag(field, getattr(record.config, field.name)) for field in flag_fields(Config)), page)
 
 
 def labelled_lines(label: str, items: Iterable[str], page: Page) -> list[Text]:
     """``items`` after a short label; no line if there are none."""
-    there = list(items)
-    return styled(wrap_items(f"{label:4}  ", there, page), LABEL, len(label)) if there else []
+    texts = list(items)
+    return styled(wrap_items(f"{label:4}  ", texts, page), LABEL, len(label)) if texts else []
 
 
 def machine_text(environment: Environment) -> str:
@@ -112,9 +114,9 @@ def machine_text(environment: Environment) -> str:
     With several nodes their number, and their names.
     """
     hosts = list(dict.fromkeys(each.host for each in environment.placements))
-    which = ", ".join(hosts) if len(hosts) <= 3 else f"{hosts[0]} to {hosts[-1]}"
-    where = which if len(hosts) == 1 else f"{len(hosts)} nodes: {which}"
-    return f"{_devices(environment)}, {where}"
+    names = ", ".join(hosts) if len(hosts) <= 3 else f"{hosts[0]} to {hosts[-1]}"
+    nodes = names if len(hosts) == 1 else f"{len(hosts)} nodes: {names}"
+    return f"{_devices(environment)}, {nodes}"
 
 
 def _devices(environment: Environment) -> str:
@@ -140,8 +142,8 @@ def uses_ddp(record: Record) -> bool:
 
 def throughput_unit(*records: Record) -> str:
     """``images/s``, ``points/s``, or ``samples/s`` if the records' sample units differ."""
-    items = {record.sample_unit for record in records}
-    return f"{items.pop() if len(items) == 1 else 'sample'}s/s"
+    units = {record.sample_unit for record in records}
+    return f"{units.pop() if len(units) == 1 else 'sample'}s/s"
 
 
 def some_arms_text(names: Sequence[str], total: int) -> str:
@@ -162,7 +164,7 @@ def _workload(record: Record) -> HeaderItem:
 
 def _training(record: Record) -> Iterator[HeaderItem]:
     config = record.config
-    yield "precision", f"{config.precision} ({'attested' if record.observed_precision else 'not attested'})"
+    yield "precision", f"{config.precision} ({'verified' if record.observed_precision else 'not verified'})"
     if uses_ddp(record):
         yield "engine broadcast_buffers", f"{config.engine}, buffer broadcast {_on_off(config.broadcast_buffers)}"
     else:
@@ -200,7 +202,7 @@ def _threads(record: Record) -> str:
     if record.environment.device_type != "cpu":
         return ""
     if threads := configured_threads(record):
-        return pluralize(threads, "thread") + (" a rank" if record.world_size > 1 else "")
+        return pluralize(threads, "thread") + (" per rank" if record.world_size > 1 else "")
     cores = cpu_demand(record).usable_cores
     return f"all {cores:g} cores" if record.world_size == 1 and cores > 1 else ""
 
@@ -214,13 +216,13 @@ def loader_items(record: Record) -> Iterator[HeaderItem]:
     config = record.config
     yield "loader", f"loader {config.loader}"
     if config.loader != SYNTHETIC:
-        hands = "thread" if loader_spec(config.loader).uses_threads else "worker"
-        yield "workers", f"{pluralize(record.workers, hands)} a {device_noun(record.environment)}"
+        producer = "thread" if loader_spec(config.loader).uses_threads else "worker"
+        yield "workers", f"{pluralize(record.workers, producer)} per {device_noun(record.environment)}"
 
 
 def _no_ddp_reason(record: Record) -> str:
     if record.config.engine in ENGINES_WITHOUT_SYNC and record.world_size > 1:
-        return "every rank for itself"
+        return INDEPENDENT_IN_SCALING
     return "one process" if record.environment.backend == "none" else "one rank"
 
 
@@ -236,18 +238,18 @@ def _settings(record: Record) -> Iterator[HeaderItem]:
     yield "gradient_as_bucket_view", f"bucket view {_on_off(config.gradient_as_bucket_view)}" if uses_ddp(record) else ""
     for field in flag_fields(Config):
         value = getattr(config, field.name)
-        left_off = value is False and field.default is None
-        if field.name not in DESCRIBED_FIELDS and value != field.default and not left_off:
+        is_unset = value is False and field.default is None
+        if field.name not in DESCRIBED_FIELDS and value != field.default and not is_unset:
             yield field.name, _flag(field, value)
 
 
 def _warmup_and_round_items(record: Record) -> Iterator[HeaderItem]:
     """Warm-up and rounds: as measured if known, else as configured."""
-    ready = record.warmup
-    if ready is None:
+    warmup = record.warmup
+    if warmup is None:
         yield "", f"warm-up {record.config.warmup}"
     else:
-        yield "", f"warm-up {ready.warmup_steps}" + ("" if ready.warmup_converged else ", still changing")
+        yield "", f"warm-up {warmup.warmup_steps}" + ("" if warmup.warmup_converged else ", not converged")
     yield "", _rounds([record])
 
 
@@ -256,14 +258,14 @@ def _rounds(records: Sequence[Record]) -> str:
 
     Arms that differ give ``2 to 3 of 5``. Steps are omitted if rounds differ in length; trainings of different length are named.
     """
-    asked, done = [record.config.rounds for record in records], [len(record.rounds) for record in records]
-    rounds = f"{_format_range(asked)} round{'s' * (max(asked) != 1)}"
-    so_far = f"{_format_range(done)} of " if any(done) and done != asked else ""
+    requested, done = [record.config.rounds for record in records], [len(record.rounds) for record in records]
+    rounds = f"{_format_range(requested)} round{'s' * (max(requested) != 1)}"
+    so_far = f"{_format_range(done)} of " if any(done) and done != requested else ""
     lengths = {timed.traces[0].steps for record in records for timed in record.rounds} or {records[0].config.steps or 0}
     length, *others = lengths
     steps = f" of {pluralize(length, 'step')}" if length and not others else ""
-    unlike = ", trainings of different length" if records[0].config.fresh and time_or_speed_metric(records) is not SECONDS else ""
-    return so_far + rounds + steps + (" each" if len(records) > 1 else "") + unlike
+    length_note = ", trainings of different length" if records[0].config.fresh and time_or_speed_metric(records) is not SECONDS else ""
+    return so_far + rounds + steps + (" each" if len(records) > 1 else "") + length_note
 
 
 def _format_range(numbers: Sequence[int]) -> str:
@@ -271,19 +273,19 @@ def _format_range(numbers: Sequence[int]) -> str:
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _observed_precision_items(attestation: ObservedPrecision | None) -> Iterator[str]:
-    if attestation is None:
+def _observed_precision_items(observed: ObservedPrecision | None) -> Iterator[str]:
+    if observed is None:
         return
-    yield f"parameters {'/'.join(attestation.parameter_dtypes)}"
-    yield f"gradients {'/'.join(attestation.gradient_dtypes)}"
-    if attestation.master_weight_dtype:
-        yield f"master weights {attestation.master_weight_dtype}"
-    yield f"BatchNorm {'/'.join(attestation.batch_norm_dtypes)}" if attestation.batch_norm_dtypes else "no BatchNorm"
-    yield f"first layer {attestation.first_layer_dtype}"
-    yield f"last layer {attestation.last_layer_dtype}"
-    yield f"TF32 matmul {_on_off(attestation.tf32_matmul)}, cuDNN {_on_off(attestation.tf32_cudnn)}"
-    yield f"loss scale {attestation.loss_scale:g}" if attestation.loss_scale else "no loss scale"
-    yield attestation.optimizer
+    yield f"parameters {'/'.join(observed.parameter_dtypes)}"
+    yield f"gradients {'/'.join(observed.gradient_dtypes)}"
+    if observed.master_weight_dtype:
+        yield f"master weights {observed.master_weight_dtype}"
+    yield f"BatchNorm {'/'.join(observed.batch_norm_dtypes)}" if observed.batch_norm_dtypes else "no BatchNorm"
+    yield f"first layer {observed.first_layer_dtype}"
+    yield f"last layer {observed.last_layer_dtype}"
+    yield f"TF32 matmul {_on_off(observed.tf32_matmul)}, cuDNN {_on_off(observed.tf32_cudnn)}"
+    yield f"loss scale {observed.loss_scale:g}" if observed.loss_scale else "no loss scale"
+    yield observed.optimizer
 
 
 def _flag(field: FlagField, value: object) -> str:

@@ -20,7 +20,7 @@ def loading_cost_lines(record: Record, page: Page) -> Iterator[Text]:
     """CPU time per image in the workers. Empty if the loader does not report it."""
     if cost := loader_cost_of_run(record):
         stages = ", ".join(f"{stage} {format_s_as_ms(span)}" for stage, span in cost.cpu_s_by_stage.items())
-        yield from labelled_lines("load", [f"{format_s_as_ms(cost.cpu_s)} ms of a core an {record.sample_unit}: {stages}"], page)
+        yield from labelled_lines("load", [f"{format_s_as_ms(cost.cpu_s)} ms CPU time per {record.sample_unit}: {stages}"], page)
 
 
 def loader_table(job: Job, page: Page) -> Iterator[Text]:
@@ -32,17 +32,17 @@ def loader_table(job: Job, page: Page) -> Iterator[Text]:
     if not measured:
         return
     unit = throughput_unit(*job.records)
-    heading = ["loader", f"alone, {unit}", "training", "core-ms", "GiB", "first batch"]
+    heading = ["loader", f"alone, {unit}", "training", "CPU ms", "GiB", "first batch"]
     rows = [heading, *([arm_name(record.config, job.swept), *_row(record)] for record in measured)]
     lines = align_columns(rows, "<>>>>>", page)
     yield from styled(lines, LABEL, len(lines[0]))
     item = measured[0].sample_unit
-    explained = [
-        f"alone: all ranks' loaders with nobody training, {unit}",
-        f"core-ms: of a core, to load an {item}",
+    legend = [
+        f"alone: loaders of all ranks, without training, {unit}",
+        f"CPU ms: CPU time to load an {item}",
         "GiB: workers of a rank",
     ]
-    yield from styled(wrap_items("  ", explained, page))
+    yield from styled(wrap_items("  ", legend, page))
 
 
 def _row(record: Record) -> list[str]:
@@ -50,14 +50,14 @@ def _row(record: Record) -> list[str]:
 
     Rates are those of all ranks, limited by the slowest. Memory is the largest of any rank.
     """
-    alone = record.loader_benchmarks
-    images = sum(each.samples for each in alone)
-    cores_s = fsum(each.loader_cpu_s + each.main_process_cpu_s for each in alone) / images if images else None
-    memory = max((each.workers_rss_bytes for each in alone if each.workers_rss_bytes is not None), default=None)
+    benchmarks = record.loader_benchmarks
+    samples = sum(each.samples for each in benchmarks)
+    cpu_s = fsum(each.loader_cpu_s + each.main_process_cpu_s for each in benchmarks) / samples if samples else None
+    memory = max((each.workers_rss_bytes for each in benchmarks if each.workers_rss_bytes is not None), default=None)
     return [
-        format_rounded(len(alone) * min(each.samples_per_s for each in alone), 4),
+        format_rounded(len(benchmarks) * min(each.samples_per_s for each in benchmarks), 4),
         format_rounded(record.throughput.samples_per_s, 4) if record.throughput else MISSING,
-        MISSING if cores_s is None else format_s_as_ms(cores_s),
+        MISSING if cpu_s is None else format_s_as_ms(cpu_s),
         format_gib(memory),
-        f"{format_significant(mean_or_none(each.first_batch_s for each in alone), 2)} s",
+        f"{format_significant(mean_or_none(each.first_batch_s for each in benchmarks), 2)} s",
     ]

@@ -21,16 +21,16 @@ MACHINE_LABEL = "machine  "
 def node_state_lines(record: Record, nodes: Sequence[NodeState], page: Page, verbose: bool = False) -> Iterator[Text]:
     """One line per node, one for all that are alike, if any node is out of the ordinary.
 
-    ``verbose`` prints it always, and adds memory, NUMA nodes and the time threads waited for a core.
+    ``verbose`` prints it always, and adds memory, NUMA nodes and the CPU pressure.
     """
     if not verbose and not any(map(_unusual, nodes)):
         return
-    told: dict[tuple[str, ...], list[str]] = {}
+    hosts_by_state: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
-        told.setdefault((*_allowed_core_items(node), *(_detail_items(record, node) if verbose else ())), []).append(node.host)
-    for items, hosts in told.items():
-        which = [", ".join(hosts) if len(hosts) <= MAX_NAMED else pluralize(len(hosts), "node")] if len(told) > 1 else []
-        yield from styled(wrap_items(MACHINE_LABEL, [*which, *items], page), LABEL, len(MACHINE_LABEL.strip()))
+        hosts_by_state.setdefault((*_allowed_core_items(node), *(_detail_items(record, node) if verbose else ())), []).append(node.host)
+    for items, hosts in hosts_by_state.items():
+        named = [", ".join(hosts) if len(hosts) <= MAX_NAMED else pluralize(len(hosts), "node")] if len(hosts_by_state) > 1 else []
+        yield from styled(wrap_items(MACHINE_LABEL, [*named, *items], page), LABEL, len(MACHINE_LABEL.strip()))
 
 
 def _unusual(node: NodeState) -> bool:
@@ -49,26 +49,26 @@ def _ranks_far_from_gpu(node: NodeState) -> list[str]:
 
 def _allowed_core_items(node: NodeState) -> Iterator[str]:
     yield f"{pluralize(node.affinity_cores, 'core')} by affinity"
-    yield "no quota" if node.cpu_quota_cores is None else f"a quota of {node.cpu_quota_cores:g}"
+    yield "no CPU quota" if node.cpu_quota_cores is None else f"CPU quota {node.cpu_quota_cores:g}"
     if node.slurm_cores is not None:
         yield f"{node.slurm_cores} by SLURM"
     if node.other_busy_cores is not None:
-        there = node.other_busy_cores >= MIN_OTHER_CORES
-        yield f"others kept {format_significant(node.other_busy_cores, 2)} busy before" if there else "nobody else there before"
+        busy = node.other_busy_cores >= MIN_OTHER_CORES
+        yield f"{format_significant(node.other_busy_cores, 2)} busy before the job" if busy else "idle before the job"
     if far := _ranks_far_from_gpu(node):
         yield f"GPU and cores on different NUMA nodes: rank {', '.join(far)}"
 
 
 def _detail_items(record: Record, node: NodeState) -> Iterator[str]:
     if node.usable_memory_bytes is not None:
-        yield f"{format_gib(node.usable_memory_bytes)} GiB of memory"
+        yield f"{format_gib(node.usable_memory_bytes)} GiB memory"
     if node.shm_free_bytes is not None:
         yield f"{format_gib(node.shm_free_bytes)} GiB free in {SHM_DIR}"
-    there = {place.rank for place in record.environment.placements if place.host == node.host}
-    pressed = mean_or_none(trace.cpu_usage.cpu_pressure_fraction for trace in record.traces if trace.rank in there and trace.cpu_usage)
-    if pressed is not None:
-        yield f"a thread waited for a core {format_percent(pressed, 2)} of the time"
+    ranks = {place.rank for place in record.environment.placements if place.host == node.host}
+    pressure = mean_or_none(trace.cpu_usage.cpu_pressure_fraction for trace in record.traces if trace.rank in ranks and trace.cpu_usage)
+    if pressure is not None:
+        yield f"CPU pressure {format_percent(pressure, 2)}"
     for each in node.numa:
-        for what, where in (("cores", each.core_nodes), ("GPU", each.gpu_nodes)):
-            if where:
-                yield f"{what} of rank {each.rank} on NUMA node {', '.join(map(str, where))}"
+        for resource, numa_nodes in (("cores", each.core_nodes), ("GPU", each.gpu_nodes)):
+            if numa_nodes:
+                yield f"{resource} of rank {each.rank} on NUMA node {', '.join(map(str, numa_nodes))}"

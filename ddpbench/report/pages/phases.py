@@ -15,7 +15,7 @@ from ddpbench.report.pages.header import uses_ddp
 
 MAX_BAR_WIDTH = 25
 EIGHTHS = " ▏▎▍▌▋▊▉"
-EXPOSED_SYNC = "sync not hidden"
+EXPOSED_SYNC = "exposed sync"
 
 
 def phase_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
@@ -28,23 +28,23 @@ def phase_table(record: Record, summary: Summary, page: Page) -> Iterator[Text]:
     decimals = step_decimals(summary.step_ms)
     spans = _spans(record, summary)
     shares = [100 * span / summary.step_ms for span in spans.values()]
-    title = "where a step goes" + (" (mean of ranks)" if record.world_size > 1 else "")
+    title = "step time by phase" + (" (mean of ranks)" if record.world_size > 1 else "")
     cells = zip(spans, format_summands([*spans.values()], decimals), format_summands(shares, 1), strict=True)
     head, *lines = align_columns([[title, "ms", "%"], *([f"  {name}", span_ms, percent] for name, span_ms, percent in cells)], "<>>", page)
     yield from styled([head], LABEL)
     for name, line, share in zip(spans, lines, shares, strict=True):
-        drawn = f"{line}  {draw_bar(share / 100, page)}".rstrip()
-        yield from styled(_with_notes(drawn, _exposed_sync_notes(summary, decimals) if name == EXPOSED_SYNC else [], page))
-    launching = list(_host_lead_items(record, summary, decimals))
-    yield from styled(wrap_items("  ", launching, page) if launching else [])
+        with_bar = f"{line}  {draw_bar(share / 100, page)}".rstrip()
+        yield from styled(_with_notes(with_bar, _exposed_sync_notes(summary, decimals) if name == EXPOSED_SYNC else [], page))
+    run_ahead = list(_host_lead_items(record, summary, decimals))
+    yield from styled(wrap_items("  ", run_ahead, page) if run_ahead else [])
 
 
 def draw_bar(share: float, page: Page) -> str:
     """A bar of ``MAX_BAR_WIDTH`` columns for a share of 1, in eighths of a column if the page is unicode."""
     if not page.unicode:
         return "#" * round(share * MAX_BAR_WIDTH)
-    whole, eighths = divmod(max(round(share * MAX_BAR_WIDTH * 8), 0), 8)
-    return ("█" * whole + EIGHTHS[eighths]).rstrip()
+    full, eighths = divmod(max(round(share * MAX_BAR_WIDTH * 8), 0), 8)
+    return ("█" * full + EIGHTHS[eighths]).rstrip()
 
 
 def _spans(record: Record, summary: Summary) -> dict[str, float]:
@@ -52,24 +52,24 @@ def _spans(record: Record, summary: Summary) -> dict[str, float]:
 
     The waits for other ranks are one entry: the buffer broadcast that waits for rank 0 and the exposed all-reduce.
     """
-    each = summary.phases_ms
-    copied = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
-    fed = {} if record.config.loader == SYNTHETIC else {"data wait": each["data"], copied: each["host_to_device"]}
-    spans = {**fed, "forward": each["forward"], "backward": each["backward"]}
-    synced = each["sync"] + each["broadcast"]
+    phases = summary.phases_ms
+    copies = "host to device" if record.environment.device_type == "cuda" else "batch preparation"
+    loading = {} if record.config.loader == SYNTHETIC else {"data wait": phases["data"], copies: phases["host_to_device"]}
+    spans = {**loading, "forward": phases["forward"], "backward": phases["backward"]}
+    exposed_sync = phases["sync"] + phases["broadcast"]
     if not uses_ddp(record):  # no communication: broadcast is part of the model call, sync the end of backward
-        spans["forward"] += each["broadcast"]
-        spans["backward"] += each["sync"]
-    elif record.world_size > 1 or synced >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP costs time on a single rank, too
-        spans[EXPOSED_SYNC] = synced
-    rest = each["unexplained"] if fed else each["unexplained"] + each["data"] + each["host_to_device"]
-    return {**spans, "optimizer": each["optimizer"], "unexplained": rest}
+        spans["forward"] += phases["broadcast"]
+        spans["backward"] += phases["sync"]
+    elif record.world_size > 1 or exposed_sync >= 0.5 / 10 ** step_decimals(summary.step_ms or 0.0):  # DDP costs time on a single rank, too
+        spans[EXPOSED_SYNC] = exposed_sync
+    rest = phases["unexplained"] if loading else phases["unexplained"] + phases["data"] + phases["host_to_device"]
+    return {**spans, "optimizer": phases["optimizer"], "unexplained": rest}
 
 
 def _exposed_sync_notes(summary: Summary, decimals: int) -> list[str]:
-    least = 0.5 / 10**decimals
-    parts = {"wait for late data": summary.peer_data_wait_ms or 0.0, "in buffer broadcast": summary.phases_ms["broadcast"]}
-    return [f"{format_decimals(span, decimals)} {name}" for name, span in parts.items() if span >= least]
+    smallest_shown = 0.5 / 10**decimals
+    parts = {"peer data wait": summary.peer_data_wait_ms or 0.0, "buffer broadcast": summary.phases_ms["broadcast"]}
+    return [f"{format_decimals(span, decimals)} {name}" for name, span in parts.items() if span >= smallest_shown]
 
 
 def _with_notes(line: str, notes: Sequence[str], page: Page) -> list[str]:
@@ -82,6 +82,6 @@ def _with_notes(line: str, notes: Sequence[str], page: Page) -> list[str]:
 
 def _host_lead_items(record: Record, summary: Summary, decimals: int) -> Iterator[str]:
     if summary.host_lead_ms is not None:
-        yield f"host {format_decimals(summary.host_lead_ms, decimals)} ms ahead of the GPU"
-    if gap := record.kernel_activity:
-        yield f"kernels run {format_decimals(gap.kernel_ms, decimals)} of {format_decimals(gap.step_ms, decimals)} ms"
+        yield f"host runs {format_decimals(summary.host_lead_ms, decimals)} ms ahead of the GPU"
+    if activity := record.kernel_activity:
+        yield f"kernels busy {format_decimals(activity.kernel_ms, decimals)} of {format_decimals(activity.step_ms, decimals)} ms"

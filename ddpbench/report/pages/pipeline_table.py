@@ -1,4 +1,4 @@
-"""Rates of the pipeline's parts, the CPU cost of an image, and the cores and workers needed."""
+"""Throughput of the pipeline's parts, CPU time per image, and the cores and workers needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAINER_PROCESS = "trainer process"
 """Name of the cost of receiving a batch from a worker, apart from the stages."""
 
 MIN_RATE_FRACTION = 0.9
-"""A part with less than this fraction of the device's rate holds it back."""
+"""A part below this fraction of the device's throughput limits it."""
 
 
 @dataclass(frozen=True)
@@ -56,51 +56,53 @@ def pipeline_table(record: Record, ceilings: PipelineCeilings, diagnosis: Diagno
     Two parts per line if the page has room; with ``verbose`` one, with a note. The interference is that of loader and training.
     """
     device = device_noun(record.environment)
-    known, unit = _pipeline_rows(record, ceilings, diagnosis), f"{throughput_unit(record)} a {device}"
-    pairs = _side_by_side(known, page)
+    rows, unit = _pipeline_rows(record, ceilings, diagnosis), f"{throughput_unit(record)} per {device}"
+    pairs = _side_by_side(rows, page)
     if verbose or max(map(len, pairs)) > page.table_width:
-        heading = ["what each part gives", unit, f"of the {device}'s", ""]
-        lines = align_columns([heading, *([*part.cells, part.note if verbose else ""] for part in known)], "<>><", page)
+        heading = ["pipeline throughput", unit, "of compute only", ""]
+        lines = align_columns([heading, *([*part.cells, part.note if verbose else ""] for part in rows)], "<>><", page)
         yield from styled(lines[:1], LABEL)
-        for line, part in zip(lines[1:], known, strict=True):
+        for line, part in zip(lines[1:], rows, strict=True):
             yield from styled([line], part.style)
     else:
-        yield from styled(wrap_text("", f"what each part gives, {unit}, and its share of what the {device} trains", page), LABEL)
+        yield from styled(wrap_text("", f"pipeline throughput, {unit}, and percent of compute only", page), LABEL)
         yield from pairs
     if ceilings.interference:
-        yield from styled(wrap_text(INDENT, f"interference: {_interference_text(ceilings.interference)} with the loader beside it", page))
+        yield from styled(
+            wrap_text(INDENT, f"interference: {_interference_text(ceilings.interference)} with the loader in background", page)
+        )
     if doubt := _storage_doubt(diagnosis.storage):
         yield from styled(wrap_text(INDENT, f"files on storage: {doubt}", page))
 
 
 def _interference_text(times: PairedRatio) -> str:
-    """``a step takes 31% (22% to 42%, 95%) longer``; with too few rounds for an interval, their number in its place."""
-    more, word = [edge - 1 for edge in (times.center, times.low, times.high)], "longer"
+    """``steps are 31% (22% to 42%, 95%) longer``; with too few rounds for an interval, their number in its place."""
+    changes, word = [edge - 1 for edge in (times.center, times.low, times.high)], "longer"
     if times.center < 1:
-        more, word = [1 - edge for edge in (times.center, times.high, times.low)], "shorter"
-    center, low, high = (format_percent(edge, 2) for edge in more)
+        changes, word = [1 - edge for edge in (times.center, times.high, times.low)], "shorter"
+    center, low, high = (format_percent(edge, 2) for edge in changes)
     reach = f"{low} to {high}, 95%" if times.has_interval else pluralize(times.pairs, "pair")
-    shown = "" if times.is_above_one or (times.center > 1 and not times.has_interval) else "none shown, "
-    return f"{shown}a step takes {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
+    prefix = "" if times.is_above_one or (times.center > 1 and not times.has_interval) else "not significant, "
+    return f"{prefix}steps are {center}{'' if low == high and times.has_interval else f' ({reach})'} {word}"
 
 
 def _pipeline_rows(record: Record, ceilings: PipelineCeilings, diagnosis: Diagnosis) -> list[PipelineRow]:
     workers = pluralize(record.workers, "worker")
     parts: list[tuple[str, float | None, str]] = [
-        (f"{device_noun(record.environment)}, batches on it", ceilings.compute_only, ""),
-        ("without gradient sync", ceilings.independent, ""),
+        ("compute only", ceilings.compute_only, ""),
+        ("no gradient sync", ceilings.independent, ""),
         ("batches in host memory", ceilings.replay, "copies and host"),
-        ("copies, page-locked", ceilings.pinned_copy, ""),
+        ("copies, pinned", ceilings.pinned_copy, ""),
         ("copies, pageable" + ("" if record.config.pin_memory else ", in use"), ceilings.pageable_copy, ""),
         ("loader alone", ceilings.loader_only, "slowest rank"),
-        ("loader on one rank", ceilings.loader_only_single_rank if record.world_size > 1 else None, "the others idle"),
-        ("files in memory", ceilings.cached_files, _cached_note(diagnosis)),
+        ("loader on one rank", ceilings.loader_only_single_rank if record.world_size > 1 else None, "other ranks idle"),
+        ("files in page cache", ceilings.cached_files, _cached_note(diagnosis)),
         ("files on storage", ceilings.uncached_files, _file_system_note(diagnosis)),
         (f"{workers}, all busy", ceilings.workers, ""),
         ("cores", ceilings.cores, ""),
         ("this run", ceilings.achieved, ""),
     ]
-    return [PipelineRow(name, gives, ceilings.compute_only, note) for name, gives, note in parts if gives is not None]
+    return [PipelineRow(name, rate, ceilings.compute_only, note) for name, rate, note in parts if rate is not None]
 
 
 def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
@@ -118,16 +120,16 @@ def _side_by_side(parts: Sequence[PipelineRow], page: Page) -> list[Text]:
 
 
 def cpu_cost_line(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
-    """The CPU cost of an image, in one line."""
+    """The CPU time per image, in one line."""
     if pipeline.cost is None or pipeline.sample_cpu_s is None:
         return
     trainer = [f"{TRAINER_PROCESS} {format_s_as_ms(pipeline.main_process_cpu_s)}"] if pipeline.main_process_cpu_s else []
     stages = [f"{stage} {format_s_as_ms(spent_s)}" for stage, spent_s in pipeline.cost.cpu_s_by_stage.items()]
-    yield from _row(inputs.record.sample_unit, [f"{format_s_as_ms(pipeline.sample_cpu_s)} ms of a core", *stages, *trainer], page)
+    yield from _row(inputs.record.sample_unit, [f"{format_s_as_ms(pipeline.sample_cpu_s)} ms CPU time", *stages, *trainer], page)
 
 
 def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
-    """The CPU cost of an image by stage in the workers and in the main process; the handoff time."""
+    """The CPU time per image by stage in the workers and in the main process; the handoff time."""
     if pipeline.cost is None or pipeline.sample_cpu_s is None:
         return
     cost, item = pipeline.cost, inputs.record.sample_unit
@@ -142,44 +144,43 @@ def cpu_cost_table(inputs: AnalysisInput, pipeline: PipelineModel, page: Page) -
     ]
     if pipeline.main_process_cpu_s:
         rows.append([f"{INDENT}{TRAINER_PROCESS}", format_s_as_ms(pipeline.main_process_cpu_s), MISSING, MISSING])
-    rows.append([f"{INDENT}in all", format_s_as_ms(pipeline.sample_cpu_s), format_s_as_ms(cost.wall_s), MISSING])
-    heading = [f"what an {item} costs, in ms", "of a core", "in a worker", "share"]
+    rows.append([f"{INDENT}total", format_s_as_ms(pipeline.sample_cpu_s), format_s_as_ms(cost.wall_s), MISSING])
+    heading = [f"time per {item}, ms", "CPU", "wall", "CPU share"]
     lines = align_columns([heading, *rows], "<>>>", page)
     yield from styled(lines[:1], LABEL)
     yield from styled(lines[1:])
-    handed = mean_or_none(trace.loader_stats.handoff_ms for trace in inputs.record.traces if trace.loader_stats)
-    if handed is not None:
+    handoff_ms = mean_or_none(trace.loader_stats.handoff_ms for trace in inputs.record.traces if trace.loader_stats)
+    if handoff_ms is not None:
         yield from styled(
-            wrap_text(INDENT, f"hand-over: {format_significant(handed, 2)} ms of the wait for a batch is after it was made", page)
+            wrap_text(INDENT, f"handoff: {format_significant(handoff_ms, 2)} ms of the data wait, after the batch was ready", page)
         )
 
 
 def cpu_demand_lines(record: Record, pipeline: PipelineModel, page: Page) -> Iterator[Text]:
     """Cores and workers needed to keep up with the device, and those available.
 
-    If the main process hands over batches more slowly than the device trains, that is the rate to keep up with.
+    If the trainer process receives batches more slowly than the device trains, that is the rate to keep up with.
     """
     device = device_noun(record.environment)
-    cores = [f"there are {pipeline.usable_cores / pipeline.ranks_per_node:g} a {device}"]
+    cores = [f"{pipeline.usable_cores / pipeline.ranks_per_node:g} usable per {device}"]
     if pipeline.whole_cores_needed is not None:
         cores = [
-            f"needed {format_3sig(pipeline.whole_cores_needed)} a {device}",
-            f"there are {pipeline.usable_cores / pipeline.ranks_per_node:g}",
+            f"{format_3sig(pipeline.whole_cores_needed)} needed per {device}",
+            f"{pipeline.usable_cores / pipeline.ranks_per_node:g} usable",
         ]
     if pipeline.cpu_usage is not None:
         others = (
-            f", {format_significant(pipeline.cpu_usage.other_cores, 2)} with others"
+            f", {format_significant(pipeline.cpu_usage.other_cores, 2)} by other processes"
             if pipeline.cpu_usage.other_cores >= MIN_OTHER_CORES
             else ""
         )
         cores.append(f"{pipeline.cpu_usage.busy_fraction:.0%} busy{others}")
     if pipeline.is_handoff_bound:
-        cores.append(f"for {format_rounded(pipeline.max_rate)} {throughput_unit(record)}: one {TRAINER_PROCESS} hands over no more")
+        cores.append(f"for {format_rounded(pipeline.max_rate)} {throughput_unit(record)}, the most a {TRAINER_PROCESS} receives")
     yield from _row("cores", cores, page)
     if pipeline.workers_needed is not None and pipeline.max_useful_workers is not None:
-        there = "there is 1" if pipeline.workers == 1 else f"there are {pipeline.workers}"
-        keep = f"these cores can keep {pipeline.max_useful_workers} busy"
-        yield from _row("workers", [f"needed {pipeline.workers_needed:,} a {device}", there, keep], page)
+        busy = f"these cores can keep {pipeline.max_useful_workers} busy"
+        yield from _row("workers", [f"{pipeline.workers_needed:,} needed per {device}", f"{pipeline.workers} running", busy], page)
 
 
 def worker_startup_lines(record: Record, pipeline: PipelineModel, diagnosis: Diagnosis, page: Page) -> Iterator[Text]:
@@ -191,11 +192,9 @@ def worker_startup_lines(record: Record, pipeline: PipelineModel, diagnosis: Dia
     if start is None or pipeline.cost is None:
         return
     always = record.data is not None and record.data.respawns_workers
-    anew = (
-        f"{format_percent(start.epoch_fraction, 2)} of an epoch, "
-        f"{'for which these start anew' if always else 'if workers start anew for it'}"
-    )
-    yield from _row("start", [f"the first batch comes after {format_significant(start.first_batch_s, 2)} s", anew], page)
+    restart = "with workers that restart every epoch" if always else "if workers restart every epoch"
+    share = f"{format_percent(start.epoch_fraction, 2)} of an epoch {restart}"
+    yield from _row("start", [f"first batch after {format_significant(start.first_batch_s, 2)} s", share], page)
 
 
 def utilization_lines(record: Record, ceilings: PipelineCeilings, page: Page) -> Iterator[Text]:
@@ -203,11 +202,11 @@ def utilization_lines(record: Record, ceilings: PipelineCeilings, page: Page) ->
     if ceilings.utilization is None:
         return
     share = min(1.0, ceilings.utilization)
-    words = [f"{format_percent(share, 2)} of what the {device_noun(record.environment)} could train"]
+    items = [f"{format_percent(share, 2)} of compute-only throughput"]
     hours = 24 * record.world_size
     if record.environment.device_type == "cuda" and share < 0.95:
-        words.append(f"{format_decimals((1 - share) * hours, 0)} of {hours:,} GPU-hours a day are lost")
-    yield from _row("AU", words, page)
+        items.append(f"{format_decimals((1 - share) * hours, 0)} of {hours:,} GPU-hours per day lost")
+    yield from _row("AU", items, page)
 
 
 def _row(label: str, items: Sequence[str], page: Page) -> list[Text]:
@@ -216,7 +215,7 @@ def _row(label: str, items: Sequence[str], page: Page) -> list[Text]:
 
 def _cached_note(diagnosis: Diagnosis) -> str:
     storage = diagnosis.storage
-    return f"{format_percent(storage.cached_fraction, 2)} lie there" if storage and storage.cached_fraction is not None else ""
+    return f"{format_percent(storage.cached_fraction, 2)} cached" if storage and storage.cached_fraction is not None else ""
 
 
 def _file_system_note(diagnosis: Diagnosis) -> str:
@@ -230,7 +229,7 @@ def _storage_doubt(storage: Storage | None) -> str:
     return (
         f"no rate: {no_cold_rate_reason(storage)}"
         if storage.cold_files_per_s is None
-        else "that they came from a device, and no cache, is not proved"
+        else "not verified to come from a device instead of a cache"
     )
 
 

@@ -25,7 +25,7 @@ MAX_ROWS = 16
 def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = False) -> Iterator[Text]:
     """The table of ranks, shortened above ``MAX_ROWS`` unless ``verbose``.
 
-    Empty for a single CPU rank, whose phases say as much.
+    Empty for a single CPU rank, whose phases show the same.
     """
     rows = summary.ranks
     if not rows or (len(rows) == 1 and record.environment.device_type != "cuda"):
@@ -41,22 +41,22 @@ def rank_table(record: Record, summary: Summary, page: Page, verbose: bool = Fal
     yield from styled(headings, LABEL)
     for name, line in zip(names, lines, strict=True):
         yield from styled([line], CAUTION if summary.straggler and name.split()[-1] == str(summary.straggler.rank) else "")
-    named = record.verdict is not None and record.verdict.rank is not None  # in the verdict
-    if not named and not is_too_short_for_verdict(record):
+    in_verdict = record.verdict is not None and record.verdict.rank is not None
+    if not in_verdict and not is_too_short_for_verdict(record):
         yield from straggler_lines(record, summary.straggler, page)
     if len(lines) < len(rows):
-        yield from styled(wrap_text("", f"{len(rows)} ranks, by their own time; a row each with -v", page))
+        yield from styled(wrap_text("", f"{len(rows)} ranks, sorted by own time; -v shows all of them", page))
 
 
 def _columns(record: Record, names: Sequence[str], rows: Sequence[RankRow]) -> list[GridColumn]:
     cuda = record.environment.device_type == "cuda"
     decimals = step_decimals(max(row.step_ms for row in rows))
     waits = [format_decimals(row.data_wait_ms, decimals) for row in rows]
-    fed = [] if record.config.loader == SYNTHETIC else [GridColumn("data ms", waits)]
+    data = [] if record.config.loader == SYNTHETIC else [GridColumn("data ms", waits)]
     table = [
         GridColumn("rank", names),
         GridColumn("step ms", [format_decimals(row.step_ms, decimals) for row in rows]),
-        *fed,
+        *data,
         GridColumn("own ms", [format_decimals(row.own_ms, decimals) for row in rows]),
         GridColumn("sync ms", [format_decimals(row.sync_ms, decimals) for row in rows]),
     ]
@@ -95,5 +95,5 @@ def straggler_lines(record: Record, slow: Straggler | None, page: Page) -> list[
     device = f", GPU {slow.device_index}" if record.environment.device_type == "cuda" else ""
     name = f"slow rank {slow.rank}"
     cost = f"costs {format_rounded(slow.cost_samples_per_s)} {throughput_unit(record)}"
-    words = f"{name} ({slow.host}{device}): +{slow.excess_fraction:.0%} own time, {slow.kind.replace('-', ' ')}, every round; {cost}"
-    return styled(wrap_text("", words, page), CAUTION, len(name))
+    text = f"{name} ({slow.host}{device}): +{slow.excess_fraction:.0%} own time, {slow.kind.replace('-', ' ')}, every round; {cost}"
+    return styled(wrap_text("", text, page), CAUTION, len(name))

@@ -35,13 +35,13 @@ def render_run(job: Job, console: Console, path: Path | None, verbose: bool = Fa
     """
     page = page_for(console)
     if quiet:
-        why = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
-        print_lines(console, [*map(Text, _quiet_lines(job, page)), *why])
+        failures = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
+        print_lines(console, [*map(Text, _quiet_lines(job, page)), *failures])
         return
-    lone = len(job.records) == 1
-    sections = _run(job.records[0], page, verbose) if lone else _comparison_sections(job, page, verbose)
-    *before, trust = sections
-    print_sections(console, [*before, [*trust, *([Text(str(path))] if path else [])]])
+    is_single = len(job.records) == 1
+    sections = _run(job.records[0], page, verbose) if is_single else _comparison_sections(job, page, verbose)
+    *before, checks = sections
+    print_sections(console, [*before, [*checks, *([Text(str(path))] if path else [])]])
 
 
 def _run(record: Record, page: Page, verbose: bool) -> Iterator[Section]:

@@ -32,9 +32,9 @@ from ddpbench.report.pages.verdict import verdict_lines
 
 EFFICIENCY, LOST_TO = "efficiency %", "lost to"
 
-UNRELIABLE = "in doubt"
+UNRELIABLE = "unreliable"
 MAX_IDLE_CORES = 0.05
-"""A waiting rank that keeps at most this much of a core busy takes nothing from the others."""
+"""A waiting rank that keeps at most this much of a core busy does not slow the others."""
 
 
 def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -43,42 +43,42 @@ def render_scaling(job: Job, console: Console, path: Path | None, *, verbose: bo
     The breakdown leads from N times one rank to the measured throughput. ``verbose`` adds the checks that passed; ``quiet`` prints the
     verdict only. ``path`` is the record's file, None if it could not be saved.
     """
-    page, arms = page_for(console), scaling_runs(job)
-    found = analyze_scaling(job, arms) if arms else None
-    judged = job.scaling and job.scaling.verdict
-    verdict = [*verdict_lines(judged, explain_loss(judged.evidence, job), page)] if judged else []
+    page, runs = page_for(console), scaling_runs(job)
+    analysis = analyze_scaling(job, runs) if runs else None
+    verdict = job.scaling and job.scaling.verdict
+    verdict_section = [*verdict_lines(verdict, explain_loss(verdict.evidence, job), page)] if verdict else []
     if quiet:
-        why = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
-        print_lines(console, [*verdict, *why])
+        failures = strict_failure_lines(_named(job), page) if job.records[0].config.strict else ()
+        print_lines(console, [*verdict_section, *failures])
         return
-    sections: list[Sequence[Text]] = [[*_head(job, page)], [*status_lines(_named(job), page)], verdict]
-    if arms and arms.ddp_by_ranks:
-        down = _breakdown_lines(found, page) if found else ()
-        sections.append([*_scaling_table(found.points if found else compute_scaling_points(arms, None), job, page), *down])
-    if found:
-        slow = straggler_lines(found.final, summarize(found.final).straggler, page)
-        sections += [[*_allreduce_lines(found, page)], slow]
-    checked = {name: record for name, record in _named(job).items() if verbose or record in (arms.ddp_by_ranks.values() if arms else ())}
-    last = [*_left_out(job, page), *check_lines(checked, page, verbose), *([Text(str(path))] if path else [])]
+    sections: list[Sequence[Text]] = [[*_head(job, page)], [*status_lines(_named(job), page)], verdict_section]
+    if runs and runs.ddp_by_ranks:
+        breakdown = _breakdown_lines(analysis, page) if analysis else ()
+        sections.append([*_scaling_table(analysis.points if analysis else compute_scaling_points(runs, None), job, page), *breakdown])
+    if analysis:
+        straggler = straggler_lines(analysis.final, summarize(analysis.final).straggler, page)
+        sections += [[*_allreduce_lines(analysis, page)], straggler]
+    checked = {name: record for name, record in _named(job).items() if verbose or record in (runs.ddp_by_ranks.values() if runs else ())}
+    last = [*_not_measured_lines(job, page), *check_lines(checked, page, verbose), *([Text(str(path))] if path else [])]
     print_sections(console, [*sections, last])
 
 
 def scaling_points_by_role(job: Job) -> dict[Role, ScalingPoint]:
     """The scaling points by the role of their arm; empty for other kinds of job."""
-    arms = scaling_runs(job)
-    if arms is None:
+    runs = scaling_runs(job)
+    if runs is None:
         return {}
-    found = analyze_scaling(job, arms)
-    return {ddp_role(each.ranks): each for each in (found.points if found else compute_scaling_points(arms, None))}
+    analysis = analyze_scaling(job, runs)
+    return {ddp_role(each.ranks): each for each in (analysis.points if analysis else compute_scaling_points(runs, None))}
 
 
 def scaling_findings(job: Job) -> Iterator[str]:
     """The scaling verdict and the breakdown in one line each, if available."""
     if job.scaling and (verdict := job.scaling.verdict):
         yield verdict_sentence(verdict, explain_loss(verdict.evidence, job))
-    arms = scaling_runs(job)
-    if arms and (found := analyze_scaling(job, arms)):
-        yield ", ".join(_breakdown_items(found))
+    runs = scaling_runs(job)
+    if runs and (analysis := analyze_scaling(job, runs)):
+        yield ", ".join(_breakdown_items(analysis))
 
 
 def _named(job: Job) -> dict[str, Record]:
@@ -86,34 +86,29 @@ def _named(job: Job) -> dict[str, Record]:
 
 
 def _head(job: Job, page: Page) -> Iterator[Text]:
-    top = max(job.records, key=lambda record: record.world_size)
-    config, scaling = top.config, job.scaling
+    largest = max(job.records, key=lambda record: record.world_size)
+    config, scaling = largest.config, job.scaling
     strong = scaling is not None and scaling.strong_scaling
     title = [config.workload, config.precision, "strong scaling" if strong else "weak scaling"]
     yield from styled(wrap_items("ddpbench scale  ", title, page, gap="  "), LABEL, len("ddpbench scale"))
-    shared = (
-        f"batch {top.global_batch_size} shared by {top.world_size}"
-        if strong
-        else f"batch {config.batch_size} a {device_noun(top.environment)}"
-    )
+    device = device_noun(largest.environment)
+    batch = f"batch {largest.global_batch_size} split over {largest.world_size}" if strong else f"batch {config.batch_size} per {device}"
     rounds = f"up to {pluralize(config.rounds, 'round')}, interleaved"
-    where = [machine_text(top.environment), *filter(None, [transport_text(top.environment)])]
-    fed = next((record.config.loader for record in job.records if record.role == WITH_DATA), None)
-    batches = (
-        f"batches that lie on the device; loader {fed} in one arm, '{role_name(WITH_DATA)}'" if fed else "batches that lie on the device"
-    )
-    yield from styled(wrap_items("", [*where, shared, batches, f"torch {top.environment.software.torch}", rounds], page))
+    machine = [machine_text(largest.environment), *filter(None, [transport_text(largest.environment)])]
+    loader = next((record.config.loader for record in job.records if record.role == WITH_DATA), None)
+    data = "batches on the device" + (f"; loader {loader} in arm '{role_name(WITH_DATA)}'" if loader else "")
+    yield from styled(wrap_items("", [*machine, batch, data, f"torch {largest.environment.software.torch}", rounds], page))
 
 
 def _scaling_table(points: Sequence[ScalingPoint], job: Job, page: Page) -> Iterator[Text]:
     device = device_noun(job.records[0].environment)
-    heading = [f"{device}s", throughput_unit(job.records[0]), f"a {device}", EFFICIENCY, LOST_TO]
-    cells = ([str(rung.ranks), *_throughput_cells(rung), efficiency_text(rung), losses_text(rung.largest_losses)] for rung in points)
+    heading = [f"{device}s", throughput_unit(job.records[0]), f"per {device}", EFFICIENCY, LOST_TO]
+    cells = ([str(each.ranks), *_throughput_cells(each), efficiency_text(each), losses_text(each.largest_losses)] for each in points)
     lines = align_columns([heading, *cells], ">>><<", page)
     yield from styled(lines, LABEL, len(lines[0]))
-    if doubts := next((rung.baseline_doubts for rung in points if rung.baseline_doubts), None):
+    if doubts := next((each.baseline_doubts for each in points if each.baseline_doubts), None):
         reasons = baseline_doubts_text(doubts, job.records[0])
-        text = f"more than {MAX_EFFICIENCY:.0%} of so many times one rank cannot be; of the one: {reasons}"
+        text = f"efficiency exceeds {MAX_EFFICIENCY:.0%}; 1-rank baseline: {reasons}"
         yield from styled(wrap_text(f"{UNRELIABLE}  ", text, page), CAUTION, len(UNRELIABLE))
 
 
@@ -124,15 +119,15 @@ def _throughput_cells(point: ScalingPoint) -> tuple[str, str]:
 
 
 def efficiency_text(point: ScalingPoint) -> str:
-    """The efficiency in percent with its interval; an impossible one is marked."""
+    """The efficiency in percent with its interval; one above ``MAX_EFFICIENCY`` is marked as unreliable."""
     if point.efficiency is None:
         return MISSING
     if point.ranks == 1:
         return "100"
     ratio = point.efficiency
     center, low, high = format_interval(100 * ratio.center, 100 * ratio.low, 100 * ratio.high)
-    within = f" ({low} to {high})" if ratio.has_interval else f" ({pluralize(ratio.pairs, 'pair')})"
-    return f"{center}{within}" + (f" {UNRELIABLE}" if point.baseline_doubts else "")
+    interval = f" ({low} to {high})" if ratio.has_interval else f" ({pluralize(ratio.pairs, 'pair')})"
+    return f"{center}{interval}" + (f" {UNRELIABLE}" if point.baseline_doubts else "")
 
 
 def _breakdown_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
@@ -143,16 +138,17 @@ def _breakdown_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
 
 def _breakdown_items(analysis: ScalingAnalysis) -> list[str]:
     """``24,800 ideal``, each loss, ``= 23,900``."""
-    way = analysis.breakdown
-    decimals = 0 if way.measured_samples_per_s >= 1000 else 1 if way.measured_samples_per_s >= 100 else 2
-    numbers = format_summands([way.ideal_samples_per_s, *(term.samples_per_s for term in way.terms)], decimals)
+    breakdown = analysis.breakdown
+    decimals = 0 if breakdown.measured_samples_per_s >= 1000 else 1 if breakdown.measured_samples_per_s >= 100 else 2
+    numbers = format_summands([breakdown.ideal_samples_per_s, *(term.samples_per_s for term in breakdown.terms)], decimals)
     items = [
         f"{LOSS_NAMES[term.name]} {_signed(printed)}{_uncertainty_text(term, decimals)}{_straggler_note(analysis, term)}"
-        for term, printed in zip(way.terms, numbers[1:], strict=True)
+        for term, printed in zip(breakdown.terms, numbers[1:], strict=True)
     ]
-    if way.term("data") is None:
+    if breakdown.term("data") is None:
         items.insert(1 if len(items) > 1 else 0, f"{LOSS_NAMES['data']} {MISSING}")
-    reached = f"= {format_decimals(way.measured_samples_per_s, decimals)}{'' if way.term('data') is None else f' {role_name(WITH_DATA)}'}"
+    arm = "" if breakdown.term("data") is None else f" {role_name(WITH_DATA)}"
+    reached = f"= {format_decimals(breakdown.measured_samples_per_s, decimals)}{arm}"
     return [f"{numbers[0]} ideal", *items, reached]
 
 
@@ -166,54 +162,50 @@ def _uncertainty_text(term: LossTerm, decimals: int) -> str:
 
 
 def _straggler_note(analysis: ScalingAnalysis, term: LossTerm) -> str:
-    slow = summarize(analysis.final).straggler if term.name == "straggler" else None
-    return f" (rank {slow.rank})" if slow else ""
+    straggler = summarize(analysis.final).straggler if term.name == "straggler" else None
+    return f" (rank {straggler.rank})" if straggler else ""
 
 
 def _allreduce_lines(analysis: ScalingAnalysis, page: Page) -> Iterator[Text]:
-    sent = analysis.allreduce
-    if sent is None:
+    stats = analysis.allreduce
+    if stats is None:
         return
-    sizes = ", ".join(_format_mb(size) for size in sent.bucket_bytes[:8]) + (" ..." if len(sent.bucket_bytes) > 8 else "")
+    sizes = ", ".join(_format_mb(size) for size in stats.bucket_bytes[:8]) + (" ..." if len(stats.bucket_bytes) > 8 else "")
     yield from labelled_lines(
-        "sent", [f"{_format_mb(sent.total_bytes)} MB a step in {pluralize(len(sent.bucket_bytes), 'bucket')}: {sizes} MB"], page
+        "sent   ", [f"{_format_mb(stats.total_bytes)} MB per step in {pluralize(len(stats.bucket_bytes), 'bucket')}: {sizes} MB"], page
     )
-    items = [] if sent.allreduce_only_ms is None else [f"{format_rounded(sent.allreduce_only_ms)} ms alone"]
-    if sent.busbw and sent.max_busbw:
-        of = (
-            f"of {_format_bandwidth(sent.max_busbw)} measured"
-            if sent.busbw <= sent.max_busbw
-            else f"above the {_format_bandwidth(sent.max_busbw)} measured before"
+    items = [] if stats.allreduce_only_ms is None else [f"{format_rounded(stats.allreduce_only_ms)} ms for the all-reduce only"]
+    if stats.busbw and stats.max_busbw:
+        reference = (
+            f"of {_format_bandwidth(stats.max_busbw)} measured"
+            if stats.busbw <= stats.max_busbw
+            else f"above the {_format_bandwidth(stats.max_busbw)} measured before"
         )
-        items.append(f"bus {_format_bandwidth(sent.busbw)} {of}")
+        items.append(f"busbw {_format_bandwidth(stats.busbw)} {reference}")
     if analysis.runs.scaling.allreduce_busbw:
         reached = ", ".join(
             f"{_format_bandwidth(value)} at {_format_mb(size)} MB" for size, value in analysis.runs.scaling.allreduce_busbw.items()
         )
         items.append(f"({reached})")
-    yield from labelled_lines("bus", items, page)
-    hidden = (
-        [] if sent.hidden_fraction is None else [f"{format_percent(sent.hidden_fraction, 2)} of that behind the backward, by the clock"]
-    )
-    if sent.profiled_hidden_fraction is not None:
-        hidden.append(f"{format_percent(sent.profiled_hidden_fraction, 2)} as the profiler sees it")
-    yield from labelled_lines("hid", hidden, page)
+    yield from labelled_lines("busbw  ", items, page)
+    hidden = [] if stats.hidden_fraction is None else [f"{format_percent(stats.hidden_fraction, 2)} hidden by backward (timers)"]
+    if stats.profiled_hidden_fraction is not None:
+        hidden.append(f"{format_percent(stats.profiled_hidden_fraction, 2)} (profiler)")
+    yield from labelled_lines("overlap", hidden, page)
     cost = (
-        []
-        if sent.comm_cost_by_arms_ms is None
-        else [f"other ranks take {format_rounded(sent.comm_cost_by_arms_ms)} ms of a step by the arms"]
+        [] if stats.comm_cost_by_arms_ms is None else [f"other ranks cost {format_rounded(stats.comm_cost_by_arms_ms)} ms per step (arms)"]
     )
-    if cost and sent.comm_cost_by_timers_ms is not None:
-        cost.append(f"{format_rounded(sent.comm_cost_by_timers_ms)} ms by the clock")
-    yield from labelled_lines("cost", cost, page)
+    if cost and stats.comm_cost_by_timers_ms is not None:
+        cost.append(f"{format_rounded(stats.comm_cost_by_timers_ms)} ms (timers)")
+    yield from labelled_lines("cost   ", cost, page)
 
 
-def _left_out(job: Job, page: Page) -> Iterator[Text]:
+def _not_measured_lines(job: Job, page: Page) -> Iterator[Text]:
     if job.scaling is None:
         return
     yield from not_measured_lines({skipped_name(each, job): skip_reason(each) for each in job.scaling.skipped}, page)
     if (job.scaling.busy_wait_cores or 0.0) > MAX_IDLE_CORES:
-        text = f"a rank that waited for its turn kept {job.scaling.busy_wait_cores:.2f} of a core busy"
+        text = f"an idle rank waiting for its turn kept {job.scaling.busy_wait_cores:.2f} cores busy"
         yield from styled(wrap_text("warning  ", text, page), CAUTION, len("warning"))
 
 

@@ -22,8 +22,8 @@ def status_lines(arms: Mapping[str, Record], page: Page) -> Iterator[Text]:
     for name, record in arms.items():
         if record.status != "ok" and (record.status != "invalid" or len(arms) == 1):
             alike.setdefault((record.status, status_text(record), _hint(record)), []).append(name)
-    for (word, words, hint), names in alike.items():
-        yield from _status_and_hint_lines(some_arms_text(names, len(arms)), word, words, hint, page)
+    for (status, text, hint), names in alike.items():
+        yield from _status_and_hint_lines(some_arms_text(names, len(arms)), status, text, hint, page)
 
 
 def resume_hint_lines(job: Job, page: Page) -> Iterator[Text]:
@@ -33,10 +33,10 @@ def resume_hint_lines(job: Job, page: Page) -> Iterator[Text]:
     """
     if any(record.status == "running" for record in job.records):
         return
-    lacking = sum(record.config.rounds - len(record.rounds) for record in job.records if not _is_finished(record))
-    if lacking:
-        text = f"not whole: the same command goes on with the {pluralize(lacking, 'round')} that it lacks"
-        yield from styled(wrap_text("", text, page), LABEL, len("not whole"))
+    missing = sum(record.config.rounds - len(record.rounds) for record in job.records if not _is_finished(record))
+    if missing:
+        text = f"incomplete: the same command resumes with the {pluralize(missing, 'missing round')}"
+        yield from styled(wrap_text("", text, page), LABEL, len("incomplete"))
 
 
 def _is_finished(record: Record) -> bool:
@@ -48,14 +48,14 @@ def diagnosis_status_lines(record: Record, job: Job, page: Page) -> Iterator[Tex
 
     If ``record`` is ok, the first record with a fault of the whole job shows how the job ended.
     """
-    told = record if record.status != "ok" else next((each for each in job.records if each.fault and each.fault.arm_index is None), record)
-    if told.status != "ok":
-        yield from _status_and_hint_lines("", told.status, status_text(told, job.records), _hint(told), page)
+    shown = record if record.status != "ok" else next((each for each in job.records if each.fault and each.fault.arm_index is None), record)
+    if shown.status != "ok":
+        yield from _status_and_hint_lines("", shown.status, status_text(shown, job.records), _hint(shown), page)
 
 
 def _status_and_hint_lines(arm_names: str, status: str, text: str, hint: str, page: Page) -> Iterator[Text]:
-    said = f"{arm_names} {text}".lstrip()
-    yield from styled(wrap_text("", said, page), LABEL if status == "running" else BAD, len(said) - len(text) + len(status))
+    line = f"{arm_names} {text}".lstrip()
+    yield from styled(wrap_text("", line, page), LABEL if status == "running" else BAD, len(line) - len(text) + len(status))
     if hint:
         yield from styled(wrap_text("  hint  ", hint, page), LABEL, len("  hint"))
 

@@ -57,15 +57,15 @@ def sweep_grids(job: Job) -> Iterator[Grid]:
     Trainings of different length are compared by speed. Memory has no interval: its peak is a requirement, not a value that rounds
     scatter about.
     """
-    learnt, lasting = accuracy_metric(job.records), time_or_speed_metric(job.records)
-    for measure in (learnt, lasting, memory_metric(job.records)):
-        if not any(measure.values(record) for record in job.records):
+    accuracy, speed = accuracy_metric(job.records), time_or_speed_metric(job.records)
+    for metric in (accuracy, speed, memory_metric(job.records)):
+        if not any(metric.values(record) for record in job.records):
             continue
-        repeated = any(len(measure.values(record)) > 1 for record in job.records)
-        yield _table(f"{measure.heading}{', mean (standard deviation)' if repeated else ''}", measure, mean_cell, job)
-    for measure in (learnt, lasting):
-        if any((found := measure.median_and_interval(record)) and found.low < found.high for record in job.records):
-            yield _table(f"{measure.heading}, median (95% interval of the mean)", measure, median_cell, job)
+        repeated = any(len(metric.values(record)) > 1 for record in job.records)
+        yield _table(f"{metric.heading}{', mean (standard deviation)' if repeated else ''}", metric, mean_cell, job)
+    for metric in (accuracy, speed):
+        if any((found := metric.median_and_interval(record)) and found.low < found.high for record in job.records):
+            yield _table(f"{metric.heading}, median (95% interval of the mean)", metric, median_cell, job)
 
 
 def _shard_lines(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
@@ -73,15 +73,15 @@ def _shard_lines(job: Job, path: Path | None, page: Page) -> Iterator[Text]:
 
     A single shard also gets the command that shows all. Empty if the sweep is not sharded.
     """
-    share = job.sweep_shard
-    if share is None:
+    shard = job.sweep_shard
+    if shard is None:
         return
-    hosts = {share.part_for(place): record.environment.placements[0].host for place, record in zip(share.indices, job.records, strict=True)}
-    told = [f"{number} of {share.num_parts} on {hosts[number]}" for number in share.parts]
-    alone = len(told) == 1 < share.num_parts
-    missing = [] if alone or not share.missing_parts else [f"not there: {', '.join(map(str, share.missing_parts))}"]
-    yield from labelled_lines("part", [*told, *missing], page)
-    if alone and path:
+    hosts = {shard.part_for(index): record.environment.placements[0].host for index, record in zip(shard.indices, job.records, strict=True)}
+    items = [f"{number} of {shard.num_parts} on {hosts[number]}" for number in shard.parts]
+    is_single = len(items) == 1 < shard.num_parts
+    missing = [] if is_single or not shard.missing_parts else [f"missing: {', '.join(map(str, shard.missing_parts))}"]
+    yield from labelled_lines("part", [*items, *missing], page)
+    if is_single and path:
         yield from styled(wrap_command("all   ", shlex.join(["ddpbench", "report", str(path.parent)]), page), LABEL, len("all"))
 
 

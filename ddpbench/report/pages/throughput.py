@@ -28,12 +28,12 @@ def throughput_lines(record: Record, summary: Summary, page: Page, verbose: bool
     """
     if not summary.rounds:
         return
-    within = figure_interval(record)
+    interval = figure_interval(record)
     rows = {
-        "throughput": _throughput(record, record.throughput, within)
-        if record.throughput and within
+        "throughput": _throughput(record, record.throughput, interval)
+        if record.throughput and interval
         else [f"{MISSING} {throughput_unit(record)}"],
-        "step": _step(record, summary, within),
+        "step": _step(record, summary, interval),
         "memory": _resources(record, summary, verbose),
     }
     for label, items in rows.items():
@@ -64,7 +64,7 @@ def _throughput(record: Record, headline: ThroughputEstimate, within: FigureInte
         yield f"({low} to {high}, {within.confidence:.0%}, {_sample_text(headline)})"
     if ranks > 1:
         each, _, _ = format_interval(headline.samples_per_s / ranks, within.low / ranks, within.high / ranks)
-        yield f"{each} a {device_noun(record.environment)}"
+        yield f"{each} per {device_noun(record.environment)}"
     if headline.launch_samples_per_s or within.confidence is None or headline.launch_source == "assumed":
         return
     _, low, high = format_interval(headline.samples_per_s, headline.launch_low, headline.launch_high)
@@ -102,20 +102,20 @@ def _step(record: Record, summary: Summary, within: FigureInterval | None) -> It
 
 def _resources(record: Record, summary: Summary, verbose: bool) -> Iterator[str]:
     if record.environment.device_type != "cuda":
-        yield f"{format_gib(summary.rss_bytes)} GiB a rank, with its workers"
+        yield f"{format_gib(summary.rss_bytes)} GiB per rank with its workers"
         return
-    yield f"{format_gib(summary.peak_allocated_bytes)} of {format_gib(summary.device_total_bytes)} GiB a GPU"
+    yield f"{format_gib(summary.peak_allocated_bytes)} of {format_gib(summary.device_total_bytes)} GiB per GPU"
     if verbose:
-        yield f"{format_gib(summary.rss_bytes)} GiB a rank on the host, with its workers"
+        yield f"{format_gib(summary.rss_bytes)} GiB host memory per rank with its workers"
     known = record.throughput is not None
     yield f"{format_significant(summary.joules_per_sample if known else None, 2)} J/{record.sample_unit}"
     yield f"MFU {format_percent(summary.mfu if known else None, 2)} of measured"
 
 
 def _memorized_note(record: Record, summary: Summary) -> str:
-    """Note that synthetic data repeat one batch, so that a near-zero loss means nothing."""
-    known = record.config.loader == SYNTHETIC and summary.last_loss is not None and abs(summary.last_loss) < MEMORIZED_LOSS
-    return ", one batch learnt by heart" if known else ""
+    """Note that synthetic data repeat one batch, so a near-zero loss is meaningless."""
+    memorized = record.config.loader == SYNTHETIC and summary.last_loss is not None and abs(summary.last_loss) < MEMORIZED_LOSS
+    return ", one batch memorized" if memorized else ""
 
 
 def _loss(loss: float | None) -> str:

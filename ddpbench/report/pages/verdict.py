@@ -16,9 +16,9 @@ from ddpbench.report.messages.verdict import confidence_text, explain_verdict, n
 GOOD_VERDICTS = ("compute-bound", "scales")
 """Verdicts on a run or a scale job that find nothing wrong."""
 
-NOTHING_TO_GAIN = "nothing to gain: no other setting to suggest"
+NOTHING_TO_GAIN = "no other setting to suggest"
 
-NO_LOADER_HINT = "synthetic: your own loader was not measured; add `--data-dir DIR`"
+NO_LOADER_HINT = "synthetic batches: no loader was measured; add `--data-dir DIR`"
 
 
 def record_verdict_lines(record: Record, page: Page) -> Iterator[Text]:
@@ -38,8 +38,8 @@ def verdict_lines(verdict: Verdict | ScalingVerdict, explanation: Explanation, p
     """The bottleneck and its cost, its repeatability if not certain, why, and the next step."""
     kind = verdict_heading(verdict)
     yield from styled(wrap_text(f"{kind}   ", explanation.claim, page), GOOD if verdict.kind in GOOD_VERDICTS else CAUTION, len(kind))
-    if sure := confidence_text(verdict):
-        yield from styled(wrap_text("  sure  ", sure, page), LABEL, len("  sure"))
+    if confidence := confidence_text(verdict):
+        yield from styled(wrap_text("  sure  ", confidence, page), LABEL, len("  sure"))
     yield from styled(wrap_text("  why   ", explanation.reason, page), LABEL, len("  why"))
     if verdict.next:
         yield from styled(wrap_command("  next  ", next_step_text(verdict.next), page), LABEL, len("  next"))

@@ -46,43 +46,44 @@ def render_whatif(job: Job, answer: WhatIfAnswer, console: Console) -> None:
 
 
 def _gain(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
-    price, unit = answer.estimate, throughput_unit(record)
-    style = GOOD if price.low > 1 else CAUTION
-    yield from styled(wrap_text("", f"{answer.scenario.flag_text}:  {certain_gain_text(price)}", page), style)
-    reach = [format_rounded(answer.measured_samples_per_s * edge) for edge in (price.gain, price.low, price.high)]
+    estimate, unit = answer.estimate, throughput_unit(record)
+    style = GOOD if estimate.low > 1 else CAUTION
+    yield from styled(wrap_text("", f"{answer.scenario.flag_text}:  {certain_gain_text(estimate)}", page), style)
+    rates = [format_rounded(answer.measured_samples_per_s * edge) for edge in (estimate.gain, estimate.low, estimate.high)]
     yield from _row("now", [f"{format_rounded(answer.measured_samples_per_s)} {unit}, measured"], page)
-    yield from _row("then", [f"{reach[0]} {unit}  ({reach[1]} to {reach[2]}, {CONFIDENCE:.0%})"], page)
+    yield from _row("then", [f"{rates[0]} {unit}  ({rates[1]} to {rates[2]}, {CONFIDENCE:.0%})"], page)
     if answer.already_set.flag_text:
         yield from styled(wrap_text("         ", already_set_text(answer.already_set), page))
 
 
 def _bottleneck_lines(answer: WhatIfAnswer, record: Record, page: Page) -> Iterator[Text]:
-    price, device = answer.estimate, device_noun(record.environment)
-    limit = [f"{bottleneck_text(price)}:", f"{format_rounded(1000 * price.after.step_s / price.residual)} ms a step"]
-    if not (record.environment.device_type == "cpu" and price.bottleneck == "cores"):  # CPU cores compute and load in turn
-        limit[-1] += ","
-        limit.append(f"the {device} waits {format_percent(max(0.0, price.after.data_wait_fraction), 2)} of it for data")
-    yield from _row("limit", limit, page)
-    yield from _row("by", [*_state_items(answer, device)], page)
+    estimate, device = answer.estimate, device_noun(record.environment)
+    items = [f"{bottleneck_text(estimate)}:", f"{format_rounded(1000 * estimate.after.step_s / estimate.residual)} ms per step"]
+    if not (record.environment.device_type == "cpu" and estimate.bottleneck == "cores"):  # CPU cores compute and load in turn
+        items[-1] += ","
+        items.append(f"the {device} waits {format_percent(max(0.0, estimate.after.data_wait_fraction), 2)} of it for data")
+    yield from _row("limit", items, page)
+    yield from _row("with", [*_state_items(answer, device)], page)
     yield from styled(
-        wrap_text("model    ", residual_text(price.residual), page), CAUTION if abs(price.residual - 1) > RESIDUAL_WARNING_FRACTION else ""
+        wrap_text("model    ", residual_text(estimate.residual), page),
+        CAUTION if abs(estimate.residual - 1) > RESIDUAL_WARNING_FRACTION else "",
     )
 
 
 def _state_items(answer: WhatIfAnswer, device: str) -> Iterator[str]:
     after = answer.after
-    hands, each = ("thread", "a pipeline") if loader_spec(after.loader).uses_threads else ("worker", "each")
+    producer, prefetcher = ("thread", "pipeline") if loader_spec(after.loader).uses_threads else ("worker", "worker")
     yield f"loader {after.loader}"
-    yield f"{pluralize(after.workers, hands)} a {device}"
-    yield f"{after.prefetch} batches ahead {each}"
+    yield f"{pluralize(after.workers, producer)} per {device}"
+    yield f"{after.prefetch} batches prefetched per {prefetcher}"
     yield f"batch {after.batch_size} x {after.ranks}"
     if after.cores is not None:
         cores = after.cores / after.ranks_per_node
-        yield f"{pluralize(cores, 'core')} a {device}"
+        yield f"{pluralize(cores, 'core')} per {device}"
 
 
 def _assumption_lines(answer: WhatIfAnswer, page: Page) -> Iterator[Text]:
-    yield from styled(["taken for granted"], LABEL)
+    yield from styled(["assumptions"], LABEL)
     for text in (*map(assumption_text, answer.estimate.assumptions), ALWAYS_ASSUMED):
         yield from styled(wrap_text("  - ", text, page))
 

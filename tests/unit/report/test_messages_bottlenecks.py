@@ -1,4 +1,4 @@
-"""The sentences of every bottleneck, each once, and what a verdict adds to them."""
+"""Messages of every bottleneck, and of verdicts on them."""
 
 from __future__ import annotations
 
@@ -74,93 +74,93 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
     (
         slow_rank("data"),
         GPU,
-        "rank 1 (node-01, GPU 1) is 48% slower than the others, in getting its data",
-        "its own time is 92.4 ms a step, the others' 62.4, in every round; it costs 5,330 images/s",
+        "rank 1 (node-01, GPU 1) is 48% slower than the others: data wait",
+        "own time 92.4 ms per step, other ranks 62.4, in every round; costs 5,330 images/s",
     ),
     (
         slow_rank("host-to-device"),
         CPU,
-        "rank 1 (node-01) is 48% slower than the others, in making its batches ready",
-        "its own time is 92.4 ms a step, the others' 62.4, in every round; it costs 5,330 images/s",
+        "rank 1 (node-01) is 48% slower than the others: batch preparation",
+        "own time 92.4 ms per step, other ranks 62.4, in every round; costs 5,330 images/s",
     ),
     (
         BESIDE,
         GPU,
-        "the data loader takes the cores that the training needs: a step takes 31% longer beside it",
-        "a step on batches that are there already takes 44.4 ms alone, 58.2 while the loader runs; the run waits 0.1 of 58.2 ms for data",
+        "the data loader competes with training for cores: steps take 31% longer while it runs",
+        "a compute-only step takes 44.4 ms, 58.2 with the loader in background; data wait is 0.1 of 58.2 ms",
     ),
     (
         BESIDE,
         GPU_DECODER,
-        "the data loader decodes on the GPU that trains: a step takes 31% longer beside it",
-        "a step on batches that are there already takes 44.4 ms alone, 58.2 while the loader runs; the run waits 0.1 of 58.2 ms for data",
+        "the data loader decodes on the training GPU: steps take 31% longer while it runs",
+        "a compute-only step takes 44.4 ms, 58.2 with the loader in background; data wait is 0.1 of 58.2 ms",
     ),
     (
         CoresTakenByWorkers(slowdown_fraction=0.6, rank_cores=0.62, needed_cores=1.0, worker_cores=0.7, usable_cores=2.0),
         CPU,
-        "the data loader takes the cores that the training needs: a step takes 60% longer beside it",
-        "while it computes a rank gets 0.62 of 1 cores, and the loader's workers keep 0.7 of 2 busy",
+        "the data loader competes with training for cores: steps take 60% longer while it runs",
+        "a computing rank gets 0.62 of 1 core; loader workers keep 0.7 of 2 busy",
     ),
     (
         StarvedRanks(cores_by_rank={0: 0.52, 1: 0.55}, job_cores=2, usable_cores=2.0),
         CPU,
-        "other processes seem to take cores: 2 ranks got 0.52 to 0.55 of a core each",
-        "the job itself asks for 2 of 2 usable cores, and hardly waited for data or for other ranks",
+        "other processes appear to take cores: 2 ranks got 0.52 to 0.55 of 1 core each",
+        "the job needs 2 of 2 usable cores and hardly waits for data or other ranks",
     ),
     (
         StarvedRanks(cores_by_rank={1: 0.52}, job_cores=1, usable_cores=1.0),
         CPU,
-        "other processes seem to take cores: rank 1 (node-01) got 0.52 of a core",
-        "the job itself asks for 1 of 1 usable core, and hardly waited for data or for other ranks",
+        "other processes appear to take cores: rank 1 (node-01) got 0.52 of 1 core",
+        "the job needs 1 of 1 usable core and hardly waits for data or other ranks",
     ),
     (
         CoresTakenByOthers(cores=64, other_cores=38.0, job_cores=25.6, other_cores_before=12.0),
         GPU,
-        "others keep 38 of the 64 cores busy that the job may use, and it waits for them",
-        "it got 25.6 of them itself, and none was left; before anything of it ran they kept 12 busy; others are other processes or, where "
-        "this machine is a virtual one, its host",
+        "other processes keep 38 of the job's 64 usable cores busy",
+        "the job got 25.6 cores and none was idle; 12 were busy before the job started; on a virtual machine its host counts as "
+        "another process",
     ),
     (
         WAIT,
         GPU,
         "the GPUs wait 78% of every step for data",
-        "the loader gives 1,130 images/s a GPU, the GPU could train 6,010",
+        "the loader delivers 1,130 images/s per GPU, the GPU could train 6,010",
     ),
     (
         BatchPreparation(prepare_ms=25.0, step_ms=87.5),
         CPU,
-        "the ranks spend 29% of every step on batches that are not ready to train on",
-        "the trainer process itself finishes each batch for 25 of 87.5 ms, and trains none meanwhile",
+        "the ranks spend 29% of every step on batch preparation",
+        "the trainer process prepares each batch for 25 of 87.5 ms and does not train meanwhile",
     ),
     (
         CopyWait(copy_ms=20.0, step_ms=82.4, pageable_bytes_per_s=3.2e9, pinned_bytes_per_s=24.1e9),
         GPU,
-        "the GPUs wait 24% of every step for batches to be copied",
-        "the copy holds the GPU up for 20 of 82.4 ms; from pageable memory 3.2 GB/s are copied, from pinned 24.1",
+        "the GPUs wait 24% of every step for host-to-device copies",
+        "copies stall the GPU for 20 of 82.4 ms; bandwidth 3.2 GB/s from pageable memory, 24.1 from pinned",
     ),
     (
         HostBatches(slowdown_fraction=0.25, extra_ms=15.6, step_ms=78.0),
         GPU,
-        "with batches that are ready in the host's memory a step takes 25% longer than with those on the GPU",
-        "it takes 78 ms, 15.6 of them for copies and the host, whatever the loader",
+        "steps on batches in host memory take 25% longer than on batches on the GPU",
+        "15.6 of 78 ms are copies and host work, with any loader",
     ),
     (
         IdleGpu(kernel_ms=40.0, available_ms=62.4),
         GPU,
-        "the host cannot issue kernels as fast as the GPU runs them",
-        "kernels run for 40 of the 62.4 ms in which the GPU waits for nothing else",
+        "the host launches kernels more slowly than the GPU runs them",
+        "kernels run for 40 of the 62.4 ms without data or sync waits",
     ),
     (
         ShortHostLead(host_lead_ms=0.4, step_ms=62.4),
         GPU,
-        "the host cannot issue kernels as fast as the GPU runs them",
-        "when it has issued a step of 62.4 ms the host is 0.4 ms ahead of the GPU",
+        "the host launches kernels more slowly than the GPU runs them",
+        "the host runs only 0.4 ms ahead of the GPU in a step of 62.4 ms",
     ),
     (
         ExposedAllReduce(sync_ms=30.0, step_ms=92.4),
         GPU,
-        "32% of every step is gradient sync that backward does not hide",
-        "30 of 92.4 ms, for the gradients of 25.6 million parameters on 4 ranks",
+        "32% of every step is exposed gradient sync",
+        "30 of 92.4 ms, gradients of 25.6 million parameters on 4 ranks",
     ),
     (
         SyncSlowdown(
@@ -168,40 +168,39 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         ),
         GPU,
         "gradient sync makes every step 26% longer (15% to 39%)",
-        "78.6 ms together, 62.4 with every rank for itself; by the clock it is 20% of every step as asked, for the gradients of "
-        "25.6 million parameters on 4 ranks",
+        "78.6 ms with sync, 62.4 with independent ranks; timers show 20% exposed sync in the baseline, gradients of 25.6 million "
+        "parameters on 4 ranks",
     ),
     (COMPUTE, GPU, "the GPUs compute 96% of every step: healthy", "forward 20, backward 38, optimizer 2 of 62.4 ms"),
     (
         OVERSUBSCRIBED,
         CPU,
         "too few cores: 4 ranks x 16 workers + 4 > 16 usable cores",
-        "they take turns on the cores and wait for each other; most like sync-bound: 32% of every step is gradient sync that backward does "
-        "not hide",
+        "threads share cores and wait for each other; most likely sync-bound: 32% of every step is exposed gradient sync",
     ),
     (
         replace(OVERSUBSCRIBED, workers=0, threads_per_rank=3, likely_kind="compute-bound", likely=COMPUTE),
         CPU,
         "too few cores: 4 ranks x 3 threads > 16 usable cores",
-        "they take turns on the cores and wait for each other; most like compute-bound: the ranks compute 96% of every step: healthy",
+        "threads share cores and wait for each other; most likely compute-bound: the ranks compute 96% of every step: healthy",
     ),
     (
         DecodesOnDevice(wait_fraction=0.19),
         GPU_DECODER,
-        "the GPUs wait 19% of every step for batches that they decode",
-        "a loader that is too slow and one that takes the GPU from the training look alike from within a run",
+        "the GPUs wait 19% of every step for batches decoded on the GPU",
+        "a run cannot distinguish a slow loader from one that takes GPU time from training",
     ),
     (
         UnexplainedTime(unexplained_ms=20.0, step_ms=82.4),
         GPU,
         "24% of every step is not explained by its phases",
-        "20 of 82.4 ms pass on the wall clock and in no phase",
+        "20 of 82.4 ms of wall time belong to no phase",
     ),
     (
         TooShort(rounds=1, steps=20, likely_kind="data-bound", likely=WAIT),
         GPU,
         "1 round and 20 steps are too few for a verdict",
-        "most like data-bound: the GPUs wait 78% of every step for data",
+        "most likely data-bound: the GPUs wait 78% of every step for data",
     ),
     (
         TooShort(rounds=2, steps=1, likely_kind="inconclusive", likely=UnexplainedTime(unexplained_ms=20.0, step_ms=82.4)),
@@ -213,59 +212,60 @@ EXPLAINED: list[tuple[BottleneckEvidence, Record, str, str]] = [
         UNDECIDED,
         GPU,
         "data-bound (60% of resamples) or none of them (40% of resamples)",
-        "most like data-bound: the GPUs wait 78% of every step for data; training on batches that are already on the device would decide",
+        "most likely data-bound: the GPUs wait 78% of every step for data; compute-only training would decide",
     ),
     (
         replace(UNDECIDED, has_controls=True),
         GPU,
         "data-bound (60% of resamples) or none of them (40% of resamples)",
-        "most like data-bound: the GPUs wait 78% of every step for data; more rounds would decide",
+        "most likely data-bound: the GPUs wait 78% of every step for data; more rounds would decide",
     ),
 ]
 
 
 @pytest.mark.parametrize(("evidence", "record", "claim", "reason"), EXPLAINED)
-def test_evidence_is_explained_in_two_sentences(evidence: BottleneckEvidence, record: Record, claim: str, reason: str) -> None:
+def test_bottleneck_has_claim_and_reason(evidence: BottleneckEvidence, record: Record, claim: str, reason: str) -> None:
     assert explain_bottleneck(evidence, record) == (claim, reason)
 
 
-def test_all_evidence_is_worded() -> None:
+def test_every_evidence_type_has_a_message() -> None:
     assert {type(evidence) for evidence, *_ in EXPLAINED} == {*get_args(BottleneckEvidence)}
 
 
-def test_every_kind_of_straggler_has_a_phrase() -> None:
+def test_every_straggler_kind_has_a_phrase() -> None:
     assert STRAGGLER_PHRASES == {
-        "data": "in getting its data",
-        "host-to-device": "in copying to the device",
-        "compute": "in computing",
-        "clock": "with a lower clock",
-        "host": "held up by its host",
+        "data": "data wait",
+        "host-to-device": "host-to-device copies",
+        "compute": "slow compute",
+        "clock": "lower GPU clock",
+        "host": "slow host",
     }
 
 
-def test_every_bottleneck_but_what_remains_names_what_decides() -> None:
+def test_every_bottleneck_names_the_measurement_that_decides() -> None:
     assert DECIDING_MEASUREMENTS.keys() == {*get_args(Bottleneck)} - {"compute-bound", "inconclusive"}
     two = replace(UNDECIDED, first="straggler", second="sync-bound")
     assert explain_bottleneck(two, GPU).reason.endswith("; the control runs of a diagnosis or training without gradient sync would decide")
     same = replace(UNDECIDED, first="loader-contends-cpu", second="loader-contends-gpu")
-    assert explain_bottleneck(same, GPU).reason.endswith("; training while the loader runs and its batches are dropped would decide")
+    assert explain_bottleneck(same, GPU).reason.endswith("; training with the loader in background would decide")
 
 
-def test_one_gpu_is_singular() -> None:
+def test_single_gpu_is_described_in_the_singular() -> None:
     assert compute_share(COMPUTE, records.record([records.BUSY])) == "the GPU computes 96% of every step"
-    assert explain_bottleneck(DecodesOnDevice(wait_fraction=0.19), records.record([records.BUSY])).claim.endswith("that it decodes")
+    claim = explain_bottleneck(DecodesOnDevice(wait_fraction=0.19), records.record([records.BUSY])).claim
+    assert claim == "the GPU waits 19% of every step for batches decoded on the GPU"
 
 
-def test_a_cause_follows_the_evidence_of_its_bottleneck() -> None:
+def test_cause_follows_the_bottleneck_evidence() -> None:
     verdict = Verdict(kind="data-bound", evidence=WAIT, cause="too-few-cores", cause_evidence=BusyCores(usable_cores=16.0, job_cores=14.6))
     found = explain_verdict(verdict, GPU)
     assert found.reason == (
-        "the loader gives 1,130 images/s a GPU, the GPU could train 6,010; all 16 usable cores are busy, 14.6 with the job itself"
+        "the loader delivers 1,130 images/s per GPU, the GPU could train 6,010; all 16 usable cores are busy, 14.6 with this job"
     )
     assert verdict_sentence(verdict, found) == f"data-bound: the GPUs wait 78% of every step for data; {found.reason}"
 
 
-def test_a_probable_verdict_states_its_share_and_its_runner_up() -> None:
+def test_probable_verdict_states_its_share_and_runner_up() -> None:
     sure = Verdict(kind="data-bound", evidence=WAIT, cause="too-few-cores", repeatability=1.0, cause_repeatability=0.99)
     assert (verdict_label(sure), verdict_heading(sure), confidence_text(sure)) == ("data-bound", "DATA-BOUND, TOO FEW CORES", "")
     cause = replace(sure, cause_repeatability=0.83, cause_runner_up="handoff")
@@ -273,13 +273,13 @@ def test_a_probable_verdict_states_its_share_and_its_runner_up() -> None:
     assert confidence_text(cause) == "83% of resamples name this cause, else handoff"
     both = replace(cause, repeatability=0.81, runner_up="sync-bound")
     assert (verdict_label(both), verdict_heading(both)) == ("probably data-bound", "PROBABLY DATA-BOUND, PROBABLY TOO FEW CORES")
-    assert confidence_text(both) == "81% of resamples name this limit, else sync bound; 83% of these name this cause, else handoff"
+    assert confidence_text(both) == "81% of resamples name this bottleneck, else sync bound; 83% of these name this cause, else handoff"
     neither = replace(sure, repeatability=0.81, runner_up="inconclusive")
-    assert confidence_text(neither) == "81% of resamples name this limit, else none of them"
-    assert verdict_sentence(neither, explain_verdict(neither, GPU)).endswith(" (81% of resamples name this limit, else none of them)")
+    assert confidence_text(neither) == "81% of resamples name this bottleneck, else none of them"
+    assert verdict_sentence(neither, explain_verdict(neither, GPU)).endswith(" (81% of resamples name this bottleneck, else none of them)")
 
 
-def test_a_straggler_names_its_cause_itself() -> None:
+def test_straggler_heading_has_no_separate_cause() -> None:
     assert verdict_heading(Verdict(kind="straggler", evidence=slow_rank("data"), cause="one-rank")) == "STRAGGLER"
 
 
@@ -288,8 +288,8 @@ def test_a_straggler_names_its_cause_itself() -> None:
     [
         (RunCommand("ddpbench resnet50"), "ddpbench resnet50"),
         (RaiseTimeLimit(), "a longer --time-limit"),
-        (ReduceRanks(2), "at most 2 ranks a node"),
+        (ReduceRanks(2), "at most 2 ranks per node"),
     ],
 )
-def test_next_steps_are_worded(step: NextStep, text: str) -> None:
+def test_next_step_has_a_message(step: NextStep, text: str) -> None:
     assert next_step_text(step) == text

@@ -1,4 +1,4 @@
-"""The sentences of every root cause, each once."""
+"""Messages of every root cause."""
 
 from __future__ import annotations
 
@@ -42,125 +42,123 @@ BLOCKED = BlockedWorkers(sample_ms=41.0, blocked_ms=38.5)
 WORDED: list[tuple[CauseEvidence, str]] = [
     (
         CpuQuota(usable_cores=16.0, cores=64, throttled_fraction=0.39),
-        "a quota of 16 of 64 cores kept 39% of the core time from the job that it asked for",
+        "a CPU quota of 16 of 64 cores withholds 39% of the CPU time that the job needs",
     ),
     (
         SlowHandoff(handoff_fraction=0.9),
-        "90% of the wait for a batch is after its worker has made it: the trainer process takes batches over too slowly",
+        "90% of the data wait passes after the worker has finished the batch: the trainer process receives batches too slowly",
     ),
     (
         SlowHandoff(handoff_fraction=0.9, worker_busy_fraction=0.2),
-        "90% of the wait for a batch is after its worker has made it, and the workers are busy for 20% of their time: the trainer process "
-        "takes batches over too slowly",
+        "90% of the data wait passes after the worker has finished the batch, with workers 20% busy: the trainer process receives "
+        "batches too slowly",
     ),
     (
         HandoffOrWorkers(handoff_fraction=0.45),
-        "45% of the wait for a batch is after its worker has made it: taking it over, or making it, which cannot be told apart",
+        "45% of the data wait passes after the worker has finished the batch: handoff or worker speed, indistinguishable here",
     ),
     (
         HeadOfLine(blocked_fraction=0.7, worker_samples_per_s=1820.0),
-        "for 70% of the wait a later batch was ready, and not the one whose turn it was; on the mean the workers make 1,820 images/s",
+        "for 70% of the data wait a later batch was ready, but not the next one; workers average 1,820 images/s",
     ),
     (
         HeadOfLineOrWorkers(blocked_fraction=0.45, workers=4),
-        "for 45% of the wait a later batch was ready, and not the one whose turn it was; 4 workers would be just enough, so "
-        "these two cannot be told apart",
+        "for 45% of the data wait a later batch was ready, but not the next one; 4 workers would be just enough: head of line or too "
+        "few workers, indistinguishable here",
     ),
-    (ReadWait(sample_ms=34.6, read_wait_ms=30.0), "of the 34.6 ms that a worker takes for an image it waits 30 for its file"),
+    (ReadWait(sample_ms=34.6, read_wait_ms=30.0), "a worker waits 30 of 34.6 ms per image for its file"),
     (
         ReadWaitOrCores(sample_ms=34.6, read_wait_ms=30.0),
-        "of the 34.6 ms that a worker takes for an image it waits 30 for its file, and all cores are busy: storage and cores "
-        "cannot be told apart",
+        "a worker waits 30 of 34.6 ms per image for its file; all cores are busy: storage or cores, indistinguishable here",
     ),
-    (StorageRate(samples_per_s=812.0), "its files can be read at 812 images/s a GPU"),
+    (StorageRate(samples_per_s=812.0), "storage delivers 812 images/s per GPU"),
     (
         ReadAndDecodeWait(sample_ms=41.0, blocked_ms=38.5),
-        "of the 41 ms that a worker takes for an image it waits 38.5, and for no core: for its file, which it reads and decodes in one",
+        "a worker waits 38.5 of 41 ms per image, not for a core: for its file, read and decoded in one call",
     ),
     (
         BLOCKED,
-        "of the 41 ms that a worker takes for an image it waits 38.5, and for no core: whether more workers would help cannot be told",
+        "a worker waits 38.5 of 41 ms per image, not for a core: whether more workers would help is unknown",
     ),
     (
         replace(BLOCKED, single_rank_speedup=2.04),
-        "of the 41 ms that a worker takes for an image it waits 38.5, and for no core; one rank alone gets 2.0 times as many: "
-        "they share what they wait for",
+        "a worker waits 38.5 of 41 ms per image, not for a core; a single rank loads 2.0 times as fast: ranks wait for a shared resource",
     ),
-    (IdleWorkers(busy_fraction=0.55), "the workers make batches for 55% of their time, and yet the GPU waits: for what cannot be told"),
-    (OversubscribedWorkers(workers=64, usable_cores=16.0), "64 workers take turns on 16 cores"),
+    (IdleWorkers(busy_fraction=0.55), "workers are busy 55% of their time, yet the GPU waits: cause unknown"),
+    (OversubscribedWorkers(workers=64, usable_cores=16.0), "64 workers share 16 cores"),
     (
         OversubscribedWorkers(workers=64, usable_cores=16.0, core_samples_per_s=900.0),
-        "64 workers take turns on 16 cores; they could load 900 images/s a GPU at the most",
+        "64 workers share 16 cores; the cores can load at most 900 images/s per GPU",
     ),
-    (STAGE, "decode takes 88% of the core time that an image costs: 16 cores give 165 images/s a GPU, without it 1,520"),
+    (STAGE, "decode takes 88% of the CPU time per image: 16 cores load 165 images/s per GPU, without it 1,520"),
     (
         replace(STAGE, usable_cores=1.0, samples_per_s_without=None),
-        "decode takes 88% of the core time that an image costs: 1 core gives 165 images/s a GPU, and nothing else costs any",
+        "decode takes 88% of the CPU time per image: 1 core loads 165 images/s per GPU, and no other stage uses CPU time",
     ),
-    (BusyCores(usable_cores=16.0, job_cores=14.6), "all 16 usable cores are busy, 14.6 with the job itself"),
+    (BusyCores(usable_cores=16.0, job_cores=14.6), "all 16 usable cores are busy, 14.6 with this job"),
     (
         SharedBusyCores(usable_cores=64.0, job_cores=25.6, other_cores=38.0),
-        "all 64 usable cores are busy, 25.6 with the job itself and 38 with others: which of the two is too much cannot be told",
+        "all 64 usable cores are busy, 25.6 with this job and 38 with other processes: either may be the cause",
     ),
     (
         CORES,
-        "no number of workers can feed 4 GPUs from 16 cores: they give 329 images/s a GPU; keeping up takes 53.5 cores a GPU",
+        "16 cores cannot feed 4 GPUs with any number of workers: at most 329 images/s per GPU; keeping up needs 53.5 cores per GPU",
     ),
     (
         replace(CORES, ranks=1, core_samples_per_s=None),
-        "no number of workers can feed this GPU from 16 cores: training alone takes 4; keeping up takes 53.5 cores a GPU",
+        "16 cores cannot feed this GPU with any number of workers: training alone uses 4; keeping up needs 53.5 cores per GPU",
     ),
     (
         replace(CORES, handoff_samples_per_s=4800.0),
-        "no number of workers can feed 4 GPUs from 16 cores: they give 329 images/s a GPU; with 53.5 cores one trainer process hands over "
-        "4,800 images/s",
+        "16 cores cannot feed 4 GPUs with any number of workers: at most 329 images/s per GPU; 53.5 cores would deliver 4,800 "
+        "images/s, the most a trainer process receives",
     ),
-    (WORKERS, "2 workers a GPU give 430 images/s; 15 would give 3,260, and no more can be had from 64 cores"),
+    (WORKERS, "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260, the limit of 64 cores"),
     (
         replace(WORKERS, workers=1, limited_by="device"),
-        "1 worker a GPU gives 430 images/s; 15 would keep up, and there are cores for them",
+        "1 worker per GPU delivers 430 images/s; 15 would keep up on these cores",
     ),
     (
         replace(WORKERS, limited_by="handoff"),
-        "2 workers a GPU give 430 images/s; 15 would give 3,260, and no more is handed over by one trainer process",
+        "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260, the most a trainer process receives",
     ),
     (
         replace(WORKERS, limited_by="memory"),
-        "2 workers a GPU give 430 images/s; 15 would give 3,260; more than 16 per core fill the memory",
+        "2 workers per GPU deliver 430 images/s; 15 would deliver 3,260; more than 16 per core exhaust memory",
     ),
     (
         BusyCoresUnexplained(usable_cores=16.0),
-        "all 16 usable cores are busy, and loading needs not so many: by what cannot be told",
+        "all 16 usable cores are busy, more than loading needs: cause unknown",
     ),
     (
         EnoughWorkers(workers=15, samples_per_s=5900.0),
-        "15 workers a GPU give 5,900 images/s, which on the mean is enough: for what the GPU waits cannot be told",
+        "15 workers per GPU deliver 5,900 images/s, enough on average: why the GPU waits is unknown",
     ),
     (
         UndecidedCause(first="too-few-cores", first_fraction=0.55, second=None, second_fraction=0.3),
-        "the cause is open: too few cores in 55%, unknown in 30% of resamples",
+        "cause undecided: too few cores in 55%, unknown in 30% of resamples",
     ),
 ]
 
 
 @pytest.mark.parametrize(("evidence", "text"), WORDED)
-def test_cause_is_worded(evidence: CauseEvidence, text: str) -> None:
+def test_cause_has_a_message(evidence: CauseEvidence, text: str) -> None:
     assert cause_text(evidence, records.record()) == text
 
 
-def test_all_evidence_of_causes_is_worded() -> None:
+def test_every_cause_evidence_type_has_a_message() -> None:
     assert {type(evidence) for evidence, _ in WORDED} == {*get_args(CauseEvidence)}
     limits = {evidence.limited_by for evidence, _ in WORDED if isinstance(evidence, TooFewWorkers)}
     assert limits == {*get_args(WorkerLimit)}
 
 
-def test_cpu_ranks_and_other_samples_are_named() -> None:
+def test_message_uses_ranks_and_sample_unit_of_the_record() -> None:
     record = records.cpu_run(sample_unit="row")
-    assert cause_text(StorageRate(samples_per_s=812.0), record) == "its files can be read at 812 rows/s a rank"
+    assert cause_text(StorageRate(samples_per_s=812.0), record) == "storage delivers 812 rows/s per rank"
     assert cause_text(replace(CORES, ranks=2), record).startswith(
-        "no number of workers can feed 2 ranks from 16 cores: they give 329 rows/s"
+        "16 cores cannot feed 2 ranks with any number of workers: at most 329 rows/s"
     )
 
 
-def test_causes_are_named_in_words() -> None:
+def test_cause_names() -> None:
     assert (cause_name("head-of-line"), cause_name(None)) == ("head of line", "unknown")

@@ -1,4 +1,4 @@
-"""The sentence and the hint of every check."""
+"""Message and hint of every check."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ DEMAND: dict[str, Any] = {"host": "node-01", "ranks": 4, "workers": 16, "threads
 MESSAGES: list[tuple[AnyCheck, str, str]] = [
     (
         PrecisionMismatch(layer_dtypes=["float32"], loss_scaler=False, tf32_matmul=False, tf32_cudnn=True),
-        "asked for amp-fp16, but layers compute in float32, there is no loss scaler, TF32 is off for matmul, on for cuDNN",
-        "something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
+        "requested amp-fp16, but layers compute in float32, the loss scaler is missing, TF32 is off for matmul, on for cuDNN",
+        "the workload or NVIDIA_TF32_OVERRIDE overrides the precision",
     ),
     (
         PrecisionMismatch(
@@ -62,60 +62,60 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
             loss_scales=[512.0],
             requested_loss_scale=256.0,
         ),
-        "asked for amp-fp16, but BatchNorm is float16, parameters are float16, parameters are bfloat16, gradients are float16, "
-        "there are no master weights, the loss scale is 512, not 256",
-        "something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
+        "requested amp-fp16, but BatchNorm is float16, parameters are float16, parameters are bfloat16, gradients are float16, "
+        "master weights are missing, the loss scale is 512, not 256",
+        "the workload or NVIDIA_TF32_OVERRIDE overrides the precision",
     ),
     (
         PrecisionMismatch(master_weights=True, loss_scaler=True),
-        "asked for amp-fp16, but there are master weights, there is a loss scaler",
-        "something outside ddpbench sets the precision: the workload itself, or NVIDIA_TF32_OVERRIDE",
+        "requested amp-fp16, but master weights are present, the loss scaler is active",
+        "the workload or NVIDIA_TF32_OVERRIDE overrides the precision",
     ),
-    (UnusedLossScale(loss_scale=256.0), "--static-loss-scale 256 is not used: amp-fp16 does not scale the loss", ""),
+    (UnusedLossScale(loss_scale=256.0), "--static-loss-scale 256 is ignored: amp-fp16 does not scale the loss", ""),
     (
         NonfiniteLoss(step=41, rank=0, computes_in_float16=True),
         "loss not finite, step 41, rank 0",
         "a lower --lr, or `--precision amp-bf16`",
     ),
     (NonfiniteLoss(step=0, rank=3, computes_in_float16=False), "loss not finite, step 0, rank 3", "a lower --lr"),
-    (SkippedSteps(severity="info", skipped=1, steps=9045, in_a_row=False), "the loss scaler skipped 1 update of 9045", ""),
+    (SkippedSteps(severity="info", skipped=1, steps=9045, in_a_row=False), "the loss scaler skipped 1 of 9,045 updates", ""),
     (
         SkippedSteps(severity="error", skipped=1200, steps=9045, in_a_row=True),
-        "the loss scaler skipped 1,200 updates of 9045, two in a row",
-        "more --warmup lets the loss scale settle; `--precision amp-bf16` needs none",
+        "the loss scaler skipped 1,200 of 9,045 updates, two in a row",
+        "more --warmup lets the loss scale settle; `--precision amp-bf16` needs no loss scale",
     ),
     (
         FrozenParameters(round_index=1, rank=0),
-        "no parameter changed in round 2, rank 0",
-        "every update was skipped, or the optimizer was given other parameters",
+        "no parameter changed in round 2 on rank 0",
+        "every update was skipped, or the optimizer holds other parameters",
     ),
-    (ParamsOutOfSync(round_index=3), "ranks ended round 4 with different parameters", "gradients are not averaged over all ranks"),
+    (ParamsOutOfSync(round_index=3), "parameters differ between ranks after round 4", "gradients are not averaged over all ranks"),
     (Noisy(round_cv=0.0158, suggested_rounds=10), "the rounds vary by 1.6% (more than 1%)", "`--rounds 10` narrows the interval"),
     (Noisy(round_cv=0.0158), "the rounds vary by 1.6% (more than 1%)", ""),
     (
         Drift(change=-0.029),
         "the last two rounds are 2.9% slower than the first two",
-        "a longer --warmup, if the first rounds are the slower ones; else heat or other work",
+        "a longer --warmup if the first rounds are slower; else check for heat and other load",
     ),
     (
         Drift(change=0.03),
         "the last two rounds are 3.0% faster than the first two",
-        "a longer --warmup, if the first rounds are the slower ones; else heat or other work",
+        "a longer --warmup if the first rounds are slower; else check for heat and other load",
     ),
     (
         Relocated(round_indices=[2, 4]),
-        "on other GPUs or hosts from round 3 and again from round 5 on, where the journal was gone on with",
-        "arms of the same rounds still compare; for the figure of one machine let it run there from the beginning",
+        "resumed on other GPUs or hosts from round 3 and again from round 5",
+        "arms remain comparable within a round; for one machine's throughput, measure from scratch",
     ),
     (
         MeasurementTooShort(severity="warning", rounds=1, steps=1, suggested_rounds=5, suggested_steps=6),
-        "1 round and 1 step; a figure needs 5 rounds and 30 steps",
+        "1 round and 1 step; the minimum is 5 rounds and 30 steps",
         "`--rounds 5 --steps 6` or more",
     ),
     (
         MeasurementTooShort(severity="warning", rounds=3, steps=1500, remedy="run-to-end"),
-        "3 rounds and 1,500 steps; a figure needs 5 rounds and 30 steps",
-        "let it run to its end",
+        "3 rounds and 1,500 steps; the minimum is 5 rounds and 30 steps",
+        "let it run to completion",
     ),
     (
         MeasurementTooShort(severity="info", rounds=3, steps=60, limited_by="time-limit", remedy="longer-time-limit"),
@@ -124,33 +124,33 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
     ),
     (
         MeasurementTooShort(severity="warning", rounds=3, steps=3, remedy="longer-time-limit", suggested_steps=6),
-        "3 rounds and 3 steps; a figure needs 5 rounds and 30 steps",
+        "3 rounds and 3 steps; the minimum is 5 rounds and 30 steps",
         "a longer --time-limit, `--steps 6` or more",
     ),
     (
         MeasurementTooShort(severity="info", rounds=5, steps=5, limited_by="one-minute", suggested_steps=6),
-        "5 rounds and 5 steps, as many as a minute allows",
+        "5 rounds and 5 steps, as many as one minute allows",
         "`--steps 6` or more",
     ),
     (
         Throttled(ranks=[2], reasons=["hw-slowdown", "hw-thermal"]),
         "rank 2 (node-01): hw-slowdown, hw-thermal",
-        "too hot, or too little power: `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`",
+        "overheating or too little power: `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`",
     ),
-    (PowerCapped(ranks=[0, 1, 2]), "3 ranks: clocks held down by the power limit, as on many a busy GPU", ""),
-    (Remeasured(round_indices=[1, 3], reasons=["throttle"]), "measured a second time for throttle: round 2, 4", ""),
+    (PowerCapped(ranks=[0, 1, 2]), "3 ranks: power limit lowers the clocks, common on a busy GPU", ""),
+    (Remeasured(round_indices=[1, 3], reasons=["throttle"]), "remeasured because of throttle: round 2, 4", ""),
     (SharedGpu(ranks=[1], other_processes=2), "rank 1 (node-01): 2 other processes on the GPU", "`nvidia-smi` lists them"),
     (SharedGpu(ranks=[1, 3], other_processes=1), "2 ranks: 1 other process on the GPU", "`nvidia-smi` lists them"),
-    (AllocRetry(retries=10), "the allocator ran out of memory and tried again 10 times", "a smaller --batch-size"),
+    (AllocRetry(retries=10), "the caching allocator ran out of memory and retried 10 times", "a smaller --batch-size"),
     (
         ImplausibleMfu(mfu=1.204),
-        "120% of the ceiling measured on this device",
-        "the ceiling was measured on a busy device, or not all of the model ran",
+        "MFU is 120% of the peak measured on this device",
+        "the peak was measured on a busy device, or part of the model did not run",
     ),
     (
         ImplausibleEfficiency(efficiency=1.0512, baseline_doubts=[NoisyBaseline(round_cv=0.031), ShortBaseline(rounds=3)]),
-        "105.1% of 4 times one rank; of the one rank: its rounds vary by 3.1%; it has 3 rounds, and a figure needs 5",
-        "one rank is no measure before it runs as fast as any other: nothing else on the machine, more --rounds",
+        "efficiency 105.1% exceeds 102%: unreliable 1-rank baseline; its rounds vary by 3.1%; it has 3 rounds, the minimum is 5",
+        "repeat on an otherwise idle machine, with more --rounds",
     ),
     (
         OversubscribedCpu(**DEMAND, suggested_workers=14),
@@ -169,23 +169,23 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
     ),
     (
         NoisyNeighbour(cores_by_rank={0: 0.516}),
-        "rank 0 (node-01) got 0.52 of a core in computing",
-        "`top -b -n 1 -o %CPU | head -15` shows who else computes here",
+        "rank 0 (node-01) got 0.52 of 1 core while computing",
+        "`top -b -n 1 -o %CPU | head -15` shows the other processes",
     ),
     (
         NoisyNeighbour(cores_by_rank={0: 0.516, 1: 0.62}),
-        "2 ranks got 0.52 to 0.62 of a core each in computing",
-        "`top -b -n 1 -o %CPU | head -15` shows who else computes here",
+        "2 ranks got 0.52 to 0.62 of 1 core each while computing",
+        "`top -b -n 1 -o %CPU | head -15` shows the other processes",
     ),
     (
         NoInfiniband(disabled_by=[]),
-        "NCCL goes over sockets between nodes: no InfiniBand used although mlx5_0, mlx5_1 are there",
-        "is libibverbs there, and /dev/infiniband in the container? `NCCL_DEBUG=INFO` tells why it is not used",
+        "NCCL uses sockets between nodes, not InfiniBand (mlx5_0, mlx5_1)",
+        "check for libibverbs, and /dev/infiniband in the container; `NCCL_DEBUG=INFO` shows the reason",
     ),
     (
         NoInfiniband(disabled_by=["NCCL_IB_DISABLE", "NCCL_NET"]),
-        "NCCL goes over sockets between nodes: no InfiniBand used although mlx5_0, mlx5_1 are there",
-        "`unset NCCL_IB_DISABLE NCCL_NET`: NCCL was told to keep off it",
+        "NCCL uses sockets between nodes, not InfiniBand (mlx5_0, mlx5_1)",
+        "`unset NCCL_IB_DISABLE NCCL_NET`: it disables InfiniBand",
     ),
     (
         UnequalNodes(
@@ -193,27 +193,27 @@ MESSAGES: list[tuple[AnyCheck, str, str]] = [
             usable_cores=Imbalance(least=33.5, least_host="n2", most=60.0, most_host="n1"),
         ),
         "1 rank on n1, 3 on n2; 33.5 usable cores on n2, 60 on n1",
-        "all nodes go at the pace of the slowest",
+        "the slowest node sets the pace",
     ),
     (
         RereadFiles(),
-        "the timed rounds read the same files more than once, from memory and not from storage",
-        "a larger data set shows what storage gives",
+        "timed rounds read the same files again, from the page cache instead of storage",
+        "use a larger dataset to measure storage",
     ),
     (
         FilesSkipped(files=3),
-        "3 files could not be read, and were left out, as --skip-bad allows",
-        "the record names them: repair them, or take them away",
+        "3 unreadable files skipped, as --skip-bad allows",
+        "the record lists them: repair or remove them",
     ),
     (
         FilesSkipped(files=1),
-        "1 file could not be read, and was left out, as --skip-bad allows",
-        "the record names them: repair them, or take them away",
+        "1 unreadable file skipped, as --skip-bad allows",
+        "the record lists them: repair or remove them",
     ),
     (
         NotValidated(),
-        "no accuracy: there are no held-out data",
-        "a --data-dir may have some, and so has the set that --loader torch reads without one",
+        "no accuracy: the dataset has no validation split",
+        "use a --data-dir with a validation split, or --loader torch without --data-dir",
     ),
 ]
 
@@ -223,48 +223,48 @@ def a_record(**changes: Any) -> Record:
 
 
 @pytest.mark.parametrize(("check", "sentence", "hint"), MESSAGES, ids=lambda value: value.code if isinstance(value, Check) else "")
-def test_wording(check: AnyCheck, sentence: str, hint: str) -> None:
+def test_check_has_message_and_hint(check: AnyCheck, sentence: str, hint: str) -> None:
     assert (check_text(check, a_record()), check_hint(check, a_record())) == (sentence, hint)
 
 
-def test_every_code_is_worded() -> None:
+def test_every_check_has_a_message() -> None:
     assert {type(check) for check, _, _ in MESSAGES} == {*get_args(AnyCheck)}
 
 
-def test_every_check_of_a_record_has_a_rule() -> None:
-    assert {*CHECK_RULES} == {*get_args(AnyCheck)} - {ImplausibleEfficiency}, "which is of the points of a scaling job"
+def test_every_record_check_has_a_rule() -> None:
+    assert {*CHECK_RULES} == {*get_args(AnyCheck)} - {ImplausibleEfficiency}, "ImplausibleEfficiency belongs to scaling points"
     assert len({code_of(kind) for kind in get_args(AnyCheck)}) == len(get_args(AnyCheck))
 
 
-def test_a_static_loss_scale_that_skips_is_too_high() -> None:
+def test_skipped_steps_suggest_lower_static_loss_scale() -> None:
     static = a_record(config=replace(records.RESNET50, static_loss_scale=65536.0))
     skips = SkippedSteps(severity="error", skipped=2, steps=100, in_a_row=True)
-    assert check_hint(skips, static) == "a lower --static-loss-scale; `--precision amp-bf16` needs none"
+    assert check_hint(skips, static) == "a lower --static-loss-scale; `--precision amp-bf16` needs no loss scale"
 
 
-def test_one_of_several_nodes_is_named() -> None:
+def test_check_names_the_node_if_there_are_several() -> None:
     two = records.record(environment=records.environment(4, nodes=2))
     assert check_text(OversubscribedCpu(**DEMAND), two) == "4 ranks x 16 workers + 4 > 60 usable cores on node-01"
     assert check_text(Throttled(ranks=[2], reasons=["hw-thermal"]), two) == "rank 2 (node-02): hw-thermal"
 
 
-def test_cores_of_several_threads() -> None:
+def test_noisy_neighbour_counts_cores_of_threads() -> None:
     four = records.cpu_run(environment=records.environment(2, device="Xeon CPU", variables={"OMP_NUM_THREADS": "4"}))
-    assert check_text(NoisyNeighbour(cores_by_rank={1: 1.2}), four) == "rank 1 (node-01) got 1.20 of 4 cores in computing"
+    assert check_text(NoisyNeighbour(cores_by_rank={1: 1.2}), four) == "rank 1 (node-01) got 1.20 of 4 cores while computing"
 
 
 @pytest.mark.parametrize(
     ("launches", "prefix"), [([], ""), ([1], "launch 1 of 3: "), ([2, 3], "launches 2, 3 of 3: ")], ids=["all", "one", "two"]
 )
-def test_launches_that_have_a_check_are_named(launches: list[int], prefix: str) -> None:
+def test_check_names_the_affected_launches(launches: list[int], prefix: str) -> None:
     merged = a_record(config=replace(records.RESNET50, launches=3))
     assert check_text(Noisy(round_cv=0.02, launches=launches), merged) == f"{prefix}the rounds vary by 2.0% (more than 1%)"
 
 
-def test_why_an_arm_has_no_figure() -> None:
+def test_failure_reason_explains_a_missing_figure() -> None:
     dead = NonfiniteLoss(step=1, rank=0, computes_in_float16=True)
     invalid = a_record(status="invalid", checks=[Noisy(round_cv=0.02), dead, ParamsOutOfSync(round_index=0)])
     assert failure_reason(invalid) == "loss not finite, step 1, rank 0"
-    assert status_text(invalid) == "invalid: loss not finite, step 1, rank 0; ranks ended round 1 with different parameters"
+    assert status_text(invalid) == "invalid: loss not finite, step 1, rank 0; parameters differ between ranks after round 1"
     assert failure_reason(a_record(status="failed", fault=Fault(message="CUDA out of memory on rank 1"))) == "CUDA out of memory on rank 1"
-    assert failure_reason(a_record(status="interrupted", longer=())) == "no round was finished"
+    assert failure_reason(a_record(status="interrupted", longer=())) == "no round finished"

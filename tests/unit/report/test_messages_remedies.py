@@ -1,4 +1,4 @@
-"""The words of remedies: their names and reasons, and what came of a prediction."""
+"""Messages of remedies: names, reasons and prediction outcomes."""
 
 from __future__ import annotations
 
@@ -38,130 +38,130 @@ WORDS: list[tuple[Remedy, Record, str, str]] = [
         MoreWorkers(workers=6, workers_needed=9, max_useful_workers=6, is_handoff_bound=False),
         GPUS,
         "6 workers",
-        "9 would keep up, and the cores have work for 6",
+        "9 would keep up; the cores can keep 6 busy",
     ),
     (
         MoreWorkers(workers=6, workers_needed=9, max_useful_workers=6, is_handoff_bound=True),
         FIXED_WORKERS,
         "6 workers",
-        "9 would keep up with the trainer process, and the cores have work for 6; my_data:train starts 2 whatever --workers says",
+        "9 would keep up with the trainer process; the cores can keep 6 busy; my_data:train ignores --workers and starts 2",
     ),
     (
         FewerWorkers(workers=1, workers_per_node=12, usable_cores=6.5),
         GPUS,
         "1 worker",
-        "12 workers take turns on 6.5 cores, and every turn costs",
+        "12 workers share 6.5 cores; context switches cost time",
     ),
     (
         Remedy(code="no-workers", scenario=Scenario(workers=0)),
         RANKS,
         "--workers 0",
-        "a rank that makes its batches itself takes turns with nobody",
+        "loading in the trainer process avoids contention with workers",
     ),
     (
         MoreCores(cores=53.5, workers=61, is_handoff_bound=False),
         GPUS,
-        "53.5 cores and 61 workers a GPU",
+        "53.5 cores and 61 workers per GPU",
         "loads as fast as the GPU trains",
     ),
     (
         MoreCores(cores=4.0, workers=3, is_handoff_bound=True),
         GPUS,
-        "4 cores a GPU",
-        "loads as fast as one trainer process hands over",
+        "4 cores per GPU",
+        "loads as fast as one trainer process receives batches",
     ),
     (
         Remedy(code="more-prefetch", scenario=Scenario(prefetch=8)),
         GPUS,
         "--prefetch 8",
-        "batches that are ready in advance bridge the time of a slow one",
+        "prefetched batches hide a slow one",
     ),
     (
         PersistentWorkers(max_gain=1.286, epoch_s=8.0, first_batch_s=1.8),
         GPUS,
         "persistent_workers=True",
-        "at most 1.29x: your DataLoader starts its workers anew for every epoch of 8 s, and 1.8 s pass until there is a batch, which also "
-        "takes its time where they stay",
+        "at most 1.29x: your DataLoader restarts its workers every epoch of 8 s; its first batch takes 1.8 s, part of it with "
+        "persistent workers too",
     ),
     (
         Remedy(code="dataloader-with-workers"),
         GPUS,
-        "a DataLoader with workers",
-        "the training process makes its batches itself, one after the other, and nobody makes the next one while it trains",
+        "DataLoader with num_workers > 0",
+        "the trainer process loads each batch itself and prefetches none while it trains",
     ),
     (
         Remedy(code="tensor-loader", scenario=Scenario(loader="tensor")),
         GPUS,
         "--loader tensor",
-        "the whole set lies on the device, and is cropped and flipped a batch at a time",
+        "the whole dataset is on the device, cropped and flipped per batch",
     ),
     (
         Remedy(code="torch-uint8-loader", scenario=Scenario(loader="torch-uint8")),
         GPUS,
         "--loader torch-uint8",
-        "decodes with libjpeg-turbo and keeps bytes: fewer cores an image, and a quarter of the bytes to copy",
+        "decodes with libjpeg-turbo and stays in uint8: less CPU time per image, a quarter of the bytes to copy",
     ),
     (
         Remedy(code="dali-cpu-loader", scenario=Scenario(loader="dali-cpu")),
         GPUS,
         "--loader dali-cpu",
-        "threads in place of worker processes, and nothing to collate",
+        "threads instead of worker processes, no collate",
     ),
     (
         Remedy(code="dali-gpu-loader", scenario=Scenario(loader="dali-gpu")),
         GPUS,
         "--loader dali-gpu",
-        "decodes on the GPU: a few cores are enough, and the GPU shares its time",
+        "decodes on the GPU: needs few cores, but takes GPU time",
     ),
     (
         Remedy(code="more-hw-decoding", scenario=Scenario(hw_decoder_load=0.99)),
         GPUS,
         "--hw-decoder-load 0.99",
-        "the GPU's JPEG unit decodes nearly all images, and leaves its multiprocessors to training",
+        "the GPU's JPEG unit decodes nearly all images and frees the SMs for training",
     ),
-    (DataInMemory(), GPUS, "data in memory", "no file is waited for"),
+    (DataInMemory(), GPUS, "data in memory", "no waits for file reads"),
     (
         DataInMemory(dataset_bytes=141e9, shm_free_bytes=200e9),
         GPUS,
         "data in memory",
-        "its 141 GB; of /dev/shm 200 are free",
+        "dataset of 141 GB, but only 200 GB free in /dev/shm",
     ),
-    (DataInMemory(dataset_bytes=141e9, shm_free_bytes=600e9, fits=True), GPUS, "data in memory", "its 141 GB fit in /dev/shm"),
+    (DataInMemory(dataset_bytes=141e9, shm_free_bytes=600e9, fits=True), GPUS, "data in memory", "dataset of 141 GB fits in /dev/shm"),
     (
         DataInMemory(dataset_bytes=141e9, shm_free_bytes=600e9, fits=True),
         TWO_NODES,
         "data in memory",
-        "its 141 GB fit in /dev/shm, where every node needs a copy",
+        "dataset of 141 GB fits in /dev/shm, one copy per node",
     ),
     (
         Remedy(code="pinned-memory", scenario=Scenario(pin_memory=True)),
         GPUS,
         "--pin-memory",
-        "the GPU fetches batches itself from page-locked memory, while it trains",
+        "copies from pinned memory overlap training",
     ),
-    (Remedy(code="without-loader"), GPUS, "without a loader", "what is left when no batch is loaded or copied"),
+    (Remedy(code="without-loader"), GPUS, "no loader", "upper limit: no batch is loaded or copied"),
     (
         Remedy(code="cuda-graphs", scenario=Scenario(compile="reduce-overhead")),
         GPUS,
         "--compile reduce-overhead",
-        "CUDA graphs: the host issues a step's kernels at once",
+        "CUDA graphs launch all kernels of a step at once",
     ),
-    (LargerBatch(batch_size=512), GPUS, "--batch-size 512", "more work for every kernel that is issued"),
-    (Remedy(code="less-sync"), GPUS, "less to sync", ""),
-    (Remedy(code="faster-compute"), GPUS, "nothing to do for the data; faster computing", ""),
-    (Remedy(code="inspect-straggler"), GPUS, "what tells why", ""),
-    (Remedy(code="list-processes"), GPUS, "who else is there", ""),
-    (Remedy(code="more-evidence"), GPUS, "better evidence", ""),
-    (FewerRanks(max_ranks_per_node=4), GPUS, "at most 4 ranks a node", ""),
+    (LargerBatch(batch_size=512), GPUS, "--batch-size 512", "more work per launched kernel"),
+    (Remedy(code="less-sync"), GPUS, "less gradient sync", ""),
+    (Remedy(code="faster-compute"), GPUS, "faster compute, not faster data loading", ""),
+    (Remedy(code="inspect-straggler"), GPUS, "inspect the straggler", ""),
+    (Remedy(code="list-processes"), GPUS, "list other processes", ""),
+    (Remedy(code="more-evidence"), GPUS, "more evidence", ""),
+    (FewerRanks(max_ranks_per_node=4), GPUS, "at most 4 ranks per node", ""),
 ]
 
 
 @pytest.mark.parametrize(("remedy", "record", "name", "reason"), WORDS, ids=[each[0].code for each in WORDS])
-def test_remedy_is_worded(remedy: Remedy, record: Record, name: str, reason: str) -> None:
+def test_remedy_has_name_and_reason(remedy: Remedy, record: Record, name: str, reason: str) -> None:
     assert (remedies.remedy_name(remedy, record), remedies.remedy_reason(remedy, record)) == (name, reason)
 
 
-def test_every_code_has_a_message() -> None:
+def test_every_remedy_has_a_message() -> None:
     assert {remedy.code for remedy, *_ in WORDS} == {*get_args(RemedyCode)}
 
 
@@ -182,7 +182,7 @@ def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRa
                     missing_measurement=MissingMeasurement(code="loader-benchmark", loader="tensor"),
                 )
             ),
-            "needs a measurement: what tensor gives and costs; not tried",
+            "not measured: throughput and CPU cost of tensor; not tried",
         ),
         (PredictionOutcome(PREDICTED), "predicted 2.2x (2.0 to 2.5); not tried"),
         (
@@ -193,29 +193,34 @@ def measured(center: float, low: float, high: float, pairs: int = 5) -> PairedRa
             PredictionOutcome(PREDICTED, failed=records.record(status="failed", fault=Fault(message="out of memory"))),
             "predicted 2.2x (2.0 to 2.5); failed: out of memory",
         ),
-        (PredictionOutcome(PREDICTED, measured(2.0, 2.0, 2.0, 1)), "predicted 2.2x (2.0 to 2.5); measured 2.0x, too few rounds to tell"),
+        (
+            PredictionOutcome(PREDICTED, measured(2.0, 2.0, 2.0, 1)),
+            "predicted 2.2x (2.0 to 2.5); measured 2.0x, too few rounds for an interval",
+        ),
         (
             PredictionOutcome(PREDICTED, measured(2.0, 1.5, 2.6)),
             "predicted 2.2x (2.0 to 2.5); measured 1.5x to 2.6x, too wide to compare",
         ),
         (
             PredictionOutcome(PREDICTED, measured(2.0, 1.9, 2.1), missing_batches=3),
-            "predicted 2.2x (2.0 to 2.5); measured 2.0x (1.9 to 2.1), inside, 10% too high, in rounds that are 3 batches short",
+            "predicted 2.2x (2.0 to 2.5); measured 2.0x (1.9 to 2.1), inside the "
+            "predicted interval (prediction 10% too high), with rounds 3 batches short",
         ),
         (
             PredictionOutcome(PREDICTED, measured(1.0, 0.9, 1.1)),
-            "predicted 2.2x (2.0 to 2.5); measured 1.0x (0.9 to 1.1), outside, 120% too high, no gain measured",
+            "predicted 2.2x (2.0 to 2.5); measured 1.0x (0.9 to 1.1), outside the "
+            "predicted interval (prediction 120% too high), no gain measured",
         ),
         (
             PredictionOutcome(PREDICTED, measured(0.8, 0.7, 0.9)),
-            "predicted 2.2x (2.0 to 2.5); measured 0.80x (0.70 to 0.90), outside, 175% too high, a loss",
+            "predicted 2.2x (2.0 to 2.5); measured 0.80x (0.70 to 0.90), outside the predicted interval (prediction 175% too high), a loss",
         ),
     ],
 )
-def test_outcome_is_worded(outcome: PredictionOutcome, text: str) -> None:
+def test_prediction_outcome_has_a_message(outcome: PredictionOutcome, text: str) -> None:
     assert remedies.outcome_text(outcome) == text
 
 
-def test_savings_are_worded() -> None:
+def test_savings_message_states_throughput_and_gpu_hours() -> None:
     text = remedies.savings_text(measured(2.0, 1.9, 2.1), 1000.0, GPUS, "images/s")
-    assert text == "1,000 (900 to 1,100) images/s more; 48 (45 to 50) of 96 GPU-hours a day are saved for the same work"
+    assert text == "1,000 (900 to 1,100) images/s more; saves 48 (45 to 50) of 96 GPU-hours per day for the same work"

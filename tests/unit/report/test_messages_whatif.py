@@ -1,4 +1,4 @@
-"""The words of a what-if answer: its assumptions, and the measurements that it requires."""
+"""Messages of a what-if answer: assumptions and required measurements."""
 
 from __future__ import annotations
 
@@ -14,78 +14,78 @@ from ddpbench.report.messages import whatif
 ASSUMPTIONS = [
     (
         Assumption(code="above-measured-load"),
-        "more threads a core than were measured: an image costs as much of a core as under the heaviest load measured",
+        "more threads per core than measured: CPU time per image as under the heaviest measured load",
     ),
     (
         Assumption(code="below-measured-load"),
-        "fewer threads a core than were measured: an image costs as much of a core as under the lightest load measured",
+        "fewer threads per core than measured: CPU time per image as under the lightest measured load",
     ),
-    (Assumption(code="other-processes", cores=1.62), "others keep 1.6 cores busy, as they did"),
-    (Assumption(code="cores-lost", lost_fraction=0.123), "cores that everybody wants lose 12% of their time to turns, as in the run"),
-    (Assumption(code="same-cores"), "cores of the same kind, and nobody else on them"),
-    (Assumption(code="enough-cores"), "what the run takes of the cores is not known: there are enough"),
+    (Assumption(code="other-processes", cores=1.62), "other processes keep 1.6 cores busy, as in the run"),
+    (Assumption(code="cores-lost", lost_fraction=0.123), "oversubscribed cores lose 12% of their time to context switches, as in the run"),
+    (Assumption(code="same-cores"), "cores of the same kind, with no other processes on them"),
+    (Assumption(code="enough-cores"), "enough cores: the CPU usage of the run is unknown"),
     (
         Assumption(code="compute-time-of-run"),
-        "a step on batches that are there already was not measured: it takes what computing takes in the run",
+        "a compute-only step, which was not measured, takes the compute time of the run",
     ),
-    (Assumption(code="equal-batches"), "nobody told how long single batches take: all as long as their mean"),
+    (Assumption(code="equal-batches"), "all batches take the mean time: single batches were not timed"),
     (
         Assumption(code="background-loader", loader="dali-cpu"),
-        "dali-cpu gives beside the training what it gave alone, less what the cores take from it",
+        "dali-cpu delivers during training what it delivered alone, less what the cores limit",
     ),
     (
         Assumption(code="background-loader", loader="dali-gpu", hw_decoder_load=0.5),
-        "dali-gpu --hw-decoder-load 0.5 gives beside the training what it gave alone, less what the cores take from it",
+        "dali-gpu --hw-decoder-load 0.5 delivers during training what it delivered alone, less what the cores limit",
     ),
-    (Assumption(code="trainer-loads-as-fast"), "the trainer takes as long for a batch as a worker"),
+    (Assumption(code="trainer-loads-as-fast"), "the trainer process takes as long for a batch as a worker"),
     (Assumption(code="threads-scale"), "threads share the work on a batch evenly"),
-    (Assumption(code="storage-scales"), "the storage answers each of more workers as fast"),
-    (Assumption(code="storage-limit"), "the storage gives what was measured of it, and no more"),
-    (Assumption(code="no-read-wait"), "a file in memory is not waited for"),
-    (Assumption(code="no-overlapped-copy"), "from pageable memory nothing is copied beside the training"),
-    (Assumption(code="same-copies"), "copies and interference take as long beside another precision"),
-    (Assumption(code="cuda-graphs"), "CUDA graphs leave no pause between kernels, and the kernels as they are"),
-    (Assumption(code="same-image-load"), "a worker, and its copy, take as long for an image"),
-    (Assumption(code="same-image-time"), "an image takes the device and the workers as long, and gradient sync a step"),
-    (Assumption(code="sync-hidden", ranks=4), "gradient sync among 4, of which one has none, is hidden by the backward"),
-    (Assumption(code="same-step", ranks=8, measured_ranks=4), "a step among 8 takes as long as among 4"),
+    (Assumption(code="storage-scales"), "storage serves each of more workers as fast"),
+    (Assumption(code="storage-limit"), "storage delivers at most the measured rate"),
+    (Assumption(code="no-read-wait"), "files in memory have no read wait"),
+    (Assumption(code="no-overlapped-copy"), "copies from pageable memory do not overlap training"),
+    (Assumption(code="same-copies"), "copies and interference take as long in another precision"),
+    (Assumption(code="cuda-graphs"), "CUDA graphs remove the gaps between kernels and do not change the kernels"),
+    (Assumption(code="same-image-load"), "a worker and a copy take as long per image"),
+    (Assumption(code="same-image-time"), "device and workers take as long per image, gradient sync as long per step"),
+    (Assumption(code="sync-hidden", ranks=4), "backward hides gradient sync on 4 ranks; 1 rank has none to measure"),
+    (Assumption(code="same-step", ranks=8, measured_ranks=4), "a step on 8 ranks takes as long as on 4"),
 ]
 
 MEASUREMENTS = [
-    (MissingMeasurement(code="loader-benchmark", loader="tensor"), "what tensor gives and costs"),
+    (MissingMeasurement(code="loader-benchmark", loader="tensor"), "throughput and CPU cost of tensor"),
     (
         MissingMeasurement(code="loader-benchmark", loader="dali-gpu", hw_decoder_load=0.99),
-        "what dali-gpu --hw-decoder-load 0.99 gives and costs",
+        "throughput and CPU cost of dali-gpu --hw-decoder-load 0.99",
     ),
-    (MissingMeasurement(code="loader-in-background", loader="dali-gpu"), "what dali-gpu takes from the training beside it"),
-    (MissingMeasurement(code="batch-time", loader="dali-cpu"), "how long dali-cpu takes for a batch"),
-    (MissingMeasurement(code="worker-batch-time", loader="torch"), "how long the workers of torch take for a batch"),
-    (MissingMeasurement(code="read-wait", loader="torch"), "how long torch waits for files"),
-    (MissingMeasurement(code="h2d-bandwidth"), "how fast batches are copied"),
-    (MissingMeasurement(code="cpu-usage"), "what the run takes of the cores"),
-    (MissingMeasurement(code="compute-only-step"), "a step on batches that are there already"),
+    (MissingMeasurement(code="loader-in-background", loader="dali-gpu"), "slowdown of training with dali-gpu in background"),
+    (MissingMeasurement(code="batch-time", loader="dali-cpu"), "time per batch of dali-cpu"),
+    (MissingMeasurement(code="worker-batch-time", loader="torch"), "worker time per batch of torch"),
+    (MissingMeasurement(code="read-wait", loader="torch"), "read wait of torch"),
+    (MissingMeasurement(code="h2d-bandwidth"), "host-to-device bandwidth"),
+    (MissingMeasurement(code="cpu-usage"), "CPU usage of the run"),
+    (MissingMeasurement(code="compute-only-step"), "a compute-only step"),
     (MissingMeasurement(code="step-without-sync"), "a step without gradient sync"),
     (MissingMeasurement(code="step-in-precision", precision="fp32"), "a step in fp32"),
-    (MissingMeasurement(code="step-compiled", compile_mode="default"), "a step compiled by default"),
-    (MissingMeasurement(code="step-compiled", compile_mode="off"), "a step that is not compiled"),
+    (MissingMeasurement(code="step-compiled", compile_mode="default"), "a step compiled with default"),
+    (MissingMeasurement(code="step-compiled", compile_mode="off"), "a step without torch.compile"),
     (
         MissingMeasurement(code="unexplained-step", simulated_ratio=0.5),
-        "what makes a step 2.0 times longer than its measured parts would",
+        "why a step is 2.0 times longer than its measured parts",
     ),
     (
         MissingMeasurement(code="unexplained-step", simulated_ratio=1.6),
-        "what makes a step 1.6 times shorter than its measured parts would",
+        "why a step is 1.6 times shorter than its measured parts",
     ),
 ]
 
 
 @pytest.mark.parametrize(("assumption", "text"), ASSUMPTIONS, ids=[each.code for each, _ in ASSUMPTIONS])
-def test_assumption_is_worded(assumption: Assumption, text: str) -> None:
+def test_assumption_has_a_message(assumption: Assumption, text: str) -> None:
     assert whatif.assumption_text(assumption) == text
 
 
 @pytest.mark.parametrize(("missing", "text"), MEASUREMENTS, ids=[each.code for each, _ in MEASUREMENTS])
-def test_missing_measurement_is_worded(missing: MissingMeasurement, text: str) -> None:
+def test_missing_measurement_has_a_message(missing: MissingMeasurement, text: str) -> None:
     assert whatif.missing_measurement_text(missing) == text
 
 
@@ -107,25 +107,25 @@ def estimate(gain: float, low: float, high: float, bottleneck: PipelinePart = "w
         ("workers", "the workers"),
         ("cores", "the cores"),
         ("storage", "the storage"),
-        ("handoff", "handing batches over"),
+        ("handoff", "the handoff"),
     ],
 )
-def test_bottleneck_is_worded(part: PipelinePart, text: str) -> None:
+def test_whatif_bottleneck_has_a_message(part: PipelinePart, text: str) -> None:
     assert whatif.bottleneck_text(estimate(1.5, 1.4, 1.6, part)) == text
-    assert whatif.bottleneck_text(estimate(1.5, 1.4, 1.6, part, uneven=True)) == f"{text}, and batches that come unevenly"
+    assert whatif.bottleneck_text(estimate(1.5, 1.4, 1.6, part, uneven=True)) == f"{text} and uneven batches"
 
 
 def test_gain_is_uncertain_if_its_interval_includes_one() -> None:
     assert whatif.certain_gain_text(estimate(1.5, 1.4, 1.6)) == "1.5x (1.4 to 1.6)"
-    assert whatif.certain_gain_text(estimate(1.1, 0.9, 1.3)) == "no gain that is certain: 1.1x (0.9 to 1.3)"
+    assert whatif.certain_gain_text(estimate(1.1, 0.9, 1.3)) == "no significant gain: 1.1x (0.9 to 1.3)"
 
 
-def test_present_setting_and_residual_are_worded() -> None:
-    assert whatif.already_set_text(Scenario(prefetch=2)) == "--prefetch 2 is the present setting, and gains nothing"
-    assert whatif.residual_text(1.25) == "it makes a step of the run as it was 25% longer than measured"
-    assert whatif.residual_text(0.88) == "it makes a step of the run as it was 12% shorter than measured"
+def test_present_setting_and_residual_have_messages() -> None:
+    assert whatif.already_set_text(Scenario(prefetch=2)) == "--prefetch 2 is already set and gains nothing"
+    assert whatif.residual_text(1.25) == "the simulated step of this run is 25% longer than measured"
+    assert whatif.residual_text(0.88) == "the simulated step of this run is 12% shorter than measured"
 
 
 def test_hint_names_the_command_that_measures() -> None:
-    assert whatif.measurement_hint("ddpbench diagnose mlp") == "'ddpbench diagnose mlp' measures it; name its record behind this one"
-    assert whatif.measurement_hint("") == "no command here measures it"
+    assert whatif.measurement_hint("ddpbench diagnose mlp") == "'ddpbench diagnose mlp' measures it; add its record after this one"
+    assert whatif.measurement_hint("") == "no command measures it here"
