@@ -70,7 +70,7 @@ def test_trainers_on_all_cores_leave_no_core_bound_rate(cores: float) -> None:
     assert isinstance(found.cause_evidence, TooFewCores)
     assert (found.cause_evidence.core_samples_per_s, found.cause_evidence.trainer_cores) == (None, 4)
     assert found.cause_evidence.cores_needed == pytest.approx(53.5)
-    assert verdict_of(diagnosis(300.0, cores=cores, busy=0.1)).cause is None, "nobody knows what cores that idle could give"
+    assert verdict_of(diagnosis(300.0, cores=cores, busy=0.1)).cause is None, "the rate of idle cores is unknown"
 
 
 def test_core_ceiling_is_at_least_the_achieved_rate() -> None:

@@ -152,7 +152,7 @@ def test_handoff_cpu_time_does_not_depend_on_workers() -> None:
     job = DIAGNOSES["oversubscribed"][0]()
     device = job.records[1]
     device.rounds = [replace(timed, traces=[replace(trace, cpu_s=0.04 * trace.steps) for trace in timed.traces]) for timed in device.rounds]
-    assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "it might be one, where nobody saw what handing over takes"
+    assert gain(job, workers=3) == pytest.approx(1.125, abs=0.03), "without the handoff cost it counts as context switches"
     assert job.diagnosis is not None
     job.diagnosis.loader_benchmarks = [
         replace(each, loader_cpu_s=each.loader_cpu_s + 0.005 * each.samples) for each in job.diagnosis.loader_benchmarks

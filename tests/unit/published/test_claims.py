@@ -308,8 +308,8 @@ def test_claims_on_unfinished_jobs_name_what_is_missing(name: str) -> None:
             assert result.explanation
             assert not {"-", "None", "nan"} & set(result.explanation.replace(",", "").split()), result.explanation
             if result.holds is not finished.holds:
-                assert finished.holds is not None, f"{result.explanation}: more cells have not told it"
-                assert result.holds is None, f"{result.explanation}: more cells have told otherwise"
+                assert finished.holds is not None, f"{result.explanation}: the complete job leaves it open"
+                assert result.holds is None, f"{result.explanation}: a complete job decides differently"
 
 
 def test_missing_arms_are_named_with_the_reason() -> None:
