@@ -53,9 +53,9 @@ class Crossing:
     def interval_points(self) -> Sequence[CrossoverPoint]:
         """The models around the interval, which depends on them only."""
         low, high = self.interval_ends
-        before = [place for place, point in enumerate(self.points) if point.parameters <= low]
-        behind = [place for place, point in enumerate(self.points) if point.parameters >= high]
-        return self.points[max(before, default=0) : min(behind, default=len(self.points)) + 1]
+        at_or_below = [place for place, point in enumerate(self.points) if point.parameters <= low]
+        at_or_above = [place for place, point in enumerate(self.points) if point.parameters >= high]
+        return self.points[max(at_or_below, default=0) : min(at_or_above, default=len(self.points)) + 1]
 
     @property
     def has_interval(self) -> bool:
@@ -67,10 +67,10 @@ class Crossing:
 
         It does if a model around it has too few rounds for a confidence interval.
         """
-        few = [point for point in self.interval_points if not point.ratio.has_interval]
-        if not few:
+        without_interval = [point for point in self.interval_points if not point.ratio.has_interval]
+        if not without_interval:
             return ""
-        return "range of the rounds" if len(few) == len(self.interval_points) else "in part the range of few rounds"
+        return "range of the rounds" if len(without_interval) == len(self.interval_points) else "partly the range of too few rounds"
 
     @property
     def undecided_layers(self) -> list[int]:
@@ -81,8 +81,8 @@ class Crossing:
         """The depth of a model with ``parameters``, interpolated between its two neighbours."""
         for before, after in pairwise(self.points):
             if parameters <= after.parameters:
-                share = max(0.0, log(parameters / before.parameters) / log(after.parameters / before.parameters))
-                return before.layers + (after.layers - before.layers) * share
+                fraction = max(0.0, log(parameters / before.parameters) / log(after.parameters / before.parameters))
+                return before.layers + (after.layers - before.layers) * fraction
         return float(self.points[-1].layers)
 
 
@@ -113,14 +113,15 @@ def describe_crossing(crossing: Crossing) -> str:
         models = f"{' to '.join(sizes)} parameters"
         if not crossing.undecided_layers:
             return f"no crossing: {winner} is faster than {loser} at every model, {models}"
-        even = ", ".join(map(str, crossing.undecided_layers))
-        return f"no crossing: {winner} looks faster than {loser} at every model, {models}, but no difference shows at {even} layers"
+        undecided = ", ".join(map(str, crossing.undecided_layers))
+        looks = f"no crossing: {winner} looks faster than {loser} at every model, {models}"
+        return f"{looks}, but the difference is within the noise at {undecided} layers"
     parameters, layers = f"{format_3sig(crossing.parameters)} parameters", f"{crossing.layers_at(crossing.parameters):.1f} layers"
     if crossing.has_interval:
         low, high = crossing.interval_ends
-        ends = [" or fewer" if crossing.low is None else "", " or more" if crossing.high is None else ""]
+        open_ends = [" or fewer" if crossing.low is None else "", " or more" if crossing.high is None else ""]
         kind = f"{crossing.interval_kind}: " if crossing.interval_kind else ""
-        parameters += f" ({kind}{format_3sig(low)}{ends[0]} to {format_3sig(high)}{ends[1]})"
+        parameters += f" ({kind}{format_3sig(low)}{open_ends[0]} to {format_3sig(high)}{open_ends[1]})"
         layers += f" ({crossing.layers_at(low):.1f} to {crossing.layers_at(high):.1f})"
     else:
         parameters += " (no interval)"
@@ -145,13 +146,13 @@ def crossing_of(job: Job) -> Crossing | None:
     first, second = sides
     points = []
     for workload in dict.fromkeys(record.config.workload for record in records):
-        ours = {device_label(record): record for record in records if record.config.workload == workload}
-        if len(ours) < 2:
+        by_device = {device_label(record): record for record in records if record.config.workload == workload}
+        if len(by_device) < 2:
             continue
-        first_s, second_s = SECONDS.values_by_round(ours[first]), SECONDS.values_by_round(ours[second])
+        first_s, second_s = SECONDS.values_by_round(by_device[first]), SECONDS.values_by_round(by_device[second])
         if shared := sorted(first_s.keys() & second_s.keys()):
             paired = [first_s[index] for index in shared], [second_s[index] for index in shared]
-            points.append(CrossoverPoint(ours[first].num_parameters, num_layers(workload), *paired))
+            points.append(CrossoverPoint(by_device[first].num_parameters, num_layers(workload), *paired))
     return find_crossing(first, second, points) if points else None
 
 
@@ -182,9 +183,9 @@ def _last_crossing(points: Sequence[CrossoverPoint], bound: Callable[[Interval],
 
 def missing_depths(job: Job, measured_layers: Sequence[int]) -> str:
     """List the depths of ``job`` that are not in ``measured_layers``; empty if none."""
-    unknown = [
+    missing = [
         str(layers)
         for layers in dict.fromkeys(num_layers(record.config.workload) for record in job.records)
         if layers not in measured_layers
     ]
-    return f"missing: {', '.join(unknown)} layers" if unknown else ""
+    return f"missing: {', '.join(missing)} layers" if missing else ""

@@ -19,7 +19,7 @@ def run_crossover(options: CrossoverOptions, overrides: Mapping[str, Any], outpu
 
     Skips what the journal already holds. ``overrides`` are Config fields for every arm. Raises UsageError unless there are two sides.
     """
-    chosen = resolve_sides(options.devices, options.threads)
-    stem = slug(" ".join(["crossover", options.family, *(side_label(side) for side in chosen)]))
-    request = build_request(crossover_arms(options.family, chosen, options.layers), overrides, output, command)
+    sides = resolve_sides(options.devices, options.threads)
+    stem = slug(" ".join(["crossover", options.family, *(side_label(side) for side in sides)]))
+    request = build_request(crossover_arms(options.family, sides, options.layers), overrides, output, command)
     run_job(request, ResumableJobSpec(resumable_journal(stem, "crossover"), render_crossover))

@@ -60,14 +60,14 @@ def render_crossover(job: Job, console: Console, path: Path | None, *, verbose: 
 
 def crossover_lines(job: Job, page: Page) -> Iterator[Text]:
     """The crossing, the published one, and the table of models."""
-    found = crossing_of(job)
-    yield from _crossing_lines(found, page)
+    crossing = crossing_of(job)
+    yield from _crossing_lines(crossing, page)
     yield from styled(wrap_text("", published_crossing_text(), page))
-    if found is not None:
+    if crossing is not None:
         yield Text()
-        yield from grid_lines(*_table(found), page)
-    if lacking := missing_depths(job, [point.layers for point in found.points] if found else []):
-        yield from styled(wrap_text("", lacking, page), CAUTION)
+        yield from grid_lines(*_table(crossing), page)
+    if missing := missing_depths(job, [point.layers for point in crossing.points] if crossing else []):
+        yield from styled(wrap_text("", missing, page), CAUTION)
 
 
 def crossover_grids(job: Job) -> list[Grid]:
@@ -82,7 +82,7 @@ def crossover_findings(job: Job) -> list[str]:
 
 
 def crossing_text(crossing: Crossing | None) -> str:
-    return describe_crossing(crossing) if crossing else "no crossing: no model has been timed on two devices"
+    return describe_crossing(crossing) if crossing else "no crossing: no model was timed on two devices"
 
 
 def _crossing_lines(crossing: Crossing | None, page: Page) -> list[Text]:
@@ -92,8 +92,8 @@ def _crossing_lines(crossing: Crossing | None, page: Page) -> list[Text]:
 def published_crossing_text() -> str:
     publication = load_publication(PUBLISHED_CROSSOVER)
     row = publication.experiments[0].rows[0]
-    where = f"{row.crossover_parameters:,} parameters on, {row.crossover_layers} layers"
-    return f"published: GPU is faster than CPU from {where} ({publication.source})"
+    size = f"{row.crossover_parameters:,} parameters on, {row.crossover_layers} layers"
+    return f"published: GPU is faster than CPU from {size} ({publication.source})"
 
 
 def _table(crossing: Crossing) -> Grid:
@@ -108,10 +108,10 @@ def _table(crossing: Crossing) -> Grid:
         GridColumn(crossing.winner, [format_metric(median(point.second_s), SECONDS) for point in points]),
         GridColumn("times as fast", [_speedup_cell(point.ratio, only_ranges) for point in points]),
     ]
-    within = ""
+    interval_text = ""
     if any(point.ratio.low < point.ratio.high for point in points):
-        within = " (range of the rounds)" if only_ranges else " (95% interval)"
-    return Grid(f"time of a training (s), median; times as fast as the first{within}", names, values)
+        interval_text = " (range of the rounds)" if only_ranges else " (95% interval)"
+    return Grid(f"time of a training (s), median; times as fast as the first{interval_text}", names, values)
 
 
 def _speedup_cell(ratio: PairedRatio, only_ranges: bool) -> str:
@@ -150,9 +150,9 @@ def draw_crossovers(jobs: Sequence[Job], folder: Path) -> list[Path]:
 
 def crossover_plots(jobs: Iterable[Job]) -> list[CrossoverPlot]:
     """One plot per job that timed models on two devices."""
-    found = [(job.started, race) for job in jobs if (race := _crossover_plot(job))]
-    dates = date_suffixes([((race.loser.name, race.winner.name), started) for started, race in found])
-    return [race.with_date(date) for (_, race), date in zip(found, dates, strict=True)]
+    found = [(job.started, plot) for job in jobs if (plot := _crossover_plot(job))]
+    dates = date_suffixes([((plot.loser.name, plot.winner.name), started) for started, plot in found])
+    return [plot.with_date(date) for (_, plot), date in zip(found, dates, strict=True)]
 
 
 def _crossover_plot(job: Job) -> CrossoverPlot | None:

@@ -32,8 +32,8 @@ def resolve_sides(devices: Sequence[str] = (), threads: Sequence[int] = ()) -> l
     found: list[CrossoverSide] = [(device, number) for device in devices for number in (threads if device == "cpu" else [None])]
     if len(set(found)) != 2:
         raise UsageError(
-            f"a crossover has two sides, and these are {len(set(found))}: {'; '.join(dict.fromkeys(map(side_label, found)))}",
-            "--device cpu,cuda, or --device cpu --threads 1,8",
+            f"a crossover needs two sides, not {len(set(found))}: {'; '.join(dict.fromkeys(map(side_label, found)))}",
+            "use --device cpu,cuda, or --device cpu --threads 1,8",
         )
     return found
 

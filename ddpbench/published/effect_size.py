@@ -77,10 +77,10 @@ def matches_effect(interval: Interval, expected: Effect) -> bool | None:
 
 def all_or_unknown(answers: Iterable[bool | None]) -> bool | None:
     """Whether all hold: False if one does not; None if one is unknown or there are none."""
-    given = list(answers)
-    if False in given:
+    values = list(answers)
+    if False in values:
         return False
-    return None if None in given or not given else True
+    return None if None in values or not values else True
 
 
 def data_wait_fraction(record: Record | None) -> float | None:
@@ -89,10 +89,10 @@ def data_wait_fraction(record: Record | None) -> float | None:
 
 
 def describe_bottleneck(record: Record) -> str:
-    """The bottleneck in a few words; empty if unknown: ``83% of the step waits for the loader``."""
-    share = data_wait_fraction(record)
-    if share is not None and share >= BOTTLENECK_FRACTION:
-        return f"{share:.0%} of the step waits for the loader"
+    """The bottleneck in a few words; empty if unknown: ``83% of the step is data wait``."""
+    wait_fraction = data_wait_fraction(record)
+    if wait_fraction is not None and wait_fraction >= BOTTLENECK_FRACTION:
+        return f"{wait_fraction:.0%} of the step is data wait"
     found = find_bottleneck(record, summarize(record))
     if found is None or found.kind == "inconclusive":
         return ""
@@ -102,11 +102,11 @@ def describe_bottleneck(record: Record) -> str:
 
 
 def explain_ratio(ratio: Interval | None, record: Record | None) -> str:
-    """How the bottleneck fits the ratio: ``, because 83% of the step waits for the loader``."""
-    why = describe_bottleneck(record) if record else ""
-    if not why or ratio is None or record is None:
+    """How the bottleneck fits the ratio: ``, because 83% of the step is data wait``."""
+    bottleneck = describe_bottleneck(record) if record else ""
+    if not bottleneck or ratio is None or record is None:
         return ""
-    computes = (found := find_bottleneck(record, summarize(record))) is not None and found.kind == "compute-bound"
+    is_compute_bound = (found := find_bottleneck(record, summarize(record))) is not None and found.kind == "compute-bound"
     if classify_effect(ratio.center) != "none":
-        return f" ({why})"
-    return f", although {why}" if computes else f", because {why}"
+        return f" ({bottleneck})"
+    return f", although {bottleneck}" if is_compute_bound else f", because {bottleneck}"

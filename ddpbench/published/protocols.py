@@ -37,9 +37,9 @@ def reproduction_request(name: str, quick: bool, overrides: Mapping[str, Any], o
     """
     if name != DISC_EXPERIMENT:
         return build_request(PROTOCOLS[name](quick), overrides, output, command)
-    others = {field: value for field, value in overrides.items() if field != "device"}
+    remaining = {field: value for field, value in overrides.items() if field != "device"}
     device = overrides.get("device", "auto")
-    return build_request(disc_arms(quick, [] if device == "auto" else [device]), others, output, command)
+    return build_request(disc_arms(quick, [] if device == "auto" else [device]), remaining, output, command)
 
 
 def disc_arms(quick: bool, devices: Sequence[str]) -> list[ArmSpec]:
@@ -48,7 +48,7 @@ def disc_arms(quick: bool, devices: Sequence[str]) -> list[ArmSpec]:
     ``quick`` shrinks them. Raises UsageError if ``devices`` names the GPU only.
     """
     if devices and devices[0] == "cuda":
-        raise UsageError("the disc sets a GPU beside a processor, and --device cuda leaves the GPU alone", "leave --device out")
+        raise UsageError("the disc experiment compares a GPU with a CPU, but --device cuda selects only the GPU", "drop --device")
     depths = range(2, 7) if quick else range(2, 13)
     return crossover_sides.crossover_arms("disc-mlp", crossover_sides.resolve_sides(devices), depths, *((5, 2) if quick else ()))
 
@@ -58,20 +58,20 @@ def t4_tensor_cores(quick: bool) -> list[ArmSpec]:
 
     The source leaves the CNN's optimizer open: plain SGD, the workload's default.
     """
-    products = _shared_settings(150, rounds=5, batch_size=512, set_to_none=False, loader=SYNTHETIC, validate=False)
-    digits = _shared_settings(epochs=20, rounds=1, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
+    gemm_settings = _shared_settings(150, rounds=5, batch_size=512, set_to_none=False, loader=SYNTHETIC, validate=False)
+    mnist_settings = _shared_settings(epochs=20, rounds=1, schedule="step", loader="torch", workers=2, pin_memory=False, log_loss=True)
     gemm, batches = "gemm-mlp", (512, 1024)
     if quick:
         gemm, batches = "gemm-mlp-128", (2, 4)
-        products |= {"batch_size": 16, "steps": 10, "rounds": 2}
-        digits |= QUICK_OVERRIDES | {"steps": 2}
+        gemm_settings |= {"batch_size": 16, "steps": 10, "rounds": 2}
+        mnist_settings |= QUICK_OVERRIDES | {"steps": 2}
     return [
-        ArmSpec(Config(workload=gemm, precision="fp32", **products)),
-        ArmSpec(Config(workload=gemm, precision="amp-fp16", **products), EARLIER_MODEL_ALIVE),
-        ArmSpec(Config(workload=gemm, precision="amp-fp16", **products)),
-        ArmSpec(Config(workload="mnist-cnn", precision="fp32", batch_size=batches[0], **digits)),
-        ArmSpec(Config(workload="mnist-cnn", precision="amp-fp16", batch_size=batches[0], **digits)),
-        ArmSpec(Config(workload="mnist-cnn", precision="amp-fp16", batch_size=batches[1], **digits)),
+        ArmSpec(Config(workload=gemm, precision="fp32", **gemm_settings)),
+        ArmSpec(Config(workload=gemm, precision="amp-fp16", **gemm_settings), EARLIER_MODEL_ALIVE),
+        ArmSpec(Config(workload=gemm, precision="amp-fp16", **gemm_settings)),
+        ArmSpec(Config(workload="mnist-cnn", precision="fp32", batch_size=batches[0], **mnist_settings)),
+        ArmSpec(Config(workload="mnist-cnn", precision="amp-fp16", batch_size=batches[0], **mnist_settings)),
+        ArmSpec(Config(workload="mnist-cnn", precision="amp-fp16", batch_size=batches[1], **mnist_settings)),
     ]
 
 
@@ -81,16 +81,20 @@ def wrn_cifar10_apex_levels(quick: bool) -> list[ArmSpec]:
     The second part also trains a smaller Wide-ResNet.
     """
     workload, smaller, batch, large = "wrn28x10-cifar10", "wrn16x2-cifar10", 128, 512
-    whole = _shared_settings(epochs=10, rounds=1, schedule="linear", loader="torch")
-    starved = _shared_settings(20, rounds=5, loader="torch", cores=2, workers=2, validate=False)
+    full_settings = _shared_settings(epochs=10, rounds=1, schedule="linear", loader="torch")
+    starved_settings = _shared_settings(20, rounds=5, loader="torch", cores=2, workers=2, validate=False)
     if quick:
         workload, smaller, batch, large = "wrn10x2-cifar10", "wrn10x1-cifar10", 1, 2
-        whole |= QUICK_OVERRIDES
-        starved |= QUICK_OVERRIDES | {"cores": 1, "workers": 1}
+        full_settings |= QUICK_OVERRIDES
+        starved_settings |= QUICK_OVERRIDES | {"cores": 1, "workers": 1}
     levels = ("fp32", "amp-fp16", "o2")
     return [
-        *(ArmSpec(Config(workload=workload, precision=level, batch_size=batch, **whole)) for level in (*levels, "fp16")),
-        *(ArmSpec(Config(workload=name, precision=level, batch_size=large, **starved)) for name in (workload, smaller) for level in levels),
+        *(ArmSpec(Config(workload=workload, precision=level, batch_size=batch, **full_settings)) for level in (*levels, "fp16")),
+        *(
+            ArmSpec(Config(workload=name, precision=level, batch_size=large, **starved_settings))
+            for name in (workload, smaller)
+            for level in levels
+        ),
     ]
 
 
@@ -99,14 +103,14 @@ def vgg16_cifar10_batch_sweep(quick: bool) -> list[ArmSpec]:
 
     The source's FP16 is o2 with a static loss scale.
     """
-    how = _shared_settings(100, rounds=5, loader="torch", workers=0, shuffle=False, augment=False, pin_memory=False)
-    how |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
+    settings = _shared_settings(100, rounds=5, loader="torch", workers=0, shuffle=False, augment=False, pin_memory=False)
+    settings |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
     workload, batches = "vgg16-cifar10", [128, 256, 512, 1024, 2048]
     if quick:
         workload, batches = "vgg16-4-cifar10", [2, 3]
-        how |= QUICK_OVERRIDES
+        settings |= QUICK_OVERRIDES
     return [
-        ArmSpec(Config(workload=workload, precision=precision, batch_size=batch, **{"static_loss_scale": scale, **how}))
+        ArmSpec(Config(workload=workload, precision=precision, batch_size=batch, **{"static_loss_scale": scale, **settings}))
         for precision, scale in (("fp32", None), ("o2", 128.0), ("amp-fp16", None))
         for batch in batches
     ]
@@ -117,11 +121,11 @@ def imagenet_resnet_slurm_vs_container(quick: bool) -> list[ArmSpec]:
 
     The source's FP16 is o2. Its FP32 command sets the loss scale too.
     """
-    how = _shared_settings(360, rounds=1, batch_size=128, static_loss_scale=256.0, loader="torch", workers=4, validate=False)
+    settings = _shared_settings(360, rounds=1, batch_size=128, static_loss_scale=256.0, loader="torch", workers=4, validate=False)
     if quick:
-        how |= QUICK_OVERRIDES | {"batch_size": 4, "image_size": 32, "workers": 1}
+        settings |= QUICK_OVERRIDES | {"batch_size": 4, "image_size": 32, "workers": 1}
     return [
-        ArmSpec(Config(workload=workload, precision=precision, **how))
+        ArmSpec(Config(workload=workload, precision=precision, **settings))
         for workload in ("resnet18", "resnet50")
         for precision in ("fp32", "o2")
     ]
@@ -136,6 +140,6 @@ PROTOCOLS: Mapping[str, Callable[[bool], list[ArmSpec]]] = {
 """Publication id -> its arms. The disc experiment is missing: its arms depend on the devices."""
 
 
-def _shared_settings(steps: int | None = None, **how: Any) -> dict[str, Any]:
+def _shared_settings(steps: int | None = None, **settings: Any) -> dict[str, Any]:
     """Settings of all protocols: every round trains from scratch, in the default memory layout."""
-    return {"steps": steps, "fresh": True, "channels_last": False, **how}
+    return {"steps": steps, "fresh": True, "channels_last": False, **settings}

@@ -23,8 +23,8 @@ def run_reproduction(name: str, quick: bool, request: Request) -> NoReturn:
 
     Skips what the journal already holds.
     """
-    kept = resumable_journal(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
-    run_job(request, ReproduceJobSpec(kept, render_reproduction))
+    journal = resumable_journal(f"reproduce-{name}{'-quick' * quick}", f"reproduce {name}")
+    run_job(request, ReproduceJobSpec(journal, render_reproduction))
 
 
 class ReproduceJobSpec(ResumableJobSpec):

@@ -62,9 +62,9 @@ def protocol_deviations(job: Job) -> list[str]:
 
 def substituted_workloads(publication: Publication, job: Job) -> dict[str, str]:
     """Published workload -> the smaller one that replaces it in ``job``."""
-    tabled = [each.workload for each in publication.experiments if any(row.precision for row in each.rows)]
-    here = {workload: record.config.workload for workload in tabled for record in matching_records(job, workload)}
-    return {workload: other for workload, other in here.items() if other != workload}
+    published = [each.workload for each in publication.experiments if any(row.precision for row in each.rows)]
+    substitutes = {workload: record.config.workload for workload in published for record in matching_records(job, workload)}
+    return {workload: other for workload, other in substitutes.items() if other != workload}
 
 
 def _deviations(job: Job) -> Iterator[str]:
@@ -72,43 +72,45 @@ def _deviations(job: Job) -> Iterator[str]:
         configs = [record.config for record in job.records]
         scale = ["static loss scale 1"] if any(config.static_loss_scale == 1 for config in configs) else []
         layout = ["channels-last layout"] if any(config.channels_last for config in configs) else []
-        changed = "; ".join(filter(None, ["batch, depth, width or iterations are shrunk", ", ".join(scale + layout)]))
-        yield f"quick: {changed}: no ratio to a published figure is given, and no claim settled"
+        changed = "; ".join(filter(None, ["batch, depth, width or iterations are reduced", ", ".join(scale + layout)]))
+        yield f"quick: {changed}: no ratios to published figures, and all claims stay open"
     if any(record.data and record.data.generated for record in job.records):
-        yield "made data: accuracy and loss say that training converges, no more"
+        yield "generated data: accuracy and loss only show that training converges"
     if all(record.environment.device_type != "cuda" for record in job.records):
-        yield "on processors: no memory of a GPU, and tensor cores play no part"
+        yield "CPU ranks: no GPU memory and no tensor cores"
     if (ranks := job.records[0].world_size) > 1:
-        yield f"{ranks} ranks: every step trains {ranks} times the batch"
+        yield f"{ranks} ranks: every step trains on {ranks} times the batch"
 
 
 def _compare_row(experiment: PublishedExperiment, row: PublishedRow, job: Job) -> RowResult:
-    record, memory_here = match_row(row, experiment, job), gpu_memory_metric(matching_records(job, experiment.workload))
-    told = {measure for each in experiment.rows for measure, figure in _figures(each, memory_here).items() if figure is not None}
-    if not any(ALLOCATED_WITHOUT_WORKSPACES.values(each) for each in matching_records(job, experiment.workload)):
-        told.discard(ALLOCATED_WITHOUT_WORKSPACES)
-    compared = {
-        measure.name: _compare_figure(measure, _mean_std_of(figure, measure), record, comparable=not is_quick(job))
-        for measure, figure in _figures(row, memory_here).items()
-        if measure in told
+    record, memory_metric = match_row(row, experiment, job), gpu_memory_metric(matching_records(job, experiment.workload))
+    compared_metrics = {
+        metric for each in experiment.rows for metric, figure in _figures(each, memory_metric).items() if figure is not None
     }
-    return RowResult(experiment, row, record, compared)
+    if not any(ALLOCATED_WITHOUT_WORKSPACES.values(each) for each in matching_records(job, experiment.workload)):
+        compared_metrics.discard(ALLOCATED_WITHOUT_WORKSPACES)
+    figures = {
+        metric.name: _compare_figure(metric, _mean_std_of(figure, metric), record, comparable=not is_quick(job))
+        for metric, figure in _figures(row, memory_metric).items()
+        if metric in compared_metrics
+    }
+    return RowResult(experiment, row, record, figures)
 
 
 def _compare_figure(metric: Metric, published: MeanStd | None, record: Record | None, comparable: bool) -> FigureComparison:
-    here = mean_std(metric.values(record)) if record else None
-    ratio = here.mean / published.mean if comparable and here and published and published.mean else None
-    return FigureComparison(metric, published, here, ratio)
+    measured = mean_std(metric.values(record)) if record else None
+    ratio = measured.mean / published.mean if comparable and measured and published and published.mean else None
+    return FigureComparison(metric, published, measured, ratio)
 
 
-def _figures(row: PublishedRow, memory_here: Metric) -> dict[Metric, float | PublishedMean | None]:
+def _figures(row: PublishedRow, memory_metric: Metric) -> dict[Metric, float | PublishedMean | None]:
     """Every figure that a row can hold, in the unit that its source prints."""
     return {
         SECONDS: row.seconds,
         SAMPLES_PER_S: row.images_per_s,
         MIN_STEP_SAMPLES_PER_S: row.min_images_per_s,
         MAX_STEP_SAMPLES_PER_S: row.max_images_per_s,
-        memory_here: row.memory_mib,
+        memory_metric: row.memory_mib,
         ALLOCATED: row.max_memory_allocated_bytes,
         ALLOCATED_WITHOUT_WORKSPACES: row.max_memory_allocated_bytes,
         ACCURACY: row.accuracy_percent or row.val_accuracy_percent,

@@ -34,9 +34,9 @@ SAME_DIRECTION = ("same way", CAUTION)
 
 CLAIM_LEGEND = (
     f"holds: the whole interval shows the published effect (less, none within {NEGLIGIBLE_EFFECT:.0%}, or "
-    f"more) and lies within {FAR_FACTOR:g} times of "
-    "the published factor; same way: the effect, of another size; not here: another effect; open: undecided. Of one round, as "
-    "most of what was published, the figure itself stands for the interval"
+    f"more) and is within {FAR_FACTOR:g} times of "
+    "the published factor; same way: the published effect, but of another size; not here: a different effect; open: undecided. "
+    "With one round, as in most publications, the figure itself is used as the interval"
 )
 """Explains the words before the claims."""
 HERE = "here"
@@ -67,16 +67,16 @@ def render_reproduction(job: Job, console: Console, path: Path | None, *, verbos
     saved. Raises UsageError if the experiment is unknown.
     """
     page, publication = page_for(console), publication_of(job)
-    claimed = [[*_claim(result, page)] for result in check_claims(publication.id, job)]
+    claims = [[*_claim(result, page)] for result in check_claims(publication.id, job)]
     if quiet:
-        print_sections(console, claimed)
+        print_sections(console, claims)
         return
     named = {_name(record): record for record in job.records}
     sections = [
         [*_head(publication, job, page)],
         *([*table] for table in _tables(publication, job, page)),
         [*_labelled("words", CLAIM_LEGEND, page)],
-        *claimed,
+        *claims,
         [*status_lines(named, page), *resume_hint_lines(job, page)],
         [*check_lines(named, page, verbose, hints=False)],
         [Text(str(path))] if path else [],
@@ -95,10 +95,10 @@ def publication_of(job: Job) -> Publication:
 def reproduction_findings(job: Job) -> Iterator[str]:
     """How the job deviates from the protocol, then whether each claim holds here."""
     publication = publication_of(job)
-    yield from (f"but {departure}" for departure in protocol_deviations(job))
+    yield from (f"but {deviation}" for deviation in protocol_deviations(job))
     for result in check_claims(publication.id, job):
-        word, _, told = claim_result_text(result)
-        yield f"claimed: {result.claim}; {word}: {told}"
+        word, _, explanation = claim_result_text(result)
+        yield f"claimed: {result.claim}; {word}: {explanation}"
 
 
 def _name(record: Record) -> str:
@@ -114,11 +114,11 @@ def _head(publication: Publication, job: Job, page: Page) -> Iterator[Text]:
     for protocol in filter(None, [publication.protocol, *(_protocol(each) for each in publication.experiments)]):
         yield from _labelled("protocol", protocol, page)
     yield from _labelled("here", "; ".join(dict.fromkeys(machine_text(record.environment) for record in job.records)), page)
-    for departure in [
+    for deviation in [
         *protocol_deviations(job),
-        *(f"{other} stands for {one}" for one, other in substituted_workloads(publication, job).items()),
+        *(f"{other} replaces {one}" for one, other in substituted_workloads(publication, job).items()),
     ]:
-        yield from _labelled("but", departure, page)
+        yield from _labelled("but", deviation, page)
     for note in _precision_notes(publication):
         yield from _labelled("note", note, page)
 
@@ -129,11 +129,11 @@ def _protocol(experiment: PublishedExperiment) -> str:
 
 def _precision_notes(publication: Publication) -> Iterator[str]:
     """Notes on published precision names that mean something else here."""
-    every = [row for each in publication.experiments for row in each.rows]
-    for scale in dict.fromkeys(row.static_loss_scale for row in every if row.published_label == "FP16"):
-        yield f"what was published as FP16 is o2: half network, float32 BatchNorm and master weights, static loss scale {scale:g}"
-    if any(row.static_loss_scale == "given, unused" for row in every):
-        yield "fp32 was given the static loss scale too; nothing uses it"
+    rows = [row for each in publication.experiments for row in each.rows]
+    for scale in dict.fromkeys(row.static_loss_scale for row in rows if row.published_label == "FP16"):
+        yield f"the published FP16 is o2 here: half-precision network, float32 BatchNorm and master weights, static loss scale {scale:g}"
+    if any(row.static_loss_scale == "given, unused" for row in rows):
+        yield "fp32 also has the static loss scale, which has no effect"
 
 
 def _tables(publication: Publication, job: Job, page: Page) -> Iterator[Iterator[Text]]:
@@ -149,23 +149,23 @@ def reproduction_grids(publication: Publication, job: Job, width: float = inf) -
     """
     results = compare_rows(publication.id, job)
     for experiment in publication.experiments:
-        ours = [result for result in results if result.experiment.workload == experiment.workload]
-        for name in ours[0].figures if ours else ():
-            yield _table(name, ours, job, width)
+        experiment_results = [result for result in results if result.experiment.workload == experiment.workload]
+        for name in experiment_results[0].figures if experiment_results else ():
+            yield _table(name, experiment_results, job, width)
 
 
 def _table(name: str, results: Sequence[RowResult], job: Job, width: float) -> Grid:
     """The table of one metric, with standard deviations if they fit ``width``."""
-    measure, lines, settings = results[0].figures[name].metric, _table_rows(results), _precision_columns(results)
-    keys = _name_columns(lines)
-    title = f"{results[0].experiment.workload}: {measure.heading}"
-    for with_sd in (True, False):
-        shown = [column for each in settings for column in _columns(each, lines, measure, job, with_sd)]
-        if sum(column.width + len(COLUMN_GAP) for column in [*keys, *shown]) - len(COLUMN_GAP) <= width:
+    metric, lines, precision_columns = results[0].figures[name].metric, _table_rows(results), _precision_columns(results)
+    name_columns = _name_columns(lines)
+    title = f"{results[0].experiment.workload}: {metric.heading}"
+    for with_std in (True, False):
+        columns = [column for each in precision_columns for column in _columns(each, lines, metric, job, with_std)]
+        if sum(column.width + len(COLUMN_GAP) for column in [*name_columns, *columns]) - len(COLUMN_GAP) <= width:
             break
-    title += ", mean (standard deviation)" if any("(" in cell for column in shown for cell in column.cells) else ", mean"
-    title += "; ratio: here over published" if any(column.joins_previous for column in shown) else ""
-    return Grid(title, keys, shown)
+    title += ", mean (standard deviation)" if any("(" in cell for column in columns for cell in column.cells) else ", mean"
+    title += "; ratio: here over published" if any(column.joins_previous for column in columns) else ""
+    return Grid(title, name_columns, columns)
 
 
 @dataclass(frozen=True)
@@ -183,18 +183,18 @@ def _table_rows(results: Sequence[RowResult]) -> list[_TableRow]:
     """Per batch size, the lines of its published sources, then the line here."""
     lines: list[_TableRow] = []
     for batch in dict.fromkeys(result.row.batch_size for result in results):
-        ours = [result for result in results if result.row.batch_size == batch]
-        for where in dict.fromkeys(result.row.measured_on for result in ours):
-            lines.append(_TableRow(where or "published", [result for result in ours if result.row.measured_on == where]))
-        lines.append(_TableRow(HERE, ours))
+        batch_results = [result for result in results if result.row.batch_size == batch]
+        for source in dict.fromkeys(result.row.measured_on for result in batch_results):
+            lines.append(_TableRow(source or "published", [result for result in batch_results if result.row.measured_on == source]))
+        lines.append(_TableRow(HERE, batch_results))
     return lines
 
 
 def _name_columns(lines: Sequence[_TableRow]) -> list[GridColumn]:
-    where = GridColumn("", [line.source for line in lines], "<")
+    sources = GridColumn("", [line.source for line in lines], "<")
     if not any(line.results[0].row.batch_size for line in lines):
-        return [where]
-    return [GridColumn("batch", [_batch(line) for line in lines]), where]
+        return [sources]
+    return [GridColumn("batch", [_batch(line) for line in lines]), sources]
 
 
 def _batch(line: _TableRow) -> str:
@@ -209,8 +209,8 @@ def _precision_columns(results: Sequence[RowResult]) -> list[_PrecisionColumn]:
     settings = []
     for result in {result.row.precision: result for result in results}.values():
         name = find_precision(result.row.precision).name
-        theirs = result.row.published_label or result.row.precision
-        heading = name if theirs.lower() == name else f"{name} ({theirs})"
+        published_label = result.row.published_label or result.row.precision
+        heading = name if published_label.lower() == name else f"{name} ({published_label})"
         role = result.record.role if result.record else RUN
         label = role_name(role)
         settings.append(_PrecisionColumn(result.row.precision, f"{heading}, {label}" if label else heading, role))
@@ -221,11 +221,11 @@ def _precision_columns(results: Sequence[RowResult]) -> list[_PrecisionColumn]:
 
 def _columns(setting: _PrecisionColumn, lines: Sequence[_TableRow], metric: Metric, job: Job, with_std: bool) -> list[GridColumn]:
     figures = [_cell(line, setting, metric, job, with_std) for line in lines]
-    shown = [GridColumn(setting.heading, figures)]
-    times = [_ratio(line, setting, metric) for line in lines]
-    if any(times):
-        shown.append(GridColumn("ratio", times, joins_previous=True))
-    return shown
+    columns = [GridColumn(setting.heading, figures)]
+    ratios = [_ratio(line, setting, metric) for line in lines]
+    if any(ratios):
+        columns.append(GridColumn("ratio", ratios, joins_previous=True))
+    return columns
 
 
 def _cell(line: _TableRow, setting: _PrecisionColumn, metric: Metric, job: Job, with_std: bool) -> str:
@@ -244,8 +244,8 @@ def _cell(line: _TableRow, setting: _PrecisionColumn, metric: Metric, job: Job, 
 def _record_here(result: RowResult, setting: _PrecisionColumn, job: Job) -> Record | None:
     if result.record is None or result.record.role == setting.role:
         return result.record
-    asked = result.record.config
-    return find_by_precision(matching_records(job, asked.workload), asked.precision, asked.batch_size, setting.role)
+    config = result.record.config
+    return find_by_precision(matching_records(job, config.workload), config.precision, config.batch_size, setting.role)
 
 
 def _ratio(line: _TableRow, setting: _PrecisionColumn, metric: Metric) -> str:
@@ -257,11 +257,11 @@ def _ratio(line: _TableRow, setting: _PrecisionColumn, metric: Metric) -> str:
 
 
 def _claim(result: ClaimResult, page: Page) -> Iterator[Text]:
-    word, style, told = claim_result_text(result)
+    word, style, explanation = claim_result_text(result)
     yield from _labelled("claimed", result.claim, page)
-    known = [f"{each.name} {each.published:.2f}" for each in result.ratios if each.published is not None]
-    yield from styled(wrap_items("published  ", known, page)) if known else []
-    yield from styled(wrap_text(f"{word:9}  ", told, page), style, len(word))
+    published = [f"{each.name} {each.published:.2f}" for each in result.ratios if each.published is not None]
+    yield from styled(wrap_items("published  ", published, page)) if published else []
+    yield from styled(wrap_text(f"{word:9}  ", explanation, page), style, len(word))
 
 
 def claim_result_text(result: ClaimResult) -> tuple[str, str, str]:

@@ -19,8 +19,8 @@ def matching_records(job: Job, workload: str) -> list[Record]:
     if exact:
         return exact
     family = records_of_family(job.records, workload)
-    most = max((record.num_parameters for record in family), default=0)
-    return [record for record in family if record.num_parameters == most]
+    max_parameters = max((record.num_parameters for record in family), default=0)
+    return [record for record in family if record.num_parameters == max_parameters]
 
 
 def records_of_family(records: Iterable[Record], workload: str) -> list[Record]:
@@ -47,12 +47,12 @@ def match_row(row: PublishedRow, experiment: PublishedExperiment, job: Job) -> R
     Prefers a record with the earlier model alive, as published. A row without a batch size takes the protocol's, the smallest in the
     job. If the job shrank its batch sizes, they are assigned to the rows in the same order.
     """
-    found = [
+    candidates = [
         record for record in matching_records(job, experiment.workload) if record.config.precision == find_precision(row.precision).name
     ]
-    wanted = _batch_size(row, experiment, matching_records(job, experiment.workload), is_quick(job))
-    fitting = [record for record in found if record.config.batch_size == wanted]
-    return next((record for record in fitting if record.role == EARLIER_MODEL_ALIVE), fitting[0] if fitting else None)
+    batch_size = _batch_size(row, experiment, matching_records(job, experiment.workload), is_quick(job))
+    matching = [record for record in candidates if record.config.batch_size == batch_size]
+    return next((record for record in matching if record.role == EARLIER_MODEL_ALIVE), matching[0] if matching else None)
 
 
 def find_by_precision(records: Iterable[Record], name: str, batch: int | None = None, role: Role = RUN) -> Record | None:
@@ -69,14 +69,14 @@ def find_by_precision(records: Iterable[Record], name: str, batch: int | None = 
 
 
 def _batch_size(row: PublishedRow, experiment: PublishedExperiment, records: Sequence[Record], quick: bool) -> int | None:
-    here = batch_sizes(records)
+    sizes = batch_sizes(records)
     if row.batch_size is None:
-        return here[0] if here else None
+        return sizes[0] if sizes else None
     published = sorted({each.batch_size for each in experiment.rows if each.batch_size is not None})
-    if not quick or row.batch_size in here:
+    if not quick or row.batch_size in sizes:
         return row.batch_size
-    place = published.index(row.batch_size)
-    return here[place] if place < len(here) else None
+    index = published.index(row.batch_size)
+    return sizes[index] if index < len(sizes) else None
 
 
 def _family(workload: str) -> str:

@@ -121,7 +121,7 @@ def test_hung_dataloader_worker_is_reported(start: Callable[..., Any], results: 
     assert done.returncode == 124
     (error,) = errors(done.stderr)
     assert re.match(r"rank 0 \(.*\) hung at step \d+ \(data\): no progress for \d+ s", error)
-    assert f"; loader worker {worker.pid} (stopped) owes it a batch; " in done.stderr
+    assert f"; loader worker {worker.pid} (stopped) has not delivered its batch; " in done.stderr
     assert running.left_behind() == []
 
 

@@ -23,20 +23,20 @@ class ClaimCheck:
 ClaimCheckFn = Callable[[Publication, Job], ClaimCheck]
 
 
-def check_ratios(ratios: Sequence[PublishedRatio], words: Iterable[str], missing: str) -> ClaimCheck:
+def check_ratios(ratios: Sequence[PublishedRatio], texts: Iterable[str], missing: str) -> ClaimCheck:
     """Check that every ratio shows its published effect.
 
-    ``words`` describe the measured ratios, ``missing`` the records that are missing.
+    ``texts`` describe the measured ratios, ``missing`` the records that are missing.
     """
     return ClaimCheck(
-        measured_sentence(words, missing), all_or_unknown(each.agrees for each in ratios if each.published is not None), ratios
+        measured_sentence(texts, missing), all_or_unknown(each.agrees for each in ratios if each.published is not None), ratios
     )
 
 
-def measured_sentence(words: Iterable[str], missing: str) -> str:
+def measured_sentence(texts: Iterable[str], missing: str) -> str:
     """``here O1 1.83 times as fast; missing: O2 (out of memory)``."""
-    known = "; ".join(filter(None, words))
-    return "; ".join(filter(None, [f"here {known}" if known else "", missing])) or "nothing has been measured"
+    measured = "; ".join(filter(None, texts))
+    return "; ".join(filter(None, [f"here {measured}" if measured else "", missing])) or "nothing was measured"
 
 
 def format_gain(name: str, speedup: PublishedRatio, memory_ratio: PublishedRatio, record: Record | None) -> str:
@@ -51,11 +51,11 @@ def missing_cells(cells: Mapping[str, Record | None], *metrics: Metric) -> str:
 
     ``missing: O0, O1 (not measured), O2 (out of memory)``.
     """
-    why: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for name, record in cells.items():
-        why.setdefault(_missing_reason(record, metrics or (SECONDS,)), []).append(name)
-    told = [f"{', '.join(names)} ({reason})" for reason, names in why.items() if reason]
-    return f"missing: {', '.join(told)}" if told else ""
+        names_by_reason.setdefault(_missing_reason(record, metrics or (SECONDS,)), []).append(name)
+    parts = [f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items() if reason]
+    return f"missing: {', '.join(parts)}" if parts else ""
 
 
 def _missing_reason(record: Record | None, metrics: Sequence[Metric]) -> str:
@@ -70,7 +70,7 @@ def _missing_reason(record: Record | None, metrics: Sequence[Metric]) -> str:
         return "invalid"
     if not record.rounds:
         return record.status if record.status in ("failed", "hung", "refused") else "no round"
-    return "no memory of a GPU"
+    return "no GPU memory figure"
 
 
 def find_row(publication: Publication, workload: str, precision: str, batch: int | None = None, gpu: str = "") -> PublishedRow:
@@ -90,5 +90,7 @@ def ratio_of_published(numerator: float | PublishedMean | None, denominator: flo
     """The ratio of two published values, or of their means; None if one is missing."""
     if numerator is None or denominator is None:
         return None
-    above, below = (figure.mean if isinstance(figure, PublishedMean) else figure for figure in (numerator, denominator))
-    return above / below
+    numerator_value, denominator_value = (
+        figure.mean if isinstance(figure, PublishedMean) else figure for figure in (numerator, denominator)
+    )
+    return numerator_value / denominator_value

@@ -17,9 +17,9 @@ CROSSING_TOLERANCE = 2.0
 def gpu_wins_from_ten_layers(publication: Publication, job: Job) -> ClaimCheck:
     found, published = crossing_of(job), publication.experiments[0].rows[0].crossover_parameters
     if found is None or published is None:
-        return ClaimCheck("it needs the models on a CPU and on a GPU", None)
-    lacking = missing_depths(job, [point.layers for point in found.points])
-    return ClaimCheck(measured_sentence([describe_crossing(found)], lacking), _is_crossing_confirmed(found, published))
+        return ClaimCheck("needs the models on a CPU and a GPU", None)
+    missing = missing_depths(job, [point.layers for point in found.points])
+    return ClaimCheck(measured_sentence([describe_crossing(found)], missing), _is_crossing_confirmed(found, published))
 
 
 def _is_crossing_confirmed(crossing: Crossing, published: int) -> bool | None:
@@ -30,34 +30,36 @@ def _is_crossing_confirmed(crossing: Crossing, published: int) -> bool | None:
     if "GPU" not in (crossing.winner, crossing.loser):
         return None
     if crossing.parameters is None:
-        reached = (
+        covers_published = (
             crossing.points[0].parameters <= published / CROSSING_TOLERANCE
             and published * CROSSING_TOLERANCE <= crossing.points[-1].parameters
         )
-        return False if reached else None
+        return False if covers_published else None
     if crossing.winner != "GPU":
         return False
     if 1 / CROSSING_TOLERANCE <= crossing.parameters / published <= CROSSING_TOLERANCE:
         return True
-    reaches = (
+    is_compatible = (
         crossing.has_interval
         and (crossing.low or 0) <= published * CROSSING_TOLERANCE
         and published / CROSSING_TOLERANCE <= (crossing.high or published)
     )
-    return None if reaches else False
+    return None if is_compatible else False
 
 
 def trains_without_error(publication: Publication, job: Job) -> ClaimCheck:
     """Check the errors of all rounds on both devices."""
     errors: dict[int, list[float]] = {}
     for record in job.records:
-        if reached := ACCURACY.values(record):
-            errors.setdefault(num_layers(record.config.workload), []).extend(1 - accuracy for accuracy in reached)
-    each = ", ".join(f"{layers}: {_format_range(found)}" for layers, found in errors.items())
-    lacking = missing_depths(job, [num_layers(record.config.workload) for record in job.records if ACCURACY.values(record)])
-    small = all(f"{error:.0%}" == "0%" for found in errors.values() for error in found)
-    told = measured_sentence([f"the errors by layers, of every round on each device, are {each}" if each else ""], lacking)
-    return ClaimCheck(told, None if small and (lacking or not errors) else small)
+        if accuracies := ACCURACY.values(record):
+            errors.setdefault(num_layers(record.config.workload), []).extend(1 - accuracy for accuracy in accuracies)
+    errors_text = ", ".join(f"{layers}: {_format_range(found)}" for layers, found in errors.items())
+    missing = missing_depths(job, [num_layers(record.config.workload) for record in job.records if ACCURACY.values(record)])
+    all_small = all(f"{error:.0%}" == "0%" for found in errors.values() for error in found)
+    explanation = measured_sentence(
+        [f"the error by number of layers, over all rounds and devices, is {errors_text}" if errors_text else ""], missing
+    )
+    return ClaimCheck(explanation, None if all_small and (missing or not errors) else all_small)
 
 
 def _format_range(errors: Sequence[float]) -> str:

@@ -25,28 +25,28 @@ def half_doubles_the_speed(publication: Publication, job: Job) -> ClaimCheck:
 
     The explanation names the environment.
     """
-    here = {name: paired_ratio(SAMPLES_PER_S, *_fp32_and_o2(job, name)) for name in RESNETS}
+    measured = {name: paired_ratio(SAMPLES_PER_S, *_fp32_and_o2(job, name)) for name in RESNETS}
     ratios = [
-        PublishedRatio(f"FP16's speed over FP32's, {name}, {place}", _published_gain(publication, name, place), here[name])
+        PublishedRatio(f"FP16's speed over FP32's, {name}, {place}", _published_gain(publication, name, place), measured[name])
         for name in RESNETS
         for place in ("slurm", "container")
     ]
-    alike = {place: all_or_unknown(each.agrees for each in ratios if each.name.endswith(place)) for place in ("slurm", "container")}
-    words = [
+    agreement = {place: all_or_unknown(each.agrees for each in ratios if each.name.endswith(place)) for place in ("slurm", "container")}
+    measured_texts = [
         f"{name} {PublishedRatio(name, None, found).text} times as fast in o2{explain_ratio(found, _fp32_and_o2(job, name)[1])}"
-        for name, found in here.items()
+        for name, found in measured.items()
         if found
     ]
-    like = next((f", as under {place}" for place, holds in alike.items() if holds), "")
-    holds = True if True in alike.values() else None if None in alike.values() else False
-    return ClaimCheck(measured_sentence(words, _missing_cells(job)) + like, holds, ratios)
+    environment = next((f", as in the published {place} environment" for place, holds in agreement.items() if holds), "")
+    holds = True if True in agreement.values() else None if None in agreement.values() else False
+    return ClaimCheck(measured_sentence(measured_texts, _missing_cells(job)) + environment, holds, ratios)
 
 
 def environments_differ(publication: Publication, job: Job) -> ClaimCheck:
     """Always unknown: a record covers one environment."""
-    run = f"ddpbench reproduce {publication.id} -o DIR"
+    command = f"ddpbench reproduce {publication.id} -o DIR"
     return ClaimCheck(
-        f"a record is of one environment: run '{run}' in each of two, and 'ddpbench report FILE FILE' prints both tables", None
+        f"a record covers one environment: run '{command}' in both, then 'ddpbench report FILE FILE' prints both tables", None
     )
 
 
@@ -57,19 +57,20 @@ def only_big_networks_gain(publication: Publication, job: Job) -> ClaimCheck:
         return ClaimCheck(_missing_cells(job), None)
     waits = {name: data_wait_fraction(pair[1]) for name, pair in pairs.items()}
     if any((wait or 0) >= BOTTLENECK_FRACTION for wait in waits.values()):
-        told = ", ".join(f"{name} in o2: {describe_bottleneck(pair[1])}" for name, pair in pairs.items() if pair[1])
-        return ClaimCheck(f"the loader explains it, not the size of the network: {told}", False)
+        bottlenecks = ", ".join(f"{name} in o2: {describe_bottleneck(pair[1])}" for name, pair in pairs.items() if pair[1])
+        return ClaimCheck(f"the loader is the reason, not the network size: {bottlenecks}", False)
     faster = {name: matches_effect(gain, "more") for name, gain in gains.items() if gain}
-    small = faster["resnet18"]
-    words = ", ".join(f"{name} gains {PublishedRatio(name, None, gain).text}" for name, gain in gains.items())
+    resnet18_gains = faster["resnet18"]
+    gain_texts = ", ".join(f"{name} gains {PublishedRatio(name, None, gain).text}" for name, gain in gains.items())
     return ClaimCheck(
-        f"no cell waits for its loader here: {words}", all_or_unknown([faster["resnet50"], None if small is None else not small])
+        f"no run waits for its loader here: {gain_texts}",
+        all_or_unknown([faster["resnet50"], None if resnet18_gains is None else not resnet18_gains]),
     )
 
 
 def _fp32_and_o2(job: Job, workload: str) -> tuple[Record | None, Record | None]:
-    there = matching_records(job, workload)
-    return find_by_precision(there, "fp32"), find_by_precision(there, "o2")
+    records = matching_records(job, workload)
+    return find_by_precision(records, "fp32"), find_by_precision(records, "o2")
 
 
 def _missing_cells(job: Job) -> str:

@@ -166,7 +166,7 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("resnet18 --device cpu --amp --precision fp32", "--amp means amp-bf16 here, but --precision is fp32", "one of them"),
         ("resnet18 --device cpu --amp --precision amp-bf16,fp32", "--precision is amp-bf16,fp32", "one of them"),
         ("resnet18 --epochs 1 --steps 4", "--epochs and --steps contradict each other", "one of them"),
-        ("wrn28x21-cifar10", "there is no 'wrn28x21-cifar10': 21 is out of the range of width", "width 1 to 20"),
+        ("wrn28x21-cifar10", "no workload 'wrn28x21-cifar10': width 21 is out of range", "width 1 to 20"),
         ("seep vgg16-cifar10", "unknown command or workload 'seep'", "did you mean 'sweep'?"),
         ("reproduse", "unknown command or workload 'reproduse'", "did you mean 'reproduce'?"),
         ("crosover disc-mlp", "unknown command or workload 'crosover'", "did you mean 'crossover'?"),
@@ -180,7 +180,7 @@ def test_typed_command_is_that_of_the_launcher(launch: Callable[..., Any]) -> No
         ("sweep", "missing argument 'WORKLOAD'", "'ddpbench sweep --help'"),
         ("sweep resnet18 --fail-if-data-wait 5%", "'ddpbench sweep' has no flag --fail-if-data-wait", "'ddpbench sweep --help'"),
         ("sweep vgg16-cifar", "unknown workload 'vgg16-cifar'", "did you mean 'vgg16-cifar10'?"),
-        ("sweep disc-mlp-13", "there is no 'disc-mlp-13': 13 is out of the range of layers", "layers 2 to 12"),
+        ("sweep disc-mlp-13", "no workload 'disc-mlp-13': layers 13 is out of range", "layers 2 to 12"),
         ("sweep resnet18 --launches 3", "'ddpbench sweep' has no flag --launches", "'ddpbench sweep --help' shows all flags"),
         ("sweep resnet18 --profile", "'ddpbench sweep' has no flag --profile", "'ddpbench sweep --help' shows all flags"),
         ("sweep resnet18 --epoch 1", "unknown flag '--epoch'", "did you mean '--epochs'?"),
@@ -338,4 +338,4 @@ def test_user_defined_names_are_imported_from_the_working_directory(program: lis
     (tmp_path / "mine.py").write_text("from ddpbench.workloads.registry import WORKLOADS\nsmall = WORKLOADS['resnet18']\nloader = 3\n")
     done = launch([*program, "mine:small", "--loader", "mine:loader"], cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("ddpbench: error: 'mine:loader' is no loader\nhint: ")
+    assert done.stderr.startswith("ddpbench: error: 'mine:loader' is not a loader\nhint: ")

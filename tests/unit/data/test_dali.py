@@ -186,13 +186,13 @@ def test_bad_files_are_skipped_up_to_the_limit(tree: Path, capfd: pytest.Capture
             assert told
             assert (told.samples, len(told.skipped_files)) == (40, 3), "a file is skipped once, and every batch is full"
         assert threads_ended(), "no threads of stopped pipelines are left"
-        notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: left out: ")]
+        notes = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ddpbench: note: skipped: ")]
         assert len(notes) == 3
         assert all(any(str(file_of(tree, label)) in note for note in notes) for label in (4, 5, 6)), "each is reported once"
     with opened(config("dali-cpu", tree, batch_size=5, skip_bad=2)) as live, pytest.raises(BenchError) as told_of:
         take(live, 8)
     assert told_of.value.message.startswith("cannot read the image")
-    assert told_of.value.message.endswith(", after 2 others left out")
+    assert told_of.value.message.endswith(", after 2 others skipped")
 
 
 @NO_DALI
@@ -363,7 +363,7 @@ class TestFeed:
 
 
 def test_dali_gpu_has_no_host_batches(tree: Path) -> None:
-    with pytest.raises(UsageError, match="makes its batches on the device"):
+    with pytest.raises(UsageError, match="prepares its batches on the device"):
         open_host_loader(config("dali-gpu", tree), shard())
 
 

@@ -64,50 +64,50 @@ def test_counting_stops_at_the_required_number(tree: Path) -> None:
 @pytest.mark.parametrize(("dataset", "classes", "samples"), [("cifar10", 10, 50_000), ("mnist", 10, 60_000), ("disc", 2, 1000)])
 def test_generated_dataset_needs_no_folder_and_is_finite(loader: str, dataset: str, classes: int, samples: int) -> None:
     check_loader(memory_config(loader, dataset, batch_size=samples // 2), dataset, classes, 2)
-    with pytest.raises(UsageError, match=rf"in the data set: {samples:,} found, {samples + 2:,} needed"):
+    with pytest.raises(UsageError, match=rf"in the dataset: {samples:,} found, {samples + 2:,} needed"):
         check_loader(memory_config(loader, dataset, batch_size=samples // 2 + 1), dataset, classes, 2)
 
 
 @pytest.mark.parametrize(
     ("loader", "dataset", "where", "classes", "says"),
     [
-        ("torch", "imagenet", "missing", 1000, "there is no folder"),
-        ("torch", "cifar10", "missing", 10, "there is no folder"),
-        ("torch", "imagenet", "file", 1000, "is no folder"),
+        ("torch", "imagenet", "missing", 1000, "no such folder"),
+        ("torch", "cifar10", "missing", 10, "no such folder"),
+        ("torch", "imagenet", "file", 1000, "is not a folder"),
         ("torch", "imagenet", "empty", 1000, "no class folders"),
         ("torch", "imagenet", "unsplit", 1000, "no class folders in '.*unsplit/train'"),
         ("torch", "imagenet", "untrained", 1000, "no class folders in '.*untrained/train'"),
         ("torch", "imagenet", "hollow", 1000, "no images in the class folder '.*hollow/train/class'"),
-        ("torch", "imagenet", "tree", 3, "has 4 class folders and the model 3 outputs"),
+        ("torch", "imagenet", "tree", 3, "has 4 class folders, but the model has 3 outputs"),
         ("torch", "imagenet", "cifar", 1000, "holds CIFAR-10"),
-        ("torch", "imagenet", "mnist", 1000, "holds MNIST, and this workload trains on image folders"),
+        ("torch", "imagenet", "mnist", 1000, "contains MNIST, but this workload trains on image folders"),
         ("torch", "imagenet", "cifar100", 1000, "holds CIFAR-100"),
         ("torch", "cifar10", "tree", 10, "no CIFAR-10 in"),
-        ("tensor", "cifar10", "cifar100", 10, "cifar100' holds CIFAR-100, and this workload trains on CIFAR-10"),
+        ("tensor", "cifar10", "cifar100", 10, "cifar100' contains CIFAR-100, but this workload trains on CIFAR-10"),
         ("tensor", "cifar10", "cifar100/cifar-100-python", 10, "holds CIFAR-100"),
         ("torch", "cifar10", "bare", 10, "bare' holds CIFAR-100"),
         ("torch", "cifar10", "bare/cifar-100-python", 10, "cifar-100-python' holds CIFAR-100"),
         ("torch", "cifar10", "binary", 10, "binary' holds CIFAR-100"),
         ("torch", "cifar10", "unsorted", 10, "no CIFAR-10 in"),
-        ("torch", "cifar10", "renamed", 10, "data_batch_1' is no CIFAR-10 batch: it is of CIFAR-100"),
-        ("torch", "cifar10", "mislabelled", 10, "data_batch_3' is no CIFAR-10 batch: a label is not between 0 and 9"),
-        ("torch", "cifar10", "torn", 10, "CIFAR-10 is not whole in '.*torn/cifar-10-batches-py': no data_batch_3"),
-        ("torch", "cifar10", "mnist", 10, "holds MNIST, and this workload trains on CIFAR-10"),
-        ("torch", "mnist", "cifar", 10, "holds CIFAR-10, and this workload trains on MNIST"),
+        ("torch", "cifar10", "renamed", 10, "data_batch_1' is not a CIFAR-10 batch: it is a CIFAR-100 file"),
+        ("torch", "cifar10", "mislabelled", 10, "data_batch_3' is not a CIFAR-10 batch: a label is not between 0 and 9"),
+        ("torch", "cifar10", "torn", 10, "CIFAR-10 in '.*torn/cifar-10-batches-py' is incomplete: no data_batch_3"),
+        ("torch", "cifar10", "mnist", 10, "contains MNIST, but this workload trains on CIFAR-10"),
+        ("torch", "mnist", "cifar", 10, "contains CIFAR-10, but this workload trains on MNIST"),
         ("tensor", "mnist", "empty", 10, "no MNIST in"),
-        ("torch", "mnist", "missing", 10, "there is no folder"),
-        ("torch", "mnist", "mnist", 9, "MNIST has 10 classes and the model 9"),
-        ("torch", "disc", "empty", 2, "no folder is read"),
-        ("torch", "gemm", "empty", 8, "the matrices are drawn here, and no folder is read"),
-        ("torch", "mnist", "file", 10, "is no folder"),
+        ("torch", "mnist", "missing", 10, "no such folder"),
+        ("torch", "mnist", "mnist", 9, "MNIST has 10 classes, but the model has 9"),
+        ("torch", "disc", "empty", 2, "--data-dir is not read"),
+        ("torch", "gemm", "empty", 8, "the matrices are generated; --data-dir is not read"),
+        ("torch", "mnist", "file", 10, "is not a folder"),
         ("torch", "gemm", "", 8, "does not read gemm"),
         ("tensor", "imagenet", "tree", 1000, "does not read imagenet"),
-        ("torch", "cifar10", "cifar", 5, "has 10 classes and the model 5"),
-        ("torch", "cifar10", "damaged", 10, "data_batch_1' is no CIFAR-10 batch"),
+        ("torch", "cifar10", "cifar", 5, "has 10 classes, but the model has 5"),
+        ("torch", "cifar10", "damaged", 10, "data_batch_1' is not a CIFAR-10 batch"),
         ("dali-cpu", "cifar10", "cifar", 10, "does not read cifar10"),
         ("torch-uint8", "disc", "", 2, "does not read disc"),
         ("test_data_preflight:ABSENT", "imagenet", "tree", 1000, "needs nowhere.at_all, which is not installed"),
-        ("test_data_preflight:AGED", "imagenet", "tree", 1000, r"needs numpy 99.0 or newer, and .* is installed"),
+        ("test_data_preflight:AGED", "imagenet", "tree", 1000, r"needs numpy 99.0 or newer, but .* is installed"),
         ("tortch", "imagenet", "tree", 1000, "unknown loader 'tortch'"),
     ],
 )
@@ -163,13 +163,13 @@ class Program:
 def test_cifar10_batch_is_never_executed_as_code(tmp_path: Path) -> None:
     batch = imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "data_batch_2"
     batch.write_bytes(pickle.dumps({b"data": Program(tmp_path / "made")}))
-    with pytest.raises(UsageError, match=r"data_batch_2' is no CIFAR-10 batch: it asks for posix.mkdir, and is no array"):
+    with pytest.raises(UsageError, match=r"data_batch_2' is not a CIFAR-10 batch: it needs posix.mkdir, so it is not a plain array"):
         check_loader(config("torch", tmp_path), "cifar10", 10, 1)
     assert not (tmp_path / "made").exists()
 
 
 def test_gpu_loader_is_rejected_on_cpu(tree: Path) -> None:
-    with pytest.raises(UsageError, match="loader 'dali-gpu' works on a GPU, and this run is on the CPU"):
+    with pytest.raises(UsageError, match="loader 'dali-gpu' needs a GPU, but this run is on the CPU"):
         check_loader(config("dali-gpu", tree, device="cpu"), "imagenet", 1000, 1)
 
 
@@ -184,19 +184,19 @@ def test_suitable_loaders_are_suggested() -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "says"),
     [
-        ("train-images-idx3-ubyte", lambda content: content[:-1], "39,215 bytes and not 39,216, is it truncated?"),
-        ("train-images-idx3-ubyte", lambda content: b"\0\0\x08\x01" + content[4:], "does not begin as one"),
-        ("train-labels-idx1-ubyte", lambda content: b"", "does not begin as one"),
+        ("train-images-idx3-ubyte", lambda content: content[:-1], "39,215 bytes instead of 39,216, possibly truncated"),
+        ("train-images-idx3-ubyte", lambda content: b"\0\0\x08\x01" + content[4:], "does not start with the magic number"),
+        ("train-labels-idx1-ubyte", lambda content: b"", "does not start with the magic number"),
         ("train-labels-idx1-ubyte", lambda content: content[:8] + b"\x0a" + content[9:], "a label is not between 0 and 9"),
         ("train-labels-idx1-ubyte", lambda content: content[:7] + b"\x31" + content[8:-1], "49 labels for 50 images"),
-        ("t10k-images-idx3-ubyte", lambda content: content[: len(content) // 2], "is it truncated?"),
+        ("t10k-images-idx3-ubyte", lambda content: content[: len(content) // 2], "possibly truncated"),
     ],
 )
 def test_damaged_mnist_file_is_named(name: str, damage: Callable[[bytes], bytes], says: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path, packed=False) / "MNIST" / "raw" / name
     check_loader(memory_config("torch", "mnist", imagery.mnist(tmp_path / "whole")), "mnist", 10, 1)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(UsageError, match=rf"{name}' is no IDX file of MNIST: .*{re.escape(says)}"):
+    with pytest.raises(UsageError, match=rf"{name}' is not a valid MNIST IDX file: .*{re.escape(says)}"):
         check_loader(memory_config("torch", "mnist", tmp_path), "mnist", 10, 1)
 
 
@@ -204,27 +204,27 @@ def test_damaged_mnist_file_is_named(name: str, damage: Callable[[bytes], bytes]
 def test_truncated_mnist_archive_is_named(part: str, tmp_path: Path) -> None:
     file = imagery.mnist(tmp_path) / "MNIST" / "raw" / f"{part}-ubyte.gz"
     imagery.truncate(file)
-    with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is no IDX file of MNIST: cannot be unpacked"):
+    with pytest.raises(UsageError, match=rf"{part}-ubyte.gz' is not a valid MNIST IDX file: cannot be decompressed"):
         check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_mnist_images_of_wrong_size_are_rejected(tmp_path: Path) -> None:
     imagery.idx(tmp_path / "train-images-idx3-ubyte", np.zeros((2, 32, 32)))
     imagery.idx(tmp_path / "train-labels-idx1-ubyte", np.zeros(2))
-    with pytest.raises(UsageError, match="its images are 32 x 32 and not 28 x 28"):
+    with pytest.raises(UsageError, match="its images are 32 x 32 instead of 28 x 28"):
         check_loader(memory_config("tensor", "mnist", tmp_path), "mnist", 10, 1)
 
 
 def test_damaged_cifar10_test_batch_is_named(tmp_path: Path) -> None:
     imagery.truncate(imagery.cifar10(tmp_path) / "cifar-10-batches-py" / "test_batch")
-    with pytest.raises(UsageError, match="test_batch' is no CIFAR-10 batch"):
+    with pytest.raises(UsageError, match="test_batch' is not a CIFAR-10 batch"):
         check_loader(memory_config("torch", "cifar10", tmp_path), "cifar10", 10, 1)
 
 
 def test_loaders_are_found_by_name_and_near_misses_are_suggested() -> None:
     assert all(name == spec.name for name, spec in LOADERS.items())
     assert find_loader("test_data_preflight:ABSENT") is ABSENT
-    with pytest.raises(UsageError, match="is no loader"):
+    with pytest.raises(UsageError, match="is not a loader"):
         find_loader("test_data_preflight:FILE_LOADERS")
     with pytest.raises(UsageError) as refused:
         find_loader("dali_cpu")

@@ -83,7 +83,7 @@ def test_incomplete_dataset_is_completed(mirror: list[str], tmp_path: Path) -> N
 def test_missing_network_is_reported_in_one_line(dataset: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # a port without a listener
-    with pytest.raises(UsageError, match=f"cannot fetch {title}: ") as refused:
+    with pytest.raises(UsageError, match=f"cannot download {title}: ") as refused:
         download_dataset(dataset, str(tmp_path / "sets"))
     assert "\n" not in refused.value.message
     assert "made set" in refused.value.hint
@@ -98,7 +98,7 @@ def test_existing_dataset_is_not_downloaded(tmp_path: Path, monkeypatch: pytest.
 def test_unsupported_download_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fetches CIFAR-10 and MNIST, not imagenet"):
         download_dataset("imagenet", str(tmp_path))
-    with pytest.raises(UsageError, match="needs a folder to fetch into"):
+    with pytest.raises(UsageError, match="needs a target folder"):
         download_dataset("mnist", None)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):

@@ -97,7 +97,7 @@ def test_dataset_with_missing_files_is_regenerated(whole: Path, tmp_path: Path) 
 
 
 def test_unrelated_folder_is_not_overwritten(whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds something else than 17 images of 4 classes in the shape of ImageNet"):
+    with pytest.raises(UsageError, match="contains something other than 17 ImageNet-like images of 4 classes"):
         generate(whole, generated_image_folder(IMAGES + 1, CLASSES), ignore_progress)
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "mine.jpg").touch()
@@ -117,7 +117,7 @@ def test_empty_folder_and_symlink_are_filled(tmp_path: Path) -> None:
 
 def test_unwritable_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot make 16 images .* in '.*/file/made': .*: '.*/file'"):
+    with pytest.raises(UsageError, match=r"cannot generate 16 ImageNet-like images .* in '.*/file/made': .*: '.*/file'"):
         generate(tmp_path / "file" / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
 
 
@@ -125,7 +125,7 @@ def test_dataset_larger_than_the_disk_is_rejected(launch: Callable[..., Any], tm
     done = launch([*PLAIN, "make-data", "imagenet", str(tmp_path / "made"), "--images", "10000000000"])
     assert done.returncode == 2
     (said,) = errors(done.stderr)
-    assert said.startswith("10,000,000,000 images of 100 classes in the shape of ImageNet take 1,147,120.0 GB, and ")
+    assert said.startswith("10,000,000,000 ImageNet-like images of 100 classes need 1,147,120.0 GB, but ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +139,7 @@ def short_files() -> Iterator[None]:
 
 
 def test_write_error_leaves_no_files(short_files: None, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot make 16 images .*: File too large"):
+    with pytest.raises(UsageError, match=r"cannot generate 16 ImageNet-like images .*: File too large"):
         generate(tmp_path / "made", generated_image_folder(IMAGES, CLASSES), ignore_progress)
     assert list(tmp_path.iterdir()) == []
 

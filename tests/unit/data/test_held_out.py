@@ -88,7 +88,7 @@ def test_held_out_labels_match_training_labels(workers: int, tmp_path: Path) -> 
 def test_held_out_class_missing_in_training_is_named(tmp_path: Path) -> None:
     imagery.image_tree(tmp_path, classes=2)
     (tmp_path / "val" / "n00000009").mkdir(parents=True)
-    with pytest.raises(UsageError, match="n00000009' is a class that training has not"):
+    with pytest.raises(UsageError, match="n00000009' is a class that the training set does not have"):
         check_loader(config("torch", tmp_path), "imagenet", 1000, 1)
 
 

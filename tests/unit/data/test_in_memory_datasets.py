@@ -60,7 +60,7 @@ def test_generated_dataset_is_reproducible_and_as_large_as_the_original(dataset:
         assert part
         assert hashlib.sha1(part.samples.tobytes()).hexdigest()[:8] == digest
         assert part.generated
-        assert part.description.startswith("made set in the shape of")
+        assert part.description.startswith("generated ")
         assert (np.bincount(part.labels) / len(part.labels)).tolist() == pytest.approx([0.1] * 10, abs=0.01)
 
 

@@ -149,7 +149,7 @@ def test_generated_dataset_replaces_unspecified_files(loader: str) -> None:
     with opened(memory_config(loader, "mnist"), "mnist", classes=10) as live:
         live.next_batch(lambda: None)
         assert live.data.generated
-        assert (live.data.num_samples, live.data.description) == (60_000, "made set in the shape of MNIST, 60,000 images")
+        assert (live.data.num_samples, live.data.description) == (60_000, "generated MNIST-like dataset, 60,000 images")
 
 
 def test_on_host_ready_is_called_once_per_batch(folders: dict[str, Path | None]) -> None:

@@ -210,6 +210,6 @@ def test_image_folder_without_train_and_with_other_images(tmp_path: Path, tree: 
     for name in ("cat/b.png", "cat/young/a.jpg", "cat/notes.txt", "dog/c.JPG"):
         (tmp_path / name).touch()
     read = image_folder.read_index(str(tmp_path))
-    assert (read.description, read.file_kind) == ("image folder, 3 images, 1 left out (.txt)", "images")
+    assert (read.description, read.file_kind) == ("image folder, 3 images, 1 skipped (.txt)", "images")
     assert [str(Path(file).relative_to(tmp_path)) for file in read.files] == ["cat/b.png", "cat/young/a.jpg", "dog/c.JPG"]
     assert read.labels == [0, 0, 1]

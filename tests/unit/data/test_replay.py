@@ -30,7 +30,7 @@ def test_replay_gives_the_batches_of_torch(tree: Path) -> None:
     with opened(config("replay", tree)) as live:
         assert live.worker_pids() == []
         assert (live.max_prefetched, live.pop_stats(), live.data.num_samples, live.data.loader) == (0, None, 48, "replay")
-        assert live.data.description == "16 batches of torch, in host memory: ImageNet folder, 48 JPEGs"
+        assert live.data.description == "16 batches of torch in host memory: ImageNet folder, 48 JPEGs"
         for _ in range(2):
             again, same = take(live, BATCHES)
             assert torch.equal(images, again)
@@ -55,7 +55,7 @@ def test_other_loaders_are_replayed_as_raw_bytes(loader: str, tree: Path) -> Non
 
 
 def test_device_loader_cannot_be_replayed() -> None:
-    with pytest.raises(UsageError, match="makes its batches on the device"):
+    with pytest.raises(UsageError, match="prepares its batches on the device"):
         open_host_loader(config("synthetic"), shard())
 
 

@@ -55,14 +55,14 @@ def test_workers_are_restarted_if_one_does_not_start(forks_that_hang: list[int],
     stream, workers = start_workers(loader(2), "")
     assert [batch.tolist() for (batch,) in stream] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert len(workers) == 2
-    assert "a loader worker did not begin within 1 s, and all are started again" in capfd.readouterr().err
+    assert "a loader worker did not start within 1 s; restarting all workers" in capfd.readouterr().err
     assert [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 @pytest.mark.slow
 def test_workers_that_never_start_are_an_error(forks_that_hang: list[int]) -> None:
     forks_that_hang[0] = 100
-    with pytest.raises(BenchError, match="did not begin within 1 s, 3 times"):
+    with pytest.raises(BenchError, match="did not start within 1 s in 3 attempts"):
         start_workers(loader(1), "is the machine overloaded?")
 
 

@@ -75,7 +75,7 @@ def test_allowed_bad_files_are_skipped_noted_once_and_counted(
     assert labels == 2 * [0, 1, 2, 5, 5, 5, *range(6, 12)], "the next file takes its place"
     assert loading
     assert len(loading.skipped_files) == 2, "each once across epochs"
-    notes = [f"ddpbench: note: left out: cannot read the image '{file}': not an image" for file in files]
+    notes = [f"ddpbench: note: skipped: cannot read the image '{file}': not an image" for file in files]
     assert capsys.readouterr().err.splitlines() == notes
 
 
@@ -87,8 +87,8 @@ def test_one_bad_file_above_the_limit_ends_the_run(loader: str, tree: Path) -> N
     with opened(config(loader, tree, workers=1, shuffle=False, skip_bad=2)) as live, pytest.raises(BenchError) as told:
         take(live, 6)
     assert told.value.message.startswith(f"cannot read the image '{last}': ")
-    assert told.value.message.endswith("not an image, after 2 others left out")
-    assert told.value.hint.startswith("--skip-bad 2 leaves out no more")
+    assert told.value.message.endswith("not an image, after 2 others skipped")
+    assert told.value.hint.startswith("--skip-bad 2 is exceeded")
 
 
 @pytest.mark.parametrize("loader", WITH_WORKERS)
@@ -99,7 +99,7 @@ def test_already_skipped_file_does_not_exceed_the_limit(loader: str, tree: Path)
         new = spoil(tree, 10)  # replaced by number 11, which is unreadable too
         with pytest.raises(BenchError) as told:
             take(live, 6)
-    assert told.value.message == f"cannot read the image '{new}': not an image, after 1 other left out"
+    assert told.value.message == f"cannot read the image '{new}': not an image, after 1 other skipped"
 
 
 @pytest.mark.parametrize("allowed", [0, 3, 100])
@@ -138,7 +138,7 @@ def test_round_includes_files_skipped_before_it(tree: Path) -> None:
 
 def test_class_without_images_is_named(tree: Path) -> None:
     (tree / "train" / "n00000005" / "0.JPEG").rename(tree / "train" / "n00000005" / "0.txt")
-    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 there, and none ends in \.jpg, \.jpeg, "):
+    with pytest.raises(UsageError, match=r"no images in the class folder '.*n00000005': 1 other files; supported are \.jpg, \.jpeg, "):
         check_loader(config("torch", tree), "imagenet", 1000, 1)
 
 
@@ -146,7 +146,7 @@ def test_files_with_other_suffixes_are_counted_except_hidden_files(tree: Path) -
     (tree / "train" / "n00000005" / "1.DAT").touch()
     (tree / "train" / "n00000005" / "LICENSE").touch()
     (tree / "train" / "n00000006" / ".DS_Store").touch()
-    assert image_folder.read_index(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 left out (.dat, no ending)"
+    assert image_folder.read_index(str(tree)).description == "ImageNet folder, 12 JPEGs, 2 skipped (.dat, no extension)"
 
 
 def test_too_few_images_for_the_ranks_are_rejected(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_more_workers_than_files(loader: str, tmp_path: Path) -> None:
 def test_insufficient_shared_memory_is_rejected_with_the_required_size(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "shared_memory_free_bytes", lambda: 64 * 2**20)
     large = {"batch_size": 12, "image_size": 512, "workers": 3, "prefetch": 2}
-    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, and batches on their way take 252: 1 x 7 of 36 MiB") as told:
+    with pytest.raises(UsageError, match=r"/dev/shm has 64 MiB free, but prefetched batches need 252: 1 x 7 of 36 MiB") as told:
         check_loader(config("torch", tree, **large), "imagenet", 1000, 1)
     assert "--shm-size" in told.value.hint
     check_loader(config("torch-uint8", tree, **large), "imagenet", 1000, 1)  # a quarter
@@ -186,7 +186,7 @@ def test_validation_counts_towards_shared_memory(loader: str, needed: str, tree:
     large = config(loader, tree, batch_size=12, image_size=512, workers=3, prefetch=2, validate=True)
     check_loader(large, "imagenet", 1000, 1)
     imagery.image_tree(tree, classes=12, images=1, part="val")
-    with pytest.raises(UsageError, match=f"batches on their way take {needed} of held-out images"):
+    with pytest.raises(UsageError, match=f"prefetched batches need {needed} of held-out images"):
         check_loader(large, "imagenet", 1000, 1)
 
 

@@ -143,19 +143,19 @@ def test_user_loader_has_no_held_out_data(tmp_path: Path) -> None:
     ("name", "batch_size", "says"),
     [
         ("nothing", 2, "returned NoneType"),
-        ("empty", 2, "gave no batch"),
-        ("without_questions", 3, "gives batches of 2, and 3 were asked for"),
-        ("without_questions", 1, "gives batches of 2, and 1 were asked for"),
-        ("shared_out", 16, "gives batches of 10, and 16 were asked for"),
-        ("dictionaries", 2, "gives dict"),
-        ("of_another_side", 2, r"gives samples of 3x16x16 in float32, and the model takes 3x32x32 in float32"),
-        ("of_bytes", 2, r"gives samples of 3x32x32 in uint8, and the model takes 3x32x32 in float32"),
-        ("of_halves", 2, r"gives samples of 3x32x32 in float16, and the model takes 3x32x32 in float32"),
-        ("with_short_labels", 2, r"gives labels of shape \(2,\) in int32, and the model takes \(2,\) in int64"),
-        ("with_a_column_of_labels", 2, r"gives labels of shape \(2, 1\) in int64, and the model takes \(2,\) in int64"),
-        ("with_one_label_for_all", 2, r"gives labels of shape \(\) in int64, and the model takes \(2,\) in int64"),
-        ("with_a_class_too_many", 2, "gives labels from 0 to 1,000, and the model takes 0 to 999"),
-        ("with_a_class_below_0", 2, "gives labels from -1 to 999, and the model takes 0 to 999"),
+        ("empty", 2, "yielded no batch"),
+        ("without_questions", 3, "yields batches of 2, but the batch size is 3"),
+        ("without_questions", 1, "yields batches of 2, but the batch size is 1"),
+        ("shared_out", 16, "yields batches of 10, but the batch size is 16"),
+        ("dictionaries", 2, "yields dict"),
+        ("of_another_side", 2, r"yields samples of 3x16x16 in float32, but the model needs 3x32x32 in float32"),
+        ("of_bytes", 2, r"yields samples of 3x32x32 in uint8, but the model needs 3x32x32 in float32"),
+        ("of_halves", 2, r"yields samples of 3x32x32 in float16, but the model needs 3x32x32 in float32"),
+        ("with_short_labels", 2, r"yields labels of shape \(2,\) in int32, but the model needs \(2,\) in int64"),
+        ("with_a_column_of_labels", 2, r"yields labels of shape \(2, 1\) in int64, but the model needs \(2,\) in int64"),
+        ("with_one_label_for_all", 2, r"yields labels of shape \(\) in int64, but the model needs \(2,\) in int64"),
+        ("with_a_class_too_many", 2, "yields labels from 0 to 1,000, but the model needs 0 to 999"),
+        ("with_a_class_below_0", 2, "yields labels from -1 to 999, but the model needs 0 to 999"),
     ],
 )
 def test_invalid_user_batch_is_rejected(name: str, batch_size: int, says: str) -> None:
@@ -167,7 +167,7 @@ def test_matrix_targets_are_supported() -> None:
     with opened(own("matrices"), "gemm", classes=8) as live:  # type: ignore[arg-type]
         assert take(live, 1)[1].shape == (2, 8)
     wrong = opened(own("matrices_with_labels"), "gemm", classes=8)  # type: ignore[arg-type]
-    with pytest.raises(BenchError, match=r"gives targets of shape \(2,\) in int64, and the model takes \(2, 8\) in float32"), wrong as live:
+    with pytest.raises(BenchError, match=r"yields targets of shape \(2,\) in int64, but the model needs \(2, 8\) in float32"), wrong as live:
         take(live, 1)
 
 
@@ -177,9 +177,9 @@ def test_workers_of_every_epoch_freeze_inherited_garbage() -> None:
 
 
 def test_download_and_missing_folder_are_rejected_for_user_loaders(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--download fetches for the loaders of ddpbench, and not for 'own_loaders:generated'"):
+    with pytest.raises(UsageError, match="--download supports only built-in loaders, not 'own_loaders:generated'"):
         check_loader(own("generated", data_dir=tmp_path, download=True), "cifar10", 10, 1)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"there is no folder '.*absent'"):
+    with pytest.raises(UsageError, match=r"no such folder: '.*absent'"):
         check_loader(own("generated", data_dir=tmp_path / "absent"), "imagenet", 1000, 1)  # type: ignore[arg-type]
     (tmp_path / "one-file").touch()
     check_loader(own("generated", data_dir=tmp_path / "one-file"), "imagenet", 1000, 1)  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ def test_stalled_user_worker_is_reported(tmp_path: Path) -> None:
     (worker,) = map(psutil.Process, live.worker_pids())
     worker.suspend()
     assert eventually(lambda: worker.status() == psutil.STATUS_STOPPED, 10)
-    assert live.stalled_worker().startswith(f"loader worker {worker.pid} (stopped) owes it a batch")
+    assert live.stalled_worker().startswith(f"loader worker {worker.pid} (stopped) has not delivered its batch")
     worker.resume()
     live.close()
     assert live.worker_pids() == []
@@ -246,9 +246,9 @@ def test_bug_in_user_loader_keeps_its_exception() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("own_loaders:NOT_A_LOADER", "is no loader"),
+        ("own_loaders:NOT_A_LOADER", "is not a loader"),
         ("own_loaders:absent", "cannot load"),
-        ("own_loaders:demanding", "'own_loaders:demanding' asks for mood"),
+        ("own_loaders:demanding", "'own_loaders:demanding' has unknown parameters: mood"),
     ],
 )
 def test_invalid_loader_is_rejected_before_opening(name: str, says: str) -> None:

@@ -36,8 +36,8 @@ MODELS = {1_000: 4.0, 10_000: 1.5, 100_000: 0.6, 1_000_000: 0.3}
     [
         ((5, 5, 5, 2), "26,400 to 29,100)"),
         ((2, 2, 2, 5), "range of the rounds: 2"),
-        ((5, 2, 5, 5), "in part the range of few rounds: 2"),
-        ((5, 1, 5, 5), "in part the range of few rounds: 2"),
+        ((5, 2, 5, 5), "partly the range of too few rounds: 2"),
+        ((5, 1, 5, 5), "partly the range of too few rounds: 2"),
         ((5, 1, 1, 5), "no interval)"),
     ],
 )

@@ -152,6 +152,6 @@ def test_crossover_requires_exactly_two_sides(devices: list[str], threads: list[
 
 
 def test_disc_reproduction_requires_a_cpu_side() -> None:
-    with pytest.raises(UsageError, match="leaves the GPU alone") as refused:
+    with pytest.raises(UsageError, match="selects only the GPU") as refused:
         reproduction_request("disc-mlp-cpu-vs-gpu", False, {"device": "cuda"}, OutputOptions(), [])
-    assert refused.value.hint == "leave --device out"
+    assert refused.value.hint == "drop --device"

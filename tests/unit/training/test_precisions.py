@@ -291,9 +291,9 @@ def test_ranks_with_different_initial_weights_end_in_sync(launch: Callable[..., 
 @pytest.mark.parametrize(
     ("name", "static", "reason"),
     [
-        ("o2", None, "keeps its models in float32, and --precision o2 has one in float16"),
-        ("fp16", None, "has one in float16"),
-        ("bf16", None, "has one in bfloat16"),
+        ("o2", None, "needs a float32 model, but --precision o2 has a float16 model"),
+        ("fp16", None, "has a float16 model"),
+        ("bf16", None, "has a bfloat16 model"),
         ("amp-fp16", 256.0, "no static loss scale"),
     ],
 )
@@ -301,7 +301,7 @@ def test_accelerate_rejects_unsupported_precisions(name: str, static: float | No
     with pytest.raises(UsageError, match=reason) as refused:
         check_precision_supported(PRECISIONS[name], world_of_one().device, "accelerate", static)
     assert "\n" not in refused.value.message
-    assert refused.value.hint.startswith("--engine ddp")
+    assert refused.value.hint.startswith("use --engine ddp")
 
 
 def test_accelerate_accepts_an_unused_static_loss_scale() -> None:
